@@ -1,0 +1,1 @@
+"""The actions blueprint: automation with append-only logs."""

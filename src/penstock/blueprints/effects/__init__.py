@@ -1,0 +1,1 @@
+"""The effects blueprint: video effects on a leased ComfyUI fleet."""

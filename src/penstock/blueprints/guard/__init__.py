@@ -1,0 +1,1 @@
+"""The guard blueprint: the two-hook message filter."""

@@ -1,0 +1,1 @@
+"""The partner blueprint: the 202 + poll partner API."""

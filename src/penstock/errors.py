@@ -1,0 +1,249 @@
+"""Every error Penstock raises on purpose.
+
+    PenstockError
+    ├── InvalidError                 the request is wrong; nothing was written
+    │   ├── UnknownKindError
+    │   ├── InputError               the input fails the kind's schema or our limits
+    │   ├── AmountError
+    │   ├── IdempotencyKeyError      the key itself is malformed
+    │   └── SettingsError
+    ├── NotFoundError                absent, or another tenant's: the two look alike
+    ├── ConflictError                right request, wrong moment
+    │   ├── IdempotencyConflictError
+    │   ├── MoveDeniedError          the lifecycle has no such arrow
+    │   │   ├── CancelUnavailableError
+    │   │   ├── RetryUnavailableError
+    │   │   └── AnswerUnavailableError
+    │   └── LeaseLostError           the worker must drop its result
+    ├── InsufficientCreditsError
+    ├── TooManyActiveJobsError
+    ├── LifecycleError               a lifecycle or kind that cannot work; raised at load
+    ├── HandlerError                 what the code of a job may raise to say how it ended
+    │   ├── TransientError           try again, perhaps after a given time
+    │   ├── PermanentError           trying again would not help
+    │   ├── BlockedError             the content is not allowed
+    │   ├── CanceledError            raised at a checkpoint when the job must stop
+    │   └── TimeLimitError           it ran longer than its kind allows
+    └── StoreError
+        ├── EmbeddedPostgresError
+        ├── MigrationError
+        └── UnavailableError         the database could not be reached; safe to try again
+
+Each class states its ``code`` (stable, part of the contract), the HTTP ``status`` that answers it,
+and whether the same call may succeed when ``retryable``. The docstring is the default message.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+
+class PenstockError(Exception):
+    """Something went wrong."""
+
+    code: ClassVar[str] = "error"
+    status: ClassVar[int] = 500
+    retryable: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        field: str | None = None,
+        hint: str | None = None,
+        **details: Any,
+    ) -> None:
+        self.message = message or (type(self).__doc__ or "").strip().splitlines()[0]
+        self.field = field
+        self.hint = hint
+        self.details = details
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        where = f"{self.field}: " if self.field else ""
+        hint = f" {self.hint}" if self.hint else ""
+        return f"{where}{self.message}{hint}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The error as stored on a job and told to a caller."""
+        told = {"code": self.code, "message": self.message, "field": self.field, "hint": self.hint}
+        return {name: value for name, value in told.items() if value is not None} | self.details
+
+
+class InvalidError(PenstockError):
+    """The request is not valid."""
+
+    code = "invalid"
+    status = 422
+
+
+class UnknownKindError(InvalidError):
+    """There is no such kind of job."""
+
+    code = "unknown_kind"
+
+
+class InputError(InvalidError):
+    """The input does not fit what the kind expects."""
+
+    code = "invalid_input"
+
+
+class AmountError(InvalidError):
+    """The amount of credits is not a whole number within the limits."""
+
+    code = "invalid_amount"
+
+
+class IdempotencyKeyError(InvalidError):
+    """The idempotency key is malformed."""
+
+    code = "invalid_idempotency_key"
+
+
+class SettingsError(InvalidError):
+    """The settings are not valid."""
+
+    code = "invalid_settings"
+
+
+class NotFoundError(PenstockError):
+    """There is no such thing, or it is not yours."""
+
+    code = "not_found"
+    status = 404
+
+
+class ConflictError(PenstockError):
+    """The request does not fit the present state."""
+
+    code = "conflict"
+    status = 409
+
+
+class IdempotencyConflictError(ConflictError):
+    """The idempotency key was used before with another request."""
+
+    code = "idempotency_conflict"
+
+
+class MoveDeniedError(ConflictError):
+    """The lifecycle does not allow this move."""
+
+    code = "move_denied"
+
+
+class CancelUnavailableError(MoveDeniedError):
+    """The job cannot be canceled now."""
+
+    code = "cancel_unavailable"
+
+
+class RetryUnavailableError(MoveDeniedError):
+    """The job cannot be retried now."""
+
+    code = "retry_unavailable"
+
+
+class AnswerUnavailableError(MoveDeniedError):
+    """The job is not waiting for an answer."""
+
+    code = "answer_unavailable"
+
+
+class LeaseLostError(ConflictError):
+    """The lease is no longer held; the result must be dropped."""
+
+    code = "lease_lost"
+
+
+class InsufficientCreditsError(PenstockError):
+    """The account has too few credits."""
+
+    code = "insufficient_credits"
+    status = 402
+
+
+class TooManyActiveJobsError(PenstockError):
+    """The account has as many active jobs as it may have."""
+
+    code = "too_many_active_jobs"
+    status = 429
+    retryable = True
+
+
+class LifecycleError(PenstockError):
+    """The lifecycle or kind is declared in a way that cannot work."""
+
+    code = "invalid_lifecycle"
+
+
+class HandlerError(PenstockError):
+    """The job's code failed."""
+
+    code = "handler_failed"
+
+
+class TransientError(HandlerError):
+    """The job failed for a passing reason."""
+
+    code = "transient"
+    retryable = True
+
+    def __init__(self, message: str | None = None, *, retry_after: timedelta | None = None, **details: Any) -> None:
+        super().__init__(message, **details)
+        self.retry_after = retry_after
+
+
+class PermanentError(HandlerError):
+    """The job failed, and trying again would not help."""
+
+    code = "permanent"
+
+
+class BlockedError(HandlerError):
+    """The content is not allowed."""
+
+    code = "blocked"
+
+
+class CanceledError(HandlerError):
+    """The job was canceled."""
+
+    code = "canceled"
+
+
+class TimeLimitError(HandlerError):
+    """The job ran longer than its kind allows."""
+
+    code = "time_limit"
+    retryable = True
+
+
+class StoreError(PenstockError):
+    """The database cannot be used."""
+
+    code = "store"
+    status = 503
+
+
+class EmbeddedPostgresError(StoreError):
+    """The embedded PostgreSQL cannot be started."""
+
+    code = "embedded_postgres"
+
+
+class MigrationError(StoreError):
+    """The database schema cannot be brought up to date."""
+
+    code = "migration"
+
+
+class UnavailableError(StoreError):
+    """The database could not be reached; the call may be tried again."""
+
+    code = "unavailable"
+    retryable = True

@@ -1,0 +1,189 @@
+"""A kind: what a job is. Its lifecycle, stages, input, price and limits, and the code that does it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, cast, get_type_hints
+
+import jsonschema_rs
+import msgspec
+
+from penstock import values
+from penstock.errors import InputError, LifecycleError, UnknownKindError
+from penstock.lifecycle import STANDARD, Lifecycle
+from penstock.retry import Backoff
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import timedelta
+
+    Handler = Callable[..., Any]
+    Price = int | Callable[[Any], int]
+
+CAP_MAX: Final = 1_000
+
+_PLACE: Final = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<path>.*?)`)?$", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """What one kind of job declares. Made by :meth:`penstock.Penstock.kind`; checked when it is made."""
+
+    name: str
+    handlers: Mapping[str | None, Handler] = field(default_factory=lambda: MappingProxyType({}))
+    """The code, by the state in which it runs; ``None`` serves every state that has no code of its own."""
+    lifecycle: Lifecycle = STANDARD
+    queue: str = ""
+    price: Price = 0
+    input_type: Any = None
+    takes_whole_input: bool = False
+    """Whether the handler wants its input as one value rather than as named arguments."""
+    schema: Mapping[str, Any] | None = None
+    stages: tuple[str, ...] = ()
+    firm_stages: tuple[str, ...] = ()
+    """The stages in which a cancel is refused."""
+    expires_in: timedelta | None = None
+    time_limit: timedelta | None = None
+    """How long one attempt may run."""
+    priority: int = 0
+    attempts_max: int = 3
+    interruptions_max: int = 10
+    lapses_max: int = 3
+    backoff: Backoff = field(default_factory=Backoff)
+    takes_queue_hop: bool = True
+    """Whether a job that may start at once is moved to the lifecycle's queued state at birth."""
+    is_fair: bool = False
+    """Whether its queue shares the workers fairly between tenants."""
+    summary: str = ""
+
+    def __post_init__(self) -> None:
+        values.check_name(self.name, field="kind")
+        if not self.queue:
+            object.__setattr__(self, "queue", self.name)
+        values.check_name(self.queue, field="queue")
+        values.check_priority(self.priority)
+        if isinstance(self.price, int):
+            values.check_amount(self.price, field="price")
+        self._check_stages()
+        self._check_limits()
+        if self.schema is not None:
+            _validator(self.name, self.schema)
+
+    @property
+    def entry_state(self) -> str:
+        initial = self.lifecycle.initial
+        return self.lifecycle.after(initial, "queued") if self.takes_queue_hop else initial
+
+    @property
+    def json_schema(self) -> dict[str, Any]:
+        """The input as JSON Schema."""
+        if self.schema is not None:
+            return dict(self.schema)
+        return msgspec.json.schema(self.input_type) if self.input_type is not None else {}
+
+    def read(self, given: Any) -> Any:
+        """The input as its handler wants it, or the refusal that names the field."""
+        if self.schema is not None:
+            _validate(_validator(self.name, self.schema), given)
+        if self.input_type is None:
+            return given
+        try:
+            return msgspec.convert(given, self.input_type)
+        except msgspec.ValidationError as error:
+            raise _input_error(str(error)) from None
+
+    def cost(self, read: Any) -> int:
+        """What a job with this input costs."""
+        price = self.price if isinstance(self.price, int) else self.price(read)
+        return values.check_amount(price, field="price")
+
+    def arguments(self, text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """A stored input as the arguments of the handler, after the job."""
+        read: Any = msgspec.json.decode(text, type=Any if self.input_type is None else self.input_type)
+        if self.takes_whole_input:
+            return (read,), {}
+        return (), msgspec.structs.asdict(read) if isinstance(read, msgspec.Struct) else read
+
+    def handler(self, state: str) -> Handler | None:
+        return self.handlers.get(state) or self.handlers.get(None)
+
+    def declaration(self) -> dict[str, Any]:
+        """What is told about it, as JSON."""
+        return {
+            "summary": self.summary,
+            "price": self.price if isinstance(self.price, int) else "by input",
+            "input": self.json_schema,
+            "priority": self.priority,
+            "expires_in_seconds": self.expires_in.total_seconds() if self.expires_in else None,
+            "time_limit_seconds": self.time_limit.total_seconds() if self.time_limit else None,
+        }
+
+    def _check_stages(self) -> None:
+        if len(set(self.stages)) != len(self.stages):
+            raise LifecycleError(f"Kind {self.name!r}: a stage is named twice.")
+        for stage in (*self.stages, *self.firm_stages):
+            values.check_name(stage, field="stages")
+            if stage not in self.stages:
+                raise LifecycleError(f"Kind {self.name!r}: {stage!r} refuses cancels but is not a stage.")
+
+    def _check_limits(self) -> None:
+        for name in ("attempts_max", "interruptions_max", "lapses_max"):
+            if not 1 <= getattr(self, name) <= CAP_MAX:
+                raise LifecycleError(f"Kind {self.name!r}: {name} must be from 1 to {CAP_MAX:,}.")
+        for state in self.handlers:
+            if state is not None and state not in self.lifecycle.states:
+                raise LifecycleError(f"Kind {self.name!r}: its lifecycle has no state {state!r}.")
+
+
+def find(kinds: Mapping[str, Kind], name: Any) -> Kind:
+    """The kind of this name, or the refusal that lists the known ones."""
+    kind = kinds.get(name) if isinstance(name, str) else None
+    if kind is None:
+        known = ", ".join(sorted(kinds)) or "none"
+        raise UnknownKindError(f"There is no kind {str(name)[:80]!r}.", field="kind", hint=f"Known kinds: {known}.")
+    return kind
+
+
+def input_type(name: str, handler: Handler) -> tuple[Any, bool]:
+    """The shape of the input, read off the handler's parameters after the job, and whether it is taken whole."""
+    parameters = list(inspect.signature(handler).parameters.values())[1:]
+    hints = get_type_hints(handler)
+    if len(parameters) == 1 and _is_record(hints.get(parameters[0].name)):
+        return hints[parameters[0].name], True
+    fields: list[Any] = []
+    for parameter in parameters:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            return None, parameter.kind == parameter.VAR_POSITIONAL
+        hint = hints.get(parameter.name, Any)
+        given = () if parameter.default is parameter.empty else (parameter.default,)
+        fields.append((parameter.name, hint, *given))
+    return msgspec.defstruct(name.replace(".", "_"), fields, forbid_unknown_fields=True, kw_only=True), False
+
+
+def _is_record(hint: Any) -> bool:
+    if not isinstance(hint, type):
+        return False
+    record = cast("type[object]", hint)
+    return issubclass(record, msgspec.Struct | dict) or hasattr(record, "__dataclass_fields__")
+
+
+def _input_error(told: str) -> InputError:
+    place = _PLACE.fullmatch(told)
+    path = place["path"] if place and place["path"] else ""
+    return InputError(f"{place['what'] if place else told}.", field=f"input{path}")
+
+
+def _validator(name: str, schema: Mapping[str, Any]) -> Any:
+    try:
+        return jsonschema_rs.validator_for(dict(schema))
+    except ValueError as error:
+        raise LifecycleError(f"Kind {name!r}: its schema is not a JSON Schema: {error}") from error
+
+
+def _validate(validator: Any, given: Any) -> None:
+    for error in validator.iter_errors(given):
+        path = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in error.instance_path)
+        raise InputError(f"{error.message}.", field=f"input{path}")

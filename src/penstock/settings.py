@@ -1,0 +1,104 @@
+"""Settings from the environment, checked all at once."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock import values
+from penstock.errors import InvalidError, SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PREFIX: Final = "PENSTOCK_"
+SLOTS_MAX: Final = 10_000
+_CHOICES: Final = {
+    "log_level": ("debug", "info", "warning", "error"),
+    "log_format": ("auto", "json", "console"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Each field is an environment variable: ``PENSTOCK_`` and its name in capitals."""
+
+    database_url: str | None = None
+    """Any PostgreSQL from 15 on; ``DATABASE_URL`` is read too. Without one, the embedded PostgreSQL is used."""
+    data_dir: Path = Path(".penstock")
+    """Where the embedded PostgreSQL keeps its files."""
+    slots: int = 10
+    """How many jobs a worker runs at once."""
+    lease: timedelta = timedelta(seconds=60)
+    """How long a silent worker keeps its jobs."""
+    heartbeat: timedelta = timedelta(seconds=5)
+    """How often a worker prolongs its leases."""
+    grace: timedelta = timedelta(seconds=30)
+    """How long a job may take to end once it is told to."""
+    retention: timedelta = timedelta(days=90)
+    """How long the history of ended jobs is kept; whole weeks are dropped."""
+    idempotency_window: timedelta = timedelta(hours=24)
+    """How long an idempotency key is remembered."""
+    log_level: str = "info"
+    """The least important events that are logged: debug, info, warning or error."""
+    log_format: str = "auto"
+    """json, console, or auto: readable in a terminal, JSON elsewhere."""
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> Settings:
+        """Read the environment; every problem in it is told at once."""
+        environ = os.environ if environ is None else environ
+        given = {name[len(PREFIX) :].lower(): text for name, text in environ.items() if name.startswith(PREFIX)}
+        given.setdefault("database_url", environ.get("DATABASE_URL", ""))
+        known = {field.name: field.default for field in fields(cls)}
+        problems = [_unknown(name, known) for name in given if name not in known]
+        read: dict[str, Any] = {}
+        for name, text in given.items():
+            if name in known and text:
+                try:
+                    read[name] = _read(name, known[name], text)
+                except InvalidError as error:
+                    problems.append(f"{PREFIX}{name.upper()}: {error.message} {error.hint or ''}".strip())
+        problems += _contradictions(cls(**read)) if not problems else []
+        if problems:
+            raise SettingsError("\n".join(problems))
+        return cls(**read)
+
+
+def _read(name: str, default: Any, text: str) -> Any:
+    if name in _CHOICES:
+        if text not in _CHOICES[name]:
+            raise InvalidError(f"{text!r} is not one of {', '.join(_CHOICES[name])}.")
+        return text
+    match default:
+        case timedelta():
+            return values.duration(float(text) if text.replace(".", "", 1).isdigit() else text, field=name)
+        case int():
+            if not text.isdigit() or not 1 <= int(text) <= SLOTS_MAX:
+                raise InvalidError(f"{text!r} is not a whole number from 1 to {SLOTS_MAX:,}.")
+            return int(text)
+        case Path():
+            return Path(text)
+        case _:
+            return text
+
+
+def _unknown(name: str, known: Mapping[str, Any]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f" Did you mean {PREFIX}{near[0].upper()}?" if near else ""
+    return f"{PREFIX}{name.upper()}: there is no such setting.{hint}"
+
+
+def _contradictions(settings: Settings) -> list[str]:
+    found: list[str] = []
+    if settings.heartbeat * 3 > settings.lease:
+        found.append(f"{PREFIX}HEARTBEAT: it must be at most a third of {PREFIX}LEASE, or leases lapse.")
+    if settings.idempotency_window < timedelta(hours=24):
+        found.append(f"{PREFIX}IDEMPOTENCY_WINDOW: it must be at least 24h.")
+    if settings.retention < settings.idempotency_window:
+        found.append(f"{PREFIX}RETENTION: it must not be shorter than {PREFIX}IDEMPOTENCY_WINDOW.")
+    return found

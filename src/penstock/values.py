@@ -1,0 +1,149 @@
+"""What may come in from outside: JSON values, names and amounts within sane limits.
+
+PostgreSQL and Python disagree about the edges of JSON (NUL, NaN, numbers of a thousand digits, lone
+surrogates): what one of them cannot hold is refused here, at the door, with the place where it stands.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import timedelta
+from typing import Any, Final, cast
+
+import msgspec
+
+from penstock.errors import AmountError, IdempotencyKeyError, InputError, InvalidError
+
+BYTES_MAX: Final = 256 * 1024
+DEPTH_MAX: Final = 32
+INTEGER_MAX: Final = 2**63 - 1
+AMOUNT_MAX: Final = 10**12
+KEY_LENGTH_MAX: Final = 255
+NAME_LENGTH_MAX: Final = 128
+PRIORITY_MAX: Final = 100
+
+_UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_NAME: Final = re.compile(r"[\w.:@+/-]+", re.ASCII)
+_KEY: Final = re.compile(r"[\x21-\x7e]+")
+_BAD_CHARACTER: Final = re.compile("[\x00\ud800-\udfff]")
+
+
+def encode(value: Any, *, field: str) -> str:
+    """A JSON value as text, or the refusal that says what in it is wrong and where."""
+    check(value, field=field)
+    try:
+        encoded = msgspec.json.encode(value)
+    except (TypeError, OverflowError, ValueError) as error:
+        raise InputError(f"It is not a JSON value: {error}.", field=field) from error
+    if len(encoded) > BYTES_MAX:
+        raise InputError(
+            f"It is {len(encoded):,} bytes of JSON; the limit is {BYTES_MAX:,}.",
+            field=field,
+            hint="Store large data as an artifact and pass its id.",
+        )
+    return encoded.decode()
+
+
+def check(value: Any, *, field: str) -> None:
+    """Refuse what JSON, PostgreSQL or good sense cannot hold."""
+    pending: list[tuple[str, Any, int]] = [(field, value, 1)]
+    while pending:
+        where, node, depth = pending.pop()
+        if isinstance(node, str):
+            _check_text(node, where)
+        elif isinstance(node, bool) or node is None:
+            continue
+        elif isinstance(node, int | float):
+            _check_number(node, where)
+        elif isinstance(node, dict):
+            _check_depth(depth, where)
+            for name, child in cast("dict[Any, Any]", node).items():
+                if not isinstance(name, str):
+                    raise InputError("The name of a member must be text.", field=where)
+                _check_text(name, where)
+                pending.append((f"{where}.{name}", child, depth + 1))
+        elif isinstance(node, list | tuple):
+            _check_depth(depth, where)
+            children = enumerate(cast("list[Any]", node))
+            pending.extend((f"{where}[{index}]", child, depth + 1) for index, child in children)
+
+
+def check_name(given: Any, *, field: str) -> str:
+    """A tenant, account, queue or kind: short, printable, without spaces."""
+    if not isinstance(given, str) or not given:
+        raise InvalidError("It must be a non-empty text.", field=field)
+    if len(given) > NAME_LENGTH_MAX:
+        raise InvalidError(f"It has {len(given)} characters; the limit is {NAME_LENGTH_MAX}.", field=field)
+    if not _NAME.fullmatch(given):
+        raise InvalidError("Only letters, digits and . _ : @ + / - may stand in it.", field=field)
+    return given
+
+
+def check_key(given: Any) -> str:
+    field = "idempotency_key"
+    if not isinstance(given, str) or not given:
+        raise IdempotencyKeyError("It must be a non-empty text.", field=field)
+    if len(given) > KEY_LENGTH_MAX:
+        raise IdempotencyKeyError(f"It has {len(given)} characters; the limit is {KEY_LENGTH_MAX}.", field=field)
+    if not _KEY.fullmatch(given):
+        raise IdempotencyKeyError("Only printable ASCII without spaces may stand in it.", field=field)
+    return given
+
+
+def check_amount(given: Any, *, field: str, least: int = 0) -> int:
+    if isinstance(given, bool) or not isinstance(given, int):
+        raise AmountError("It must be a whole number of credits.", field=field)
+    if not least <= given <= AMOUNT_MAX:
+        raise AmountError(f"It must be between {least:,} and {AMOUNT_MAX:,}.", field=field)
+    return given
+
+
+def check_priority(given: Any) -> int:
+    if isinstance(given, bool) or not isinstance(given, int) or abs(given) > PRIORITY_MAX:
+        raise InvalidError(
+            f"It must be a whole number from -{PRIORITY_MAX} to {PRIORITY_MAX}; the highest goes first.",
+            field="priority",
+        )
+    return given
+
+
+def duration(given: Any, *, field: str) -> timedelta:
+    """A length of time: a timedelta, a number of seconds, or text like ``90s``, ``15m``, ``1h``."""
+    if isinstance(given, timedelta):
+        length = given
+    elif isinstance(given, int | float) and not isinstance(given, bool):
+        length = timedelta(seconds=given)
+    else:
+        found = _DURATION.fullmatch(str(given))
+        if found is None:
+            raise InvalidError(f"{given!r} is not a length of time.", field=field, hint="Write 90s, 15m or 1h.")
+        length = timedelta(seconds=float(found[1]) * _UNITS[found[2]])
+    if not timedelta(0) < length <= timedelta(days=3650):
+        raise InvalidError("It must be positive and at most ten years.", field=field)
+    return length
+
+
+def printable(text: str, limit: int = 8_192) -> str:
+    """Text from a worker or a library, made storable: no NUL, no lone surrogate, not endless."""
+    clean = _BAD_CHARACTER.sub("\ufffd", text)
+    return clean if len(clean) <= limit else clean[:limit] + "…"
+
+
+def _check_text(text: str, where: str) -> None:
+    if _BAD_CHARACTER.search(text):
+        raise InputError("It contains a NUL character or half of a surrogate pair.", field=where[:200])
+
+
+def _check_number(number: float, where: str) -> None:
+    if isinstance(number, int):
+        if abs(number) > INTEGER_MAX:
+            raise InputError("The number does not fit into 64 bits.", field=where[:200])
+    elif not math.isfinite(number):
+        raise InputError(f"{number} is not a JSON number.", field=where[:200])
+
+
+def _check_depth(depth: int, where: str) -> None:
+    if depth > DEPTH_MAX:
+        raise InputError(f"It is nested more than {DEPTH_MAX} levels deep.", field=where[:200])
