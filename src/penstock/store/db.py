@@ -1,0 +1,165 @@
+"""The only door to PostgreSQL: a pool, transactions, named queries, and errors in our own words."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import asyncpg
+from asyncpg import exceptions as pg
+
+from penstock.errors import MoveDeniedError, StoreError, UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+    from asyncpg import Record as Row
+    from asyncpg.pool import PoolConnectionProxy
+
+    from penstock.store.queries import Query
+
+    Connection = asyncpg.Connection[Row] | PoolConnectionProxy[Row]
+
+MOVE_DENIED: Final = "PS001"
+APPEND_ONLY: Final = "PS002"
+
+_SESSION: Final = {
+    "application_name": "penstock",
+    "idle_in_transaction_session_timeout": "60s",
+    "timezone": "UTC",
+}
+_LOST: Final = (
+    pg.PostgresConnectionError,
+    pg.AdminShutdownError,
+    pg.CrashShutdownError,
+    pg.CannotConnectNowError,
+    pg.TooManyConnectionsError,
+    pg.InterfaceError,
+    ConnectionError,
+    OSError,
+    TimeoutError,
+)
+_AGAIN: Final = (pg.DeadlockDetectedError, pg.SerializationError, pg.LockNotAvailableError)
+_TRIES: Final = 5
+
+
+@dataclass(slots=True)
+class Database:
+    """A pool of connections to one PostgreSQL."""
+
+    dsn: str
+    pool: asyncpg.Pool[Row]
+
+    @classmethod
+    async def open(cls, dsn: str, *, size: int = 10) -> Database:
+        with translated():
+            pool = await asyncpg.create_pool(
+                dsn,
+                min_size=1,
+                max_size=size,
+                command_timeout=60,
+                server_settings=_SESSION,
+                # JSON stays text on its way in and out: it is encoded once, by msgspec, at the edge.
+            )
+        return cls(dsn, pool)
+
+    async def close(self) -> None:
+        """Wait briefly for what is under way, then cut."""
+        try:
+            async with asyncio.timeout(5):
+                await self.pool.close()
+        except TimeoutError:
+            self.pool.terminate()
+
+    async def run(self, query: Query, *arguments: Any) -> Any:
+        """One statement in a transaction of its own; tried again where the database says to."""
+        for left in reversed(range(_TRIES)):
+            try:
+                with translated():
+                    async with self.pool.acquire() as connection:
+                        return await fetch(connection, query, *arguments)
+            except _AgainError as again:
+                if not left:
+                    raise StoreError(str(again)) from again
+        raise AssertionError
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[Connection]:
+        with translated():
+            async with self.pool.acquire() as connection, connection.transaction():
+                yield connection
+
+    @contextlib.asynccontextmanager
+    async def snapshot(self) -> AsyncGenerator[Connection]:
+        """A read-only transaction in which everything is seen as of one moment."""
+        with translated():
+            async with (
+                self.pool.acquire() as connection,
+                connection.transaction(isolation="repeatable_read", readonly=True),
+            ):
+                yield connection
+
+    @contextlib.asynccontextmanager
+    async def listen(self, channel: str, heard: Callable[[str], None]) -> AsyncGenerator[asyncio.Event]:
+        """A connection of its own that calls ``heard`` for every notification; the event tells its end."""
+        ended = asyncio.Event()
+        with translated():
+            connection = await asyncpg.connect(self.dsn, server_settings=_SESSION)
+        try:
+            connection.add_termination_listener(lambda _: ended.set())
+            await connection.add_listener(channel, lambda _connection, _pid, _channel, payload: heard(str(payload)))
+            yield ended
+        finally:
+            await _leave(connection)
+
+
+async def connect(dsn: str) -> asyncpg.Connection[Row]:
+    """One connection outside any pool, for migration and checks."""
+    with translated():
+        return await asyncpg.connect(dsn, server_settings=_SESSION)
+
+
+async def fetch(connection: Connection, query: Query, *arguments: Any) -> Any:
+    """Run a named query on a connection and give what its shape promises."""
+    match query.shape:
+        case "exec":
+            return await connection.execute(query.text, *arguments)
+        case "many":
+            return await connection.fetch(query.text, *arguments)
+        case "maybe":
+            return await connection.fetchrow(query.text, *arguments)
+        case "one":
+            row = await connection.fetchrow(query.text, *arguments)
+            if row is None:
+                raise StoreError(f"{query.name} gave no row.")
+            return row
+
+
+@contextlib.contextmanager
+def translated() -> Any:
+    """The driver's errors in our own words."""
+    try:
+        yield
+    except _AGAIN as error:
+        raise _AgainError(str(error)) from error
+    except pg.PostgresError as error:
+        if error.sqlstate == MOVE_DENIED:
+            raise MoveDeniedError(str(error)) from error
+        if isinstance(error, _LOST):
+            raise UnavailableError(f"The database could not be reached: {error}") from error
+        raise
+    except _LOST as error:
+        raise UnavailableError(f"The database could not be reached: {error}") from error
+
+
+class _AgainError(StoreError):
+    """The database asks for the transaction to be run again."""
+
+    retryable = True
+
+
+async def _leave(connection: asyncpg.Connection[Row]) -> None:
+    with contextlib.suppress(*_LOST, pg.PostgresError):
+        await connection.close(timeout=2)

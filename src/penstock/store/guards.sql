@@ -1,0 +1,97 @@
+-- Guards: what the database itself refuses, to hand-written SQL as to ours.
+
+-- function: clock
+-- The one clock. A test that moves time replaces this function in its own database.
+create or replace function penstock.clock() returns timestamptz
+language sql volatile parallel safe as 'select clock_timestamp()';
+
+-- function: uuid7
+-- A time-ordered id, for jobs that are born in SQL (PostgreSQL has one of its own only from 18 on).
+create or replace function penstock.uuid7() returns uuid
+language sql volatile parallel safe as $$
+    select encode(
+        set_bit(
+            set_bit(
+                overlay(
+                    uuid_send(gen_random_uuid())
+                    placing substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3)
+                    from 1 for 6
+                ),
+                52, 1
+            ),
+            53, 1
+        ),
+        'hex'
+    )::uuid
+$$;
+
+-- function: guard_append_only
+create or replace function penstock.guard_append_only() returns trigger
+language plpgsql as $$
+begin
+    raise exception 'penstock.% is append-only', tg_table_name using errcode = 'PS002';
+end $$;
+
+-- function: compile_guard
+-- Writes the guard of penstock.jobs out of the lifecycle tables, as one expression: looking each pair up
+-- in the tables instead costs eight times as much (docs/why/lifecycles-as-data.md has the figures).
+create or replace function penstock.compile_guard() returns void
+language plpgsql as $compile$
+declare
+    births text;
+    moves text;
+begin
+    select coalesce(string_agg(format('when %L then %L', lifecycle || ' ' || state, phase || ' '), ' ' order by lifecycle, state),
+        'when null then null') into births
+    from penstock.lifecycle_states where is_entry;
+
+    select coalesce(string_agg(format('when %L then case old.state || '' '' || new.state %s end', lifecycle, arrows), ' ' order by lifecycle),
+        'when null then null') into moves
+    from (
+        select m.lifecycle, string_agg(
+            format('when %L then %L', m.from_state || ' ' || m.to_state, s.phase || ' ' || coalesce(s.outcome, '')),
+            ' ' order by m.from_state, m.to_state
+        ) as arrows
+        from (select distinct lifecycle, from_state, to_state from penstock.lifecycle_moves
+              where from_state <> '*' and from_state <> to_state) m
+        join penstock.lifecycle_states s on s.lifecycle = m.lifecycle and s.state = m.to_state
+        group by m.lifecycle
+    ) drawn;
+
+    execute format($guard$
+        create or replace function penstock.guard_birth() returns trigger language plpgsql as $body$
+        begin
+            if (case new.lifecycle || ' ' || new.state %s end) is null then
+                raise exception 'a job of lifecycle %% cannot begin in state %%', new.lifecycle, new.state
+                using errcode = 'PS001';
+            end if;
+            return new;
+        end $body$;
+    $guard$, births);
+
+    execute format($guard$
+        create or replace function penstock.guard_move() returns trigger language plpgsql as $body$
+        declare
+            -- the phase and outcome that the new state implies; null where there is no such arrow
+            implied text := case new.lifecycle %s end;
+        begin
+            if implied is null or new.lifecycle <> old.lifecycle then
+                raise exception 'move denied: %% -> %% in lifecycle %%', old.state, new.state, new.lifecycle
+                using errcode = 'PS001';
+            elsif implied like 'ended %%' then
+                new.phase := 'ended';
+                new.outcome := substr(implied, 7);
+                if new.finished_at is null then new.finished_at := penstock.clock(); end if;
+                if new.captured is null then new.captured := 0; end if;
+            elsif old.phase = 'ended' then
+                new.outcome := null;
+                new.finished_at := null;
+                new.captured := null;
+            end if;
+            if new.phase = old.phase or (new.phase = 'ended') <> (new.outcome is not null) then
+                new.phase := rtrim(split_part(implied, ' ', 1));
+            end if;
+            return new;
+        end $body$;
+    $guard$, moves);
+end $compile$;

@@ -1,0 +1,251 @@
+-- Why: the tables of the engine.
+-- Locks: none that matter; everything is new.
+-- breaking: no
+--
+-- Each table has a home, named in its comment. Tables of the tenant home (a customer's jobs and money)
+-- and of the central home (the queue) are never joined and never reference each other, so that a tenant
+-- can live in another database. `tests/tidy` holds every query to it.
+
+create table penstock.lifecycle_states (
+    lifecycle text collate "C" not null,
+    state     text collate "C" not null,
+    phase     text collate "C" not null,
+    outcome   text collate "C",
+    is_entry  boolean not null,
+    primary key (lifecycle, state),
+    check ((phase = 'ended') = (outcome is not null))
+);
+comment on table penstock.lifecycle_states is 'home: both. The states of each lifecycle, written from the Python table at migration.';
+
+create table penstock.lifecycle_moves (
+    lifecycle  text collate "C" not null,
+    from_state text collate "C" not null,
+    moment     text collate "C" not null,
+    to_state   text collate "C" not null,
+    primary key (lifecycle, from_state, moment)
+);
+create index lifecycle_moves_pair on penstock.lifecycle_moves (lifecycle, from_state, to_state);
+comment on table penstock.lifecycle_moves is 'home: both. Which state each moment leads to; the guard looks the pair up.';
+
+create table penstock.kinds (
+    kind              text collate "C" primary key,
+    lifecycle         text collate "C" not null,
+    queue             text collate "C" not null,
+    initial_state     text collate "C" not null,
+    entry_state       text collate "C" not null,
+    stages            text[] not null,
+    firm_stages       text[] not null,
+    attempts_max      smallint not null check (attempts_max > 0),
+    interruptions_max smallint not null check (interruptions_max > 0),
+    lapses_max        smallint not null check (lapses_max > 0),
+    declaration       jsonb not null,
+    registered_at     timestamptz not null default clock_timestamp()
+);
+comment on table penstock.kinds is 'home: both. What each kind declares, written when an app registers it.';
+comment on column penstock.kinds.entry_state is 'The state in which a job that may start at once is born.';
+comment on column penstock.kinds.firm_stages is 'The stages in which a cancel is refused.';
+
+create table penstock.accounts (
+    id         bigint generated always as identity unique,
+    tenant     text collate "C" not null,
+    account    text collate "C" not null,
+    available  bigint not null default 0 check (available >= 0),
+    held       bigint not null default 0 check (held >= 0),
+    active     integer not null default 0 check (active >= 0),
+    active_max integer check (active_max >= 0),
+    entries    bigint not null default 0,
+    created_at timestamptz not null default clock_timestamp(),
+    primary key (tenant, account)
+) with (fillfactor = 50);
+comment on table penstock.accounts is 'home: tenant. A wallet: what is available, what is held, how many jobs are active, the number of its last entry.';
+
+create table penstock.jobs (
+    id                  uuid not null,
+    tenant              text collate "C" not null,
+    account             text collate "C" not null,
+    kind                text collate "C" not null,
+    lifecycle           text collate "C" not null,
+    queue               text collate "C" not null,
+    state               text collate "C" not null,
+    phase               text collate "C" not null,
+    outcome             text collate "C",
+    priority            smallint not null,
+    run                 smallint not null default 1,
+    epoch               integer not null default 0,
+    attempts            smallint not null default 0,
+    events              integer not null,
+    noted               integer not null default 0,
+    price               bigint not null check (price >= 0),
+    captured            bigint check (captured between 0 and price),
+    progress            real not null default 0 check (progress between 0 and 1),
+    stage               text,
+    created_at          timestamptz not null,
+    run_at              timestamptz,
+    expires_at          timestamptz,
+    started_at          timestamptz,
+    finished_at         timestamptz,
+    cancel_requested_at timestamptz,
+    retry_of            uuid,
+    input               jsonb not null,
+    memo                jsonb,
+    answer              jsonb,
+    output              jsonb,
+    error               jsonb,
+    primary key (id),
+    check ((phase = 'ended') = (finished_at is not null)),
+    check ((phase = 'ended') = (outcome is not null)),
+    check ((phase = 'ended') = (captured is not null)),
+    check (started_at >= created_at and finished_at >= coalesce(started_at, created_at))
+) partition by range (id);
+create index jobs_account on penstock.jobs (tenant, account, id);
+comment on table penstock.jobs is 'home: tenant. One row a job, partitioned by the time in its id.';
+comment on column penstock.jobs.run is 'How often it was started from its beginning: a retry in place adds one. Each run has its own hold.';
+comment on column penstock.jobs.epoch is 'How often it was leased. Only grows.';
+comment on column penstock.jobs.noted is 'The number of the last note of its present lease: a note that comes twice is written once.';
+comment on column penstock.jobs.memo is 'What its handler left for itself when it parked the job.';
+comment on column penstock.jobs.answer is 'What a parked job was waiting for.';
+comment on column penstock.jobs.events is 'The number of its last event.';
+
+create table penstock.events (
+    job_id uuid not null,
+    seq    integer not null check (seq > 0),
+    at     timestamptz not null,
+    type   text collate "C" not null,
+    state  text collate "C" not null,
+    tenant text collate "C" not null,
+    data   jsonb,
+    primary key (job_id, seq)
+) partition by range (job_id);
+comment on table penstock.events is 'home: tenant. What happened to each job, in order, append-only.';
+
+create table penstock.entries (
+    tenant          text collate "C" not null,
+    account         text collate "C" not null,
+    seq             bigint not null,
+    at              timestamptz not null,
+    type            text collate "C" not null check (type in ('grant', 'adjust', 'hold', 'capture', 'release')),
+    available       bigint not null,
+    held            bigint not null,
+    outside         bigint not null,
+    available_after bigint not null check (available_after >= 0),
+    held_after      bigint not null check (held_after >= 0),
+    job_id          uuid,
+    run             smallint,
+    reference       text collate "C",
+    reason          text,
+    primary key (tenant, account, seq),
+    check (available + held + outside = 0),
+    check ((type in ('hold', 'capture', 'release')) = (job_id is not null and run is not null))
+);
+create unique index entries_hold on penstock.entries (job_id, run) where type = 'hold';
+create unique index entries_settlement on penstock.entries (job_id, run) where type in ('capture', 'release');
+create unique index entries_reference on penstock.entries (tenant, account, reference) where reference is not null;
+comment on table penstock.entries is 'home: tenant. The ledger, append-only. One row is one balanced transaction over three purses: available, held, and outside (granted from, captured to).';
+
+create table penstock.idempotency (
+    tenant     text collate "C" not null,
+    scope      text collate "C" not null,
+    key        text collate "C" not null,
+    job_id     uuid not null,
+    request    jsonb,
+    created_at timestamptz not null,
+    primary key (tenant, scope, key)
+);
+create index idempotency_age on penstock.idempotency using brin (created_at);
+comment on table penstock.idempotency is 'home: tenant. Which job answers a key. The request is kept only where it differs from the job''s input.';
+
+create table penstock.queues (
+    queue     text collate "C" primary key,
+    is_fair   boolean not null default false,
+    paused_at timestamptz,
+    turn      bigint not null default 0
+) with (fillfactor = 50);
+comment on table penstock.queues is 'home: central. A queue may be paused, and may share its workers fairly between tenants.';
+
+create table penstock.shares (
+    queue  text collate "C" not null,
+    tenant text collate "C" not null,
+    turn   bigint not null,
+    primary key (queue, tenant)
+) with (fillfactor = 50);
+comment on table penstock.shares is 'home: central. The last turn given to each tenant of a fair queue.';
+
+create table penstock.dispatches (
+    job_id        uuid primary key,
+    tenant        text collate "C" not null,
+    account       text collate "C" not null,
+    kind          text collate "C" not null,
+    queue         text collate "C" not null,
+    phase         text collate "C" not null check (phase in ('waiting', 'ready', 'leased', 'parked', 'delivering')),
+    rank          smallint not null,
+    turn          bigint not null default 0,
+    epoch         integer not null default 0,
+    attempts      smallint not null default 0,
+    interruptions smallint not null default 0,
+    lapses        smallint not null default 0,
+    lease_token   uuid,
+    run_at        timestamptz,
+    expires_at    timestamptz,
+    cancel_at     timestamptz,
+    wakes_at      timestamptz,
+    check ((phase = 'leased') = (lease_token is not null)),
+    check (phase <> 'parked' or expires_at is not null),
+    check (attempts >= 0 and interruptions >= 0 and lapses >= 0)
+) with (
+    fillfactor = 50,
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 10000,
+    autovacuum_vacuum_cost_delay = 0
+);
+create index dispatches_wakes on penstock.dispatches (wakes_at) where wakes_at is not null;
+comment on table penstock.dispatches is 'home: central. One row for every job that has not ended, and none for one that has: the lock that every verb takes first.';
+comment on column penstock.dispatches.rank is 'The priority, negated: the smallest goes first.';
+comment on column penstock.dispatches.turn is 'Order between tenants in a fair queue; 0 elsewhere.';
+comment on column penstock.dispatches.cancel_at is 'When an asked-for cancel is enforced: the lease is revoked and the job ends.';
+comment on column penstock.dispatches.wakes_at is 'When a service must look at this row: its start, its deadline or the end of its grace. Not the end of its lease.';
+
+create table penstock.ready (
+    queue  text collate "C" not null,
+    rank   smallint not null,
+    turn   bigint not null,
+    job_id uuid not null,
+    primary key (queue, rank, turn, job_id)
+) with (
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 10000,
+    autovacuum_vacuum_cost_delay = 0
+);
+comment on table penstock.ready is 'home: central. The line: the dispatches that may be claimed now, in order. Rows are inserted and deleted, never updated, and only under the lock of their dispatch.';
+
+create table penstock.leases (
+    token      uuid primary key,
+    worker     text collate "C" not null,
+    granted_at timestamptz not null,
+    expires_at timestamptz not null,
+    job_ids    uuid[] not null
+) with (
+    fillfactor = 50,
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_cost_delay = 0
+);
+comment on table penstock.leases is 'home: central. What one claim handed out, until when. A dispatch is held while its token names a lease that has not run out.';
+
+-- The bodies of both guards are written by penstock.compile_guard from the lifecycle tables.
+create function penstock.guard_birth() returns trigger language plpgsql as 'begin return null; end';
+create function penstock.guard_move() returns trigger language plpgsql as 'begin return null; end';
+select penstock.compile_guard();
+
+create trigger jobs_birth before insert on penstock.jobs
+    for each row execute function penstock.guard_birth();
+create trigger jobs_move before update of state on penstock.jobs
+    for each row when (old.state is distinct from new.state) execute function penstock.guard_move();
+create trigger events_append_only before update or delete on penstock.events
+    for each row execute function penstock.guard_append_only();
+create trigger entries_append_only before update or delete or truncate on penstock.entries
+    for each statement execute function penstock.guard_append_only();
+
+create table penstock.jobs_default partition of penstock.jobs default with (fillfactor = 60);
+create table penstock.events_default partition of penstock.events default;
+comment on table penstock.jobs_default is 'home: tenant. Takes jobs whose partition was not made in time; should stay empty.';
+comment on table penstock.events_default is 'home: tenant. Takes events whose partition was not made in time; should stay empty.';

@@ -1,0 +1,78 @@
+-- Partitions: jobs and events are kept by week of birth, which stands in the id. Home: tenant.
+-- Retention drops whole partitions; a week with a job that has not ended is kept until it has.
+
+-- function: first_id
+-- The smallest id that a job born at this time can have.
+create or replace function penstock.first_id(born timestamptz) returns uuid
+language sql immutable strict parallel safe as $$
+    select (lpad(to_hex((extract(epoch from born) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
+$$;
+
+-- function: week
+create or replace function penstock.week(moment timestamptz) returns timestamptz
+language sql immutable strict parallel safe as $$
+    select date_bin(interval '7 days', moment, timestamptz '2024-01-01 00:00:00+00')
+$$;
+
+-- function: ensure_partitions
+-- Makes the partitions from this week on, so far ahead that a stopped service costs nothing for a month.
+create or replace function penstock.ensure_partitions(weeks integer) returns integer
+language plpgsql as $$
+declare
+    monday timestamptz := penstock.week(penstock.clock());
+    made integer := 0;
+    kept text;
+    part text;
+begin
+    for n in 0..weeks - 1 loop
+        foreach kept in array array['jobs', 'events'] loop
+            part := format('%s_%s', kept, to_char((monday + n * interval '7 days') at time zone 'UTC', 'YYYYMMDD'));
+            if to_regclass(format('penstock.%I', part)) is null then
+                execute format(
+                    'create table penstock.%I partition of penstock.%I for values from (%L) to (%L) with (fillfactor = %s)',
+                    part, kept,
+                    penstock.first_id(monday + n * interval '7 days'), penstock.first_id(monday + (n + 1) * interval '7 days'),
+                    -- A job is updated twice in its life; room on its page keeps that off the indexes.
+                    case kept when 'jobs' then 60 else 100 end
+                );
+                made := made + 1;
+            end if;
+        end loop;
+    end loop;
+    return made;
+end $$;
+
+-- function: drop_partitions
+-- Drops the weeks that ended before this age and hold no job that is still alive, with their idempotency keys.
+create or replace function penstock.drop_partitions(age interval) returns setof text
+language plpgsql as $$
+declare
+    part record;
+    is_alive boolean;
+begin
+    for part in
+        select to_timestamp(right(c.relname, 8), 'YYYYMMDD') as monday, c.oid::regclass as jobs,
+            to_regclass('penstock.' || replace(c.relname, 'jobs', 'events')) as events
+        from pg_inherits i join pg_class c on c.oid = i.inhrelid
+        where i.inhparent = 'penstock.jobs'::regclass and c.relname ~ '_\d{8}$'
+        order by c.relname
+    loop
+        continue when part.monday + interval '7 days' > penstock.clock() - age;
+        execute format('select exists (select from %s where phase <> ''ended'')', part.jobs) into is_alive;
+        continue when is_alive;
+        delete from penstock.idempotency k
+        where k.created_at < part.monday + interval '8 days' and k.job_id < penstock.first_id(part.monday + interval '7 days');
+        execute format('drop table %s, %s', part.events, part.jobs);
+        return next part.jobs::text;
+    end loop;
+end $$;
+
+-- name: ensure :one
+select penstock.ensure_partitions($1) as made;
+
+-- name: drop :many
+select name from penstock.drop_partitions($1::interval) as name;
+
+-- name: strays :one
+-- Whether the default partitions, which should be empty, took anything in.
+select exists (select from penstock.jobs_default) as has_jobs, exists (select from penstock.events_default) as has_events;
