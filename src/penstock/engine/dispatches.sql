@@ -1,0 +1,308 @@
+-- Dispatches: the queue. Home: central.
+-- Invariants: one row for every job that has not ended, none for one that has. A dispatch is `ready` exactly
+-- when it stands in penstock.ready, and `leased` exactly when it names a lease. Every verb locks the dispatch
+-- first, so two verbs on one job never overlap. Every write of a worker names its token, and is refused once
+-- the lease has run out by the database's clock.
+--
+-- About the planner switches see jobs.sql.
+
+-- function: enqueue
+-- Puts jobs into the queue. In a fair queue each tenant's jobs take turns that start where the line is now,
+-- so a tenant with one job waits for at most one job of every other tenant.
+create or replace function penstock.enqueue(
+    job_ids uuid[], tenants text[], accounts text[], kinds text[], queues text[], phases text[], priorities smallint[],
+    run_ats timestamptz[], expires_ats timestamptz[]
+) returns void
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+    turns bigint[];
+begin
+    if exists (select from penstock.queues q where q.queue = any(enqueue.queues) and q.is_fair) then
+        turns := penstock.take_turns(enqueue.queues, tenants);
+    end if;
+    with item as (
+        select * from unnest(job_ids, tenants, accounts, kinds, queues, phases, priorities, run_ats, expires_ats, turns)
+            as i(job_id, tenant, account, kind, queue, phase, priority, run_at, expires_at, turn)
+    ),
+    dispatched as (
+        insert into penstock.dispatches (
+            job_id, tenant, account, kind, queue, phase, rank, turn, run_at, expires_at, wakes_at
+        )
+        select job_id, tenant, account, kind, queue, phase, -priority, coalesce(turn, 0), run_at, expires_at,
+            case when phase = 'waiting' then least(run_at, expires_at) else expires_at end
+        from item
+    )
+    insert into penstock.ready (queue, rank, turn, job_id)
+    select queue, -priority, coalesce(turn, 0), job_id from item where phase = 'ready';
+end $$;
+
+-- function: take_turns
+create or replace function penstock.take_turns(queues text[], tenants text[]) returns bigint[]
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    turns bigint[];
+begin
+    with item as (
+        select i.queue, i.tenant, i.n, row_number() over (partition by i.queue, i.tenant order by i.n) as nth
+        from unnest(queues, tenants) with ordinality as i(queue, tenant, n)
+    ),
+    line as (
+        select q.queue, coalesce(
+            (select min(r.turn) from (select distinct rank from penstock.ready r where r.queue = q.queue) ranks
+             cross join lateral (select r.turn from penstock.ready r where r.queue = q.queue and r.rank = ranks.rank
+                                 order by r.turn limit 1) r),
+            (select max(s.turn) from penstock.shares s where s.queue = q.queue),
+            0
+        ) as turn
+        from penstock.queues q where q.is_fair and q.queue = any(queues)
+    ),
+    taken as (
+        insert into penstock.shares as s (queue, tenant, turn)
+        select i.queue, i.tenant, l.turn + count(*) from item i join line l on l.queue = i.queue
+        group by i.queue, i.tenant, l.turn
+        order by i.queue, i.tenant
+        on conflict (queue, tenant) do update set turn = greatest(
+            s.turn + excluded.turn - (select l.turn from line l where l.queue = excluded.queue), excluded.turn
+        )
+        returning s.queue, s.tenant, s.turn
+    )
+    select array_agg(coalesce(t.turn - c.jobs + i.nth, 0) order by i.n) into turns
+    from item i
+    left join taken t on t.queue = i.queue and t.tenant = i.tenant
+    left join (select queue, tenant, count(*) as jobs from item group by queue, tenant) c
+        on c.queue = i.queue and c.tenant = i.tenant;
+    return turns;
+end $$;
+
+-- function: lease
+-- Hands out ready jobs, oldest first within a rank. A lane is a queue with a range of ranks and the place to
+-- begin (see dispatches.py). What another transaction has in hand is passed over: a claim never waits.
+create or replace function penstock.lease(
+    queues text[], ranks smallint[], ranks_max smallint[], turns bigint[], afters uuid[],
+    want integer, token uuid, worker text, duration interval
+) returns table (
+    job_id uuid, queue text, rank smallint, turn bigint, epoch integer, attempts smallint, expires_at timestamptz
+)
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+    present timestamptz := penstock.clock();
+begin
+    return query
+    with picked as materialized (
+        select r.place, r.job_id
+        from unnest(queues, ranks, ranks_max, turns, afters) as l(queue, rank, rank_max, turn, after)
+        join penstock.queues q on q.queue = l.queue and q.paused_at is null
+        cross join lateral (
+            select r.ctid as place, r.job_id, r.rank, r.turn
+            from penstock.ready r
+            cross join lateral (
+                select from penstock.dispatches d
+                where d.job_id = r.job_id and d.phase = 'ready'
+                    and (d.expires_at is null or d.expires_at > present)
+                for update skip locked
+            ) d
+            where r.queue = l.queue
+                and (r.rank, r.turn, r.job_id) > (l.rank, l.turn, l.after) and r.rank <= l.rank_max
+            order by r.rank, r.turn, r.job_id
+            limit want
+            for update of r skip locked
+        ) r
+        order by r.rank, r.turn, r.job_id
+        limit want
+    ),
+    called as (
+        delete from penstock.ready r where r.ctid = any(array(select place from picked))
+    ),
+    granted as (
+        insert into penstock.leases (token, worker, granted_at, expires_at, job_ids)
+        select lease.token, lease.worker, present, present + duration, array_agg(job_id)
+        from picked having count(*) > 0
+    )
+    update penstock.dispatches d
+    set phase = 'leased', lease_token = lease.token, epoch = d.epoch + 1
+    where d.job_id = any(array(select job_id from picked))
+    returning d.job_id, d.queue, d.rank, d.turn, d.epoch, d.attempts, d.expires_at;
+end $$;
+
+-- function: held
+-- Which of these jobs the tokens still hold, and whether their cancel was asked for.
+create or replace function penstock.held(job_ids uuid[], tokens uuid[])
+returns table (job_id uuid, epoch integer, is_canceling boolean)
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
+#variable_conflict use_column
+begin
+    return query
+    select distinct d.job_id, d.epoch, d.cancel_at is not null
+    from penstock.dispatches d
+    join unnest(job_ids, tokens) as i(job_id, token) on i.job_id = d.job_id and i.token = d.lease_token
+    join penstock.leases l on l.token = i.token
+    where d.job_id = any(job_ids) and l.token = any(tokens) and l.expires_at > penstock.clock();
+end $$;
+
+-- function: withdraw
+-- Takes jobs that their worker has ended out of the queue. A job that is left out of the answer was lost.
+create or replace function penstock.withdraw(job_ids uuid[], tokens uuid[]) returns table (job_id uuid)
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+    present timestamptz := penstock.clock();
+begin
+    return query
+    delete from penstock.dispatches d
+    using unnest(job_ids, tokens) as i(job_id, token), penstock.leases l
+    where d.job_id = any(job_ids) and i.job_id = d.job_id and d.lease_token = i.token
+        and l.token = any(tokens) and l.token = i.token and l.expires_at > present
+    returning d.job_id;
+end $$;
+
+-- function: give_back
+-- Jobs that were leased and did not end, by cause: 'attempt' (its code failed), 'interruption' (its worker had
+-- to go), 'lapse' (its worker fell silent). Each cause has its counter and its cap; at the cap the job fails,
+-- and one whose cancel was asked for is canceled. Tokens are checked by the caller under the lease's lock when
+-- `is_lapse`, and by the lease's end otherwise.
+create or replace function penstock.give_back(cause text, job_ids uuid[], tokens uuid[], delays interval[])
+returns table (job_id uuid, fate text, phase text, attempts smallint, counted smallint)
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+    present timestamptz := penstock.clock();
+begin
+    return query
+    with locked as materialized (
+        select d.*, i.delay from (
+            select d.job_id, d.lease_token, d.kind, d.queue, d.rank, d.turn, d.expires_at, d.cancel_at,
+                d.attempts + (cause = 'attempt')::int as attempts,
+                d.interruptions + (cause = 'interruption')::int as interruptions,
+                d.lapses + (cause = 'lapse')::int as lapses
+            from penstock.dispatches d
+            where d.job_id = any(job_ids) and d.phase = 'leased'
+            order by d.job_id
+            for update
+        ) d
+        join unnest(job_ids, tokens, delays) as i(job_id, token, delay)
+            on i.job_id = d.job_id and i.token = d.lease_token
+        left join penstock.leases l on l.token = any(tokens) and l.token = i.token
+        where cause = 'lapse' or l.expires_at > present
+    ),
+    judged as materialized (
+        select l.*,
+            case
+                when l.cancel_at is not null then 'canceled'
+                when l.attempts >= k.attempts_max or l.interruptions >= k.interruptions_max or l.lapses >= k.lapses_max then 'failed'
+                else 'requeued'
+            end as fate,
+            case when l.delay > interval '0' then 'waiting' else 'ready' end as phase
+        from locked l join penstock.kinds k on k.kind = l.kind
+    ),
+    gone as (
+        delete from penstock.dispatches d
+        where d.job_id = any(array(select job_id from judged where fate <> 'requeued'))
+    ),
+    kept as (
+        update penstock.dispatches d
+        set phase = j.phase, lease_token = null,
+            attempts = j.attempts, interruptions = j.interruptions, lapses = j.lapses,
+            run_at = present + j.delay,
+            wakes_at = case when j.phase = 'waiting' then least(present + j.delay, d.expires_at) else d.expires_at end
+        from judged j
+        where d.job_id = any(array(select job_id from judged where fate = 'requeued')) and j.job_id = d.job_id
+    ),
+    lined as (
+        insert into penstock.ready (queue, rank, turn, job_id)
+        select queue, rank, turn, job_id from judged where fate = 'requeued' and phase = 'ready'
+    )
+    select job_id, fate, phase, attempts::smallint,
+        (case cause when 'attempt' then attempts when 'interruption' then interruptions else lapses end)::smallint
+    from judged;
+end $$;
+
+-- function: set_aside
+-- Takes jobs from their worker until an answer comes; their deadline stays.
+create or replace function penstock.set_aside(job_ids uuid[], tokens uuid[]) returns table (job_id uuid)
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+    present timestamptz := penstock.clock();
+begin
+    return query
+    update penstock.dispatches d
+    set phase = 'parked', lease_token = null
+    from unnest(job_ids, tokens) as i(job_id, token), penstock.leases l
+    where d.job_id = any(job_ids) and i.job_id = d.job_id and d.lease_token = i.token and d.cancel_at is null
+        and l.token = any(tokens) and l.token = i.token and l.expires_at > present
+    returning d.job_id;
+end $$;
+
+-- function: make_ready
+-- Waiting or parked jobs join the line. The caller holds their locks.
+create or replace function penstock.make_ready(job_ids uuid[]) returns void
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
+#variable_conflict use_column
+begin
+    with woken as (
+        update penstock.dispatches d
+        set phase = 'ready', wakes_at = d.expires_at
+        where d.job_id = any(job_ids)
+        returning d.queue, d.rank, d.turn, d.job_id
+    )
+    insert into penstock.ready (queue, rank, turn, job_id)
+    select queue, rank, turn, job_id from woken;
+end $$;
+
+-- function: discard
+-- Takes jobs out of the queue and its line. The caller holds their locks, taken in an earlier statement: only so
+-- does this one see the line as it is under them.
+create or replace function penstock.discard(job_ids uuid[]) returns void
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
+#variable_conflict use_column
+begin
+    with gone as (
+        delete from penstock.dispatches d where d.job_id = any(job_ids)
+        returning d.queue, d.rank, d.turn, d.job_id
+    )
+    delete from penstock.ready r
+    where r.ctid = any(array(
+        select r.ctid from gone g cross join lateral (
+            select r.ctid from penstock.ready r
+            where r.queue = g.queue and r.rank = g.rank and r.turn = g.turn and r.job_id = g.job_id
+            limit 1
+        ) r
+    ));
+end $$;
+
+-- name: extend :many
+-- Prolongs leases. A token that is left out of the answer has run out.
+update penstock.leases
+set expires_at = penstock.clock() + $2::interval
+where token = any($1::uuid[]) and expires_at > penstock.clock()
+returning token;
+
+-- name: canceling :many
+-- Which of these jobs must stop, and which are no longer held by these tokens.
+select i.job_id, coalesce(h.is_canceling, false) as is_canceling, h.job_id is null as is_lost
+from unnest($1::uuid[], $2::uuid[]) as i(job_id, token)
+left join penstock.held($1::uuid[], $2::uuid[]) h on h.job_id = i.job_id
+where h.job_id is null or h.is_canceling;
+
+-- name: close_leases :exec
+-- Forgets leases of which nothing is held any more.
+delete from penstock.leases where token = any($1::uuid[]);

@@ -1,0 +1,203 @@
+"""The engine: every verb in one place. Each is one transaction; the hot ones share theirs through batchers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock import ids
+from penstock.app import Penstock
+from penstock.engine import events, jobs, leases, ledger, queues, registry
+from penstock.engine.batcher import SIZE_MAX, Batcher
+from penstock.errors import InvalidError
+from penstock.store.db import Database
+from penstock.store.migrate import migrate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from datetime import datetime, timedelta
+    from uuid import UUID
+
+    from penstock.engine.dispatches import Lanes
+    from penstock.engine.events import Event
+    from penstock.engine.jobs import CancelAnswer, JobRecord, Submission, Submitted
+    from penstock.engine.leases import End, Lease, Note, Pulse, Return
+    from penstock.engine.ledger import Balance, Entry
+    from penstock.lifecycle import Lifecycle
+
+BULK_MAX: Final = 10_000
+CANCEL_TOPIC: Final = "cancel:"
+BACK_TOPIC: Final = "back:"
+_BULK_LANES: Final = 2
+
+
+class Engine:
+    """A product's jobs on one database."""
+
+    def __init__(self, db: Database, app: Penstock | None = None) -> None:
+        self.db = db
+        self.app = app or Penstock()
+        self.ring: Callable[[set[str]], None] = lambda _: None
+        """Called after a commit that made queues longer; the bell hangs itself here."""
+        self._submits: Batcher[Submission, Submitted] = Batcher(lambda batch: jobs.submit(db, batch))
+        self._finishes: Batcher[End, str] = Batcher(lambda batch: leases.finish(db, batch), lanes=2)
+        self._returns: Batcher[Return, str] = Batcher(lambda batch: leases.give_back(db, batch))
+        self._notes: Batcher[Note, bool] = Batcher(lambda batch: leases.note(db, batch))
+
+    @classmethod
+    async def open(
+        cls,
+        dsn: str,
+        app: Penstock | None = None,
+        *,
+        lifecycles: Iterable[Lifecycle] = (),
+        pool_size: int = 10,
+    ) -> Engine:
+        """Connect, bring the schema up to date and make the app's kinds known."""
+        await migrate(dsn)
+        engine = cls(await Database.open(dsn, size=pool_size), app)
+        await registry.register(engine.db, engine.app.kinds.values(), lifecycles)
+        return engine
+
+    async def close(self) -> None:
+        await self.db.close()
+
+    # Customers
+
+    async def submit(self, kind: str, input: Any = None, **options: Any) -> Submitted:
+        """Take a job in: its key, cap, hold, row, place in the queue and first events commit together."""
+        item = jobs.prepare(self.app.kinds, kind, input, **options)
+        submitted = await self._submits.add(item)
+        self._ring_for(item, submitted)
+        return submitted
+
+    async def submit_many(self, requests: Sequence[dict[str, Any]]) -> list[Submitted | Exception]:
+        """Take many jobs in; each is accepted or refused by itself, in order."""
+        if len(requests) > BULK_MAX:
+            raise InvalidError(f"At most {BULK_MAX:,} jobs may be submitted at once.", field="jobs")
+        answers: list[Submitted | Exception | None] = []
+        items: list[Submission] = []
+        for request in requests:
+            try:
+                items.append(jobs.prepare(self.app.kinds, **request))
+                answers.append(None)
+            except Exception as error:  # noqa: BLE001 - each item has its own outcome
+                answers.append(error)
+        submitted = iter(await self._submit_items(items))
+        self.ring({self.app.kinds[item.kind].queue for item in items})
+        return [next(submitted) if answer is None else answer for answer in answers]
+
+    async def _submit_items(self, items: Sequence[Submission]) -> list[Submitted | Exception]:
+        """Two statements at a time: the database has more than one core."""
+        gate = asyncio.Semaphore(_BULK_LANES)
+
+        async def send(batch: Sequence[Submission]) -> list[Submitted | Exception]:
+            async with gate:
+                return await jobs.submit(self.db, batch)
+
+        batches = [items[n : n + SIZE_MAX] for n in range(0, len(items), SIZE_MAX)]
+        return [answer for answers in await asyncio.gather(*map(send, batches)) for answer in answers]
+
+    async def read(self, tenant: str, job_id: UUID | str) -> JobRecord:
+        return await jobs.read(self.db, tenant, job_id)
+
+    async def list_jobs(self, tenant: str, account: str, **filters: Any) -> list[JobRecord]:
+        return await jobs.list_jobs(self.db, tenant, account, **filters)
+
+    async def cancel(self, tenant: str, job_id: UUID | str, *, grace: timedelta = jobs.GRACE) -> CancelAnswer:
+        """End a job that has not started, or ask the worker of one that has to stop."""
+        answer = await jobs.cancel(self.db, tenant, job_id, grace=grace)
+        if answer.is_accepted:
+            self.ring({f"{CANCEL_TOPIC}{answer.job_id}"})
+        return answer
+
+    async def answer(self, tenant: str, job_id: UUID | str, answer: Any) -> str:
+        """Give a parked job what it waits for; tells its state."""
+        state, queue = await jobs.answer(self.db, tenant, job_id, answer)
+        self.ring_back({queue})
+        return state
+
+    async def retry(self, tenant: str, job_id: UUID | str) -> Submitted:
+        """Run an ended job once more: in place where its lifecycle says so, otherwise as a new job."""
+        job = await self.read(tenant, job_id)
+        kind = self.app.kinds.get(job.kind)
+        if kind is not None and any(m.moment == "retried" for m in kind.lifecycle.moves):
+            submitted = await jobs.revive(self.db, job, kind.expires_in)
+        else:
+            submitted = await self._submits.add(jobs.again(self.app.kinds, job))
+        self.ring_back({job.queue})
+        return submitted
+
+    async def events(self, tenant: str, job_id: UUID | str, after: int = 0, *, limit: int = 500) -> list[Event]:
+        return await events.after(self.db, tenant, ids.parse("job", job_id), after, limit=limit)
+
+    # Operators
+
+    async def move(self, tenant: str, job_id: UUID | str, state: str) -> str:
+        """Take a job to a state along an arrow of its lifecycle."""
+        return await jobs.move(self.db, tenant, job_id, state)
+
+    async def grant(self, tenant: str, account: str, amount: int, **options: Any) -> int:
+        return await ledger.grant(self.db, tenant, account, amount, **options)
+
+    async def adjust(self, tenant: str, account: str, amount: int, **options: Any) -> int:
+        return await ledger.adjust(self.db, tenant, account, amount, **options)
+
+    async def balance(self, tenant: str, account: str) -> Balance:
+        return await ledger.balance(self.db, tenant, account)
+
+    async def entries(self, tenant: str, account: str, **page: Any) -> list[Entry]:
+        return await ledger.entries(self.db, tenant, account, **page)
+
+    async def set_cap(self, tenant: str, account: str, active_max: int | None) -> Balance:
+        return await ledger.set_cap(self.db, tenant, account, active_max)
+
+    async def pause(self, queue: str) -> None:
+        await queues.pause(self.db, queue)
+
+    async def resume(self, queue: str) -> None:
+        await queues.resume(self.db, queue)
+        self.ring_back({queue})
+
+    # Workers
+
+    async def claim(self, lanes: Lanes, want: int, *, worker: str, duration: timedelta) -> list[Lease]:
+        return await leases.claim(self.db, lanes, want, worker=worker, duration=duration)
+
+    async def extend(self, held: Sequence[Lease], duration: timedelta) -> Pulse:
+        return await leases.extend(self.db, held, duration)
+
+    async def note(self, note: Note) -> bool:
+        """Write progress, a stage or a line of log; tells whether the job must stop."""
+        return await self._notes.add(note)
+
+    async def finish(self, end: End) -> str:
+        return await self._finishes.add(end)
+
+    async def give_back(self, item: Return) -> str:
+        """Send a job back into the queue; tells its fate: 'requeued', 'failed' or 'canceled'."""
+        fate = await self._returns.add(item)
+        if fate == "requeued" and item.delay is None:
+            self.ring_back({item.lease.queue})
+        return fate
+
+    async def park(self, lease: Lease, memo: Any = None) -> str:
+        return await leases.park(self.db, lease, memo)
+
+    async def abandon(self, token: UUID) -> None:
+        self.ring_back(await leases.abandon(self.db, token))
+
+    async def close_leases(self, tokens: Iterable[UUID]) -> None:
+        await leases.close(self.db, tokens)
+
+    def ring_back(self, queues: Iterable[str]) -> None:
+        """Ring for jobs that joined the line not at its end: workers must look behind the place they came to."""
+        self.ring({f"{BACK_TOPIC}{queue}" for queue in queues})
+
+    def _ring_for(self, item: Submission, submitted: Submitted) -> None:
+        if not submitted.is_replay and not _is_later(item.run_at, submitted.created_at):
+            self.ring({self.app.kinds[item.kind].queue})
+
+
+def _is_later(run_at: datetime | None, present: datetime) -> bool:
+    return run_at is not None and run_at > present

@@ -1,0 +1,44 @@
+"""Events: a job's append-only log, read after a cursor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from penstock.store.queries import queries
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from penstock.store.db import Database
+
+SQL: Final = queries("penstock.engine", "events")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What happened, and the state the job was in then."""
+
+    seq: int
+    at: datetime
+    type: str
+    state: str
+    data: Any
+
+
+async def after(db: Database, tenant: str, job_id: UUID, seq: int = 0, *, limit: int = 500) -> list[Event]:
+    """The events of a job after this number, in order."""
+    found = await db.run(SQL["after"], job_id, tenant, seq, limit)
+    return [
+        Event(
+            row["seq"],
+            row["at"],
+            row["type"],
+            row["state"],
+            None if row["data"] is None else msgspec.json.decode(row["data"]),
+        )
+        for row in found
+    ]

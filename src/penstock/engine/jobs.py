@@ -1,0 +1,476 @@
+"""Jobs: submit, read, list, cancel, answer, retry, and the one door for state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+import msgspec
+
+from penstock import ids, kinds, logs, values
+from penstock.engine import idempotency, ledger
+from penstock.errors import (
+    AnswerUnavailableError,
+    CancelUnavailableError,
+    IdempotencyConflictError,
+    InsufficientCreditsError,
+    InvalidError,
+    MoveDeniedError,
+    NotFoundError,
+    PenstockError,
+    RetryUnavailableError,
+    TooManyActiveJobsError,
+    UnavailableError,
+)
+from penstock.lifecycle import OUTCOMES
+from penstock.store.queries import queries
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from penstock.kinds import Kind
+    from penstock.store.db import Database, Row
+
+SQL: Final = queries("penstock.engine", "jobs")
+
+PAGE_MAX: Final = 200
+GRACE: Final = timedelta(seconds=30)
+_LAST: Final = UUID(int=2**128 - 1)
+_TRIES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A job to be, checked and priced; its id is known before it is sent, so it can be sent twice."""
+
+    job_id: UUID
+    tenant: str
+    account: str
+    kind: str
+    price: int
+    input: str
+    scope: str
+    key: str | None
+    request: str | None
+    priority: int
+    run_at: datetime | None
+    lifetime: timedelta | None
+    retry_of: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """The answer to a submit; a replay is the first answer again."""
+
+    job_id: UUID
+    kind: str
+    state: str
+    price: int
+    available: int
+    created_at: datetime
+    expires_at: datetime | None
+    is_replay: bool = False
+
+    @property
+    def id(self) -> str:
+        return ids.text("job", self.job_id)
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """A job as it stands."""
+
+    job_id: UUID
+    tenant: str
+    account: str
+    kind: str
+    lifecycle: str
+    queue: str
+    state: str
+    phase: str
+    outcome: str | None
+    priority: int
+    run: int
+    epoch: int
+    attempts: int
+    events: int
+    price: int
+    captured: int | None
+    progress: float
+    stage: str | None
+    created_at: datetime
+    run_at: datetime | None
+    expires_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    cancel_requested_at: datetime | None
+    retry_of: UUID | None
+    input: Any
+    memo: Any
+    answer: Any
+    output: Any
+    error: Any
+
+    @property
+    def id(self) -> str:
+        return ids.text("job", self.job_id)
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAnswer:
+    """Whether the cancel was accepted, and where the job stands."""
+
+    job_id: UUID
+    is_accepted: bool
+    state: str
+    stage: str | None
+
+
+def prepare(
+    declared: Mapping[str, Kind],
+    kind: str,
+    input: Any = None,
+    *,
+    tenant: str,
+    account: str,
+    idempotency_key: str | None = None,
+    scope: str | None = None,
+    request: Any = None,
+    priority: int | None = None,
+    run_at: datetime | None = None,
+    expires_in: timedelta | str | float | None = None,
+    retry_of: UUID | None = None,
+    job_id: UUID | None = None,
+) -> Submission:
+    """Check a request for a job and price it; raises what is wrong with it."""
+    found = kinds.find(declared, kind)
+    given: Any = {} if input is None else input
+    text = values.encode(given, field="input")
+    if run_at is not None and run_at.tzinfo is None:
+        raise InvalidError("It must say its time zone.", field="run_at", hint="Use an aware datetime.")
+    lifetime = found.expires_in if expires_in is None else values.duration(expires_in, field="expires_in")
+    return Submission(
+        job_id=job_id or ids.new(),
+        tenant=values.check_name(tenant, field="tenant"),
+        account=values.check_name(account, field="account"),
+        kind=found.name,
+        price=found.cost(found.read(given)),
+        input=text,
+        scope=account if scope is None else values.check_name(scope, field="scope"),
+        key=None if idempotency_key is None else values.check_key(idempotency_key),
+        request=None if request is None else values.encode(request, field="request"),
+        priority=found.priority if priority is None else values.check_priority(priority),
+        run_at=run_at,
+        lifetime=lifetime,
+        retry_of=retry_of,
+    )
+
+
+async def submit(db: Database, batch: Sequence[Submission]) -> list[Submitted | Exception]:
+    """Take in a batch of jobs, each accepted or refused by itself.
+
+    The answer to a submit can get lost on its way. Ids are made here, so it is then asked for what was admitted,
+    and only the rest is sent again.
+    """
+    done: dict[UUID, Submitted | Exception] = {}
+    todo = list(batch)
+    for left in reversed(range(_TRIES)):
+        try:
+            if done or left < _TRIES - 1:
+                await _recover(db, todo, done)
+            while todo := [item for item in todo if item.job_id not in done]:
+                await _submit_round(db, todo, done)
+            break
+        except UnavailableError:
+            if not left:
+                raise
+    return [done[item.job_id] for item in batch]
+
+
+async def _submit_round(db: Database, todo: Sequence[Submission], done: dict[UUID, Submitted | Exception]) -> None:
+    """One round: those whose verdict is final are done, the others stay for the next."""
+    first = _without_twins(todo)
+    rows: Sequence[Row] = await db.run(SQL["submit"], *_columns(first))
+    strangers = [item for item, row in zip(first, rows, strict=True) if row["verdict"] == "stranger"]
+    if strangers:
+        await ledger.open_accounts(db, ((item.tenant, item.account) for item in strangers))
+    refused: dict[UUID, tuple[Submission, PenstockError]] = {}
+    for item, row in zip(first, rows, strict=True):
+        match row["verdict"]:
+            case "accepted":
+                done[item.job_id] = _submitted(item.kind, row)
+            case "replay" | "short" | "capped":
+                refused[item.job_id] = item, _refusal(item, row)
+            case _:  # 'stranger' and 'again' go into the next round
+                pass
+    if refused:
+        done.update(await _judge(db, refused))
+
+
+def _without_twins(todo: Sequence[Submission]) -> list[Submission]:
+    """Of the items with one key the first only: the others wait for the next round, to find its answer."""
+    first: dict[object, Submission] = {}
+    for item in todo:
+        name = item.job_id if item.key is None else (item.tenant, item.scope, item.key)
+        first.setdefault(name, item)
+    return list(first.values())
+
+
+async def _judge(
+    db: Database, refused: Mapping[UUID, tuple[Submission, PenstockError]]
+) -> dict[UUID, Submitted | Exception]:
+    """A refused item with a key may be a repeat of one that was accepted: the first answer is its answer."""
+    keyed = [item for item, _ in refused.values() if item.key is not None]
+    answers = await idempotency.answers(db, keyed) if keyed else {}
+    return {
+        job_id: _replay(item, answers[job_id]) if job_id in answers else error
+        for job_id, (item, error) in refused.items()
+    }
+
+
+def _replay(item: Submission, row: Row) -> Submitted | IdempotencyConflictError:
+    if not row["is_same"]:
+        return IdempotencyConflictError(field="idempotency_key", job_id=ids.text("job", row["job_id"]))
+    return Submitted(
+        row["job_id"],
+        item.kind,
+        row["state"],
+        row["price"],
+        row["available"],
+        row["created_at"],
+        row["expires_at"],
+        is_replay=True,
+    )
+
+
+async def _recover(db: Database, todo: Iterable[Submission], done: dict[UUID, Submitted | Exception]) -> None:
+    kind_of = {item.job_id: item.kind for item in todo}
+    for row in await db.run(SQL["present"], list(kind_of)):
+        done[row["job_id"]] = _submitted(kind_of[row["job_id"]], row)
+
+
+def _columns(batch: Sequence[Submission]) -> list[list[Any] | None]:
+    """The batch column by column; a column of nothing is not sent."""
+    columns = (
+        [item.job_id for item in batch],
+        [item.tenant for item in batch],
+        [item.account for item in batch],
+        [item.kind for item in batch],
+        [item.price for item in batch],
+        [item.input for item in batch],
+        [item.scope for item in batch],
+        [item.key for item in batch],
+        [item.request for item in batch],
+        [item.priority for item in batch],
+        [item.run_at for item in batch],
+        [item.lifetime for item in batch],
+        [item.retry_of for item in batch],
+    )
+    return [column if any(value is not None for value in column) else None for column in columns]
+
+
+def _submitted(kind: str, row: Row) -> Submitted:
+    if logs.is_on("job.created"):
+        logs.emit("job.created", job_id=row["job_id"], type=kind, state=row["state"], credits_cost=row["price"])
+    return Submitted(
+        row["job_id"], kind, row["state"], row["price"], row["available"], row["created_at"], row["expires_at"]
+    )
+
+
+def _refusal(item: Submission, row: Row) -> PenstockError:
+    match row["verdict"]:
+        case "short":
+            return InsufficientCreditsError(
+                f"The job costs {item.price} credits and {row['available']} are available.",
+                required=item.price,
+                available=row["available"],
+            )
+        case "capped":
+            return TooManyActiveJobsError(
+                f"The account has {row['active']} active jobs, which is its limit.", active=row["active"]
+            )
+        case _:
+            return UnavailableError("The first request with this key has just been withdrawn; send it again.")
+
+
+async def read(db: Database, tenant: str, job_id: UUID | str) -> JobRecord:
+    row = await db.run(SQL["read"], ids.parse("job", job_id), tenant)
+    if row is None:
+        raise _absent(job_id)
+    return _record(row)
+
+
+async def list_jobs(
+    db: Database,
+    tenant: str,
+    account: str,
+    *,
+    before: UUID | None = None,
+    kind: str | None = None,
+    state: str | None = None,
+    phase: str | None = None,
+    limit: int = 50,
+) -> list[JobRecord]:
+    """One page, the newest first; the next one is before the last id of this one."""
+    if not 1 <= limit <= PAGE_MAX:
+        raise InvalidError(f"It must be from 1 to {PAGE_MAX}.", field="limit")
+    found = await db.run(SQL["list"], tenant, account, before or _LAST, kind, state, phase, limit)
+    return [_record(row) for row in found]
+
+
+async def cancel(db: Database, tenant: str, job_id: UUID | str, *, grace: timedelta = GRACE) -> CancelAnswer:
+    """End a job that has not started, or ask the worker of one that has to stop."""
+    number = ids.parse("job", job_id)
+    row = await db.run(SQL["cancel"], tenant, number, grace)
+    match row["verdict"]:
+        case "absent":
+            raise _absent(job_id)
+        case "firm":
+            raise CancelUnavailableError(
+                f"The stage {row['stage']!r} cannot be interrupted.", state=row["state"], stage=row["stage"]
+            )
+        case "unavailable":
+            raise CancelUnavailableError("Jobs of this kind cannot be canceled.", state=row["state"])
+        case verdict:
+            if verdict == "canceled":
+                logs.emit("job.canceled", job_id=number, to_status=row["state"])
+            return CancelAnswer(number, verdict in ("canceled", "asked"), row["state"], row["stage"])
+
+
+async def answer(db: Database, tenant: str, job_id: UUID | str, given: Any) -> tuple[str, str]:
+    """Give a parked job what it waits for; the same answer again is harmless. Tells its state and queue."""
+    text = values.encode(given, field="answer")
+    row = await db.run(SQL["answer"], tenant, ids.parse("job", job_id), text)
+    match row["verdict"]:
+        case "absent":
+            raise _absent(job_id)
+        case "unavailable":
+            raise AnswerUnavailableError(
+                f"The job is {row['state']!r} and does not wait for this answer.", state=row["state"]
+            )
+        case _:
+            return row["state"], row["queue"]
+
+
+async def revive(db: Database, job: JobRecord, lifetime: timedelta | None) -> Submitted:
+    """Retry in place: the same job, a new run with its own hold."""
+    row = await db.run(SQL["revive"], job.tenant, job.job_id, lifetime)
+    match row["verdict"]:
+        case "revived":
+            return Submitted(
+                job.job_id, job.kind, row["state"], row["price"], row["available"], job.created_at, job.expires_at
+            )
+        case "short":
+            raise InsufficientCreditsError(
+                f"The job costs {row['price']} credits and {row['available']} are available.",
+                required=row["price"],
+                available=row["available"],
+            )
+        case "capped":
+            raise TooManyActiveJobsError
+        case "absent":
+            raise _absent(job.job_id)
+        case _:
+            raise RetryUnavailableError(f"A job in state {row['state']!r} cannot be retried.", state=row["state"])
+
+
+def again(declared: Mapping[str, Kind], job: JobRecord) -> Submission:
+    """Retry as a new job that names the one it repeats."""
+    if job.outcome is None:
+        raise RetryUnavailableError(f"A job in state {job.state!r} has not ended yet.", state=job.state)
+    return prepare(
+        declared,
+        job.kind,
+        job.input,
+        tenant=job.tenant,
+        account=job.account,
+        priority=job.priority,
+        retry_of=job.job_id,
+    )
+
+
+async def move(db: Database, tenant: str, job_id: UUID | str, state: str) -> str:
+    """An operator's move to a state; one that the lifecycle does not draw is denied and logged."""
+    number = ids.parse("job", job_id)
+    row = await db.run(SQL["shift"], tenant, number, state)
+    match row["verdict"]:
+        case "moved":
+            logs.emit("job.transition", job_id=number, from_status=row["from_state"], to_status=row["state"])
+            return str(row["state"])
+        case "absent":
+            raise _absent(job_id)
+        case _:
+            denied = MoveDeniedError(
+                f"A job cannot be moved from {row['from_state']!r} to {state!r}.",
+                from_state=row["from_state"],
+                to_state=state,
+            )
+            logs.emit(
+                "job.transition_denied",
+                job_id=number,
+                from_status=row["from_state"],
+                to_status=state,
+                reason=denied.message,
+            )
+            raise denied
+
+
+async def expire(db: Database, most: int) -> int:
+    return report(await db.run(SQL["expire"], most))
+
+
+async def enforce(db: Database, most: int) -> int:
+    return report(await db.run(SQL["enforce"], most))
+
+
+async def promote(db: Database, most: int) -> set[str]:
+    """Let due jobs join the line; tells which queues have grown."""
+    found = await db.run(SQL["promote"], most)
+    report(found)
+    return {row["queue"] for row in found}
+
+
+def report(moved: Sequence[Row]) -> int:
+    """Log what became of jobs; tells how many there were."""
+    if logs.is_on("job.transition"):
+        for row in moved:
+            logs.emit(
+                "job.transition",
+                job_id=row["job_id"],
+                type=row["kind"],
+                from_status=row["from_state"],
+                to_status=row["state"],
+            )
+    return len(moved)
+
+
+def report_end(outcome: str, moved: Sequence[Row], errors: Mapping[UUID, Any] | None = None) -> int:
+    """Log the end of jobs with what it meant for the wallet."""
+    event = _END_EVENTS[outcome]
+    if logs.is_on(event):
+        for row in moved:
+            error = (errors or {}).get(row["job_id"])
+            extra = {"error": error, "refunded": row["price"] - row["captured"]} if error else {}
+            logs.emit(event, job_id=row["job_id"], type=row["kind"], to_status=row["state"], **extra)
+    return report(moved)
+
+
+_END_EVENTS: Final = {outcome: f"job.{outcome}" for outcome in OUTCOMES} | {"succeeded": "job.completed"}
+
+
+def decode(text: str | None) -> Any:
+    return None if text is None else msgspec.json.decode(text)
+
+
+def _record(row: Row) -> JobRecord:
+    fields = dict(row)
+    for name in ("input", "memo", "answer", "output", "error"):
+        fields[name] = decode(fields[name])
+    return JobRecord(job_id=fields.pop("id"), **fields)
+
+
+def _absent(job_id: UUID | str) -> NotFoundError:
+    given = job_id if isinstance(job_id, str) else ids.text("job", job_id)
+    return NotFoundError(f"There is no job {given[:60]!r}.", field="id")

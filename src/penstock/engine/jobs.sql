@@ -1,0 +1,614 @@
+-- Jobs: what a customer asked for and what became of it. Home: tenant.
+-- Invariants: state changes only through penstock.move (and its guard); the events of a job are numbered
+-- 1..n without a gap; a job that has ended has its hold settled in the same commit.
+--
+-- The functions set three planner switches. They are called with one item and with a thousand, on an empty
+-- database and on one of millions of jobs, and their plan is made once: every table is reached through
+-- `= any(ids)` or a lateral look-up, both of which can only be index scans, and all else is hashed.
+
+-- function: admit
+-- Takes jobs in: key, cap, hold, job and first events, together or not at all, each item for itself, in order.
+-- Verdicts: 'accepted'; 'replay' (the key is taken); 'capped'; 'short' (of credits); 'stranger' (no such
+-- account yet); 'again' (an earlier item of the account was refused, this one may fit: submit it once more).
+create or replace function penstock.admit(
+    job_ids uuid[], tenants text[], accounts text[], kinds text[], prices bigint[], inputs jsonb[],
+    scopes text[], keys text[], requests jsonb[], priorities smallint[],
+    run_ats timestamptz[], lifetimes interval[], retries uuid[]
+) returns table (
+    n bigint, verdict text, job_id uuid, tenant text, account text, kind text, queue text, state text, phase text,
+    priority smallint, price bigint, available bigint, active bigint,
+    created_at timestamptz, run_at timestamptz, expires_at timestamptz
+)
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+    present timestamptz := penstock.clock();
+begin
+    return query
+    with item as materialized (
+        select i.*, k.lifecycle, k.queue, k.initial_state,
+            case when i.run_at > present then k.initial_state else k.entry_state end as state,
+            case when i.run_at > present then 'waiting' else 'ready' end as phase,
+            greatest(i.run_at, present) + i.lifetime as expires_at
+        from unnest(
+            job_ids, tenants, accounts, kinds, prices, inputs, scopes, keys, requests, priorities,
+            run_ats, lifetimes, retries
+        ) with ordinality as i(
+            job_id, tenant, account, kind, price, input, scope, key, request, priority,
+            run_at, lifetime, retry_of, n
+        )
+        join penstock.kinds k on k.kind = i.kind
+    ),
+    wallet as materialized (
+        select w.*
+        from (select distinct tenant, account from item order by tenant, account) i
+        cross join lateral (
+            select a.id, a.tenant, a.account, a.available, a.held, a.active, a.active_max, a.entries
+            from penstock.accounts a where a.tenant = i.tenant and a.account = i.account for update
+        ) w
+    ),
+    counted as materialized (
+        select i.*, w.id as wallet_id, w.available, w.active, w.active_max, known.job_id is not null as is_known,
+            sum(case when known.job_id is null then i.price else 0 end) over account as spent,
+            count(*) filter (where known.job_id is null) over account as nth
+        from item i
+        left join wallet w on w.tenant = i.tenant and w.account = i.account
+        left join lateral (
+            select k.job_id from penstock.idempotency k
+            where k.tenant = i.tenant and k.scope = i.scope and k.key = i.key
+            limit 1
+        ) known on true
+        window account as (partition by i.tenant, i.account order by i.n)
+    ),
+    judged as materialized (
+        select c.*, not is_known and wallet_id is not null
+            and spent <= available and (active_max is null or active + nth <= active_max) as fits
+        from counted c
+    ),
+    keyed as (
+        insert into penstock.idempotency (tenant, scope, key, job_id, request, created_at)
+        select tenant, scope, key, job_id, request, present from judged
+        where fits and key is not null
+        order by tenant, scope, key
+        on conflict do nothing
+        returning job_id
+    ),
+    born as materialized (
+        select j.* from judged j left join keyed k on k.job_id = j.job_id
+        where j.fits and (j.key is null or k.job_id is not null)
+    ),
+    made as (
+        insert into penstock.jobs (
+            id, tenant, account, kind, lifecycle, queue, state, phase, priority, events, price,
+            created_at, run_at, expires_at, retry_of, input
+        )
+        select job_id, tenant, account, kind, lifecycle, queue, state, phase, priority,
+            case when state = initial_state then 1 else 2 end, price,
+            present, run_at, expires_at, retry_of, input
+        from born
+    ),
+    logged as (
+        insert into penstock.events (job_id, seq, at, type, state, tenant)
+        select job_id, 1, present, 'submitted', initial_state, tenant from born
+        union all
+        select job_id, 2, present, 'queued', state, tenant from born where state <> initial_state
+    ),
+    taken as (
+        select wallet_id, sum(price) as price, count(*) as jobs, count(*) filter (where price > 0) as holds
+        from born group by wallet_id
+    ),
+    charged as (
+        update penstock.accounts a
+        set available = a.available - t.price, held = a.held + t.price,
+            active = a.active + t.jobs, entries = a.entries + t.holds
+        from taken t
+        where a.id = any(array(select wallet_id from taken)) and t.wallet_id = a.id
+    ),
+    held as (
+        select b.job_id, b.n, b.price, w.tenant, w.account,
+            w.available - sum(b.price) over account as available_after,
+            w.held + sum(b.price) over account as held_after,
+            w.entries + count(*) filter (where b.price > 0) over account as seq
+        from born b join wallet w on w.id = b.wallet_id
+        window account as (partition by b.wallet_id order by b.n)
+    ),
+    entered as (
+        insert into penstock.entries (
+            tenant, account, seq, at, type, available, held, outside, available_after, held_after, job_id, run
+        )
+        select tenant, account, seq, present, 'hold', -price, price, 0, available_after, held_after, job_id, 1
+        from held where price > 0
+    )
+    select j.n,
+        case
+            when h.job_id is not null then 'accepted'
+            when j.is_known or j.fits then 'replay'
+            when j.wallet_id is null then 'stranger'
+            when j.price > j.available - t.price then 'short'
+            when j.active + t.jobs >= j.active_max then 'capped'
+            else 'again'
+        end,
+        j.job_id, j.tenant, j.account, j.kind, j.queue, j.state, j.phase, j.priority, j.price,
+        coalesce(h.available_after::bigint, (j.available - t.price)::bigint), j.active + t.jobs,
+        present, j.run_at, j.expires_at
+    from judged j
+    left join held h on h.job_id = j.job_id
+    left join (
+        select j.wallet_id, coalesce(t.price, 0) as price, coalesce(t.jobs, 0) as jobs
+        from (select distinct wallet_id from judged) j left join taken t on t.wallet_id = j.wallet_id
+    ) t on t.wallet_id = j.wallet_id
+    order by j.n;
+end $$;
+
+-- function: move
+-- The one door: takes each job through the moment it has come to, writes its event and, where that ends it,
+-- settles its hold. All of them or none: a job whose state has no arrow for the moment is an error.
+create or replace function penstock.move(
+    moment text, phase text, job_ids uuid[], epochs integer[], attempts smallint[], outputs jsonb[], errors jsonb[],
+    captures bigint[], memos jsonb[], answers jsonb[], notes jsonb[]
+) returns table (
+    job_id uuid, tenant text, account text, kind text, queue text, priority smallint, from_state text, state text,
+    outcome text, seq integer, epoch integer, attempts_ smallint, run smallint, price bigint, captured bigint,
+    progress real, stage text, input jsonb, memo jsonb, answer jsonb, created_at timestamptz, expires_at timestamptz
+)
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+    present timestamptz := penstock.clock();
+    starts boolean := move.moment = 'started';
+    ends boolean := move.phase = 'ended';
+    succeeds boolean := move.moment = 'succeeded';
+    renews boolean := move.moment = 'retried';
+    done integer;
+begin
+    return query
+    with item as materialized (
+        select * from unnest(job_ids, epochs, attempts, outputs, errors, captures, memos, answers, notes)
+            as i(job_id, epoch, attempts, output, error, captured, memo, answer, note)
+    ),
+    moved as materialized (
+        update penstock.jobs j
+        set state = m.to_state,
+            phase = move.phase,
+            events = j.events + 1,
+            noted = case when starts then 0 else j.noted end,
+            run = j.run + renews::int,
+            epoch = coalesce(i.epoch, j.epoch),
+            attempts = coalesce(i.attempts, j.attempts),
+            output = case when renews then null else coalesce(i.output, j.output) end,
+            error = case when renews or succeeds then null else coalesce(i.error, j.error) end,
+            memo = case when renews then null else coalesce(i.memo, j.memo) end,
+            answer = case when renews then null else coalesce(i.answer, j.answer) end,
+            progress = case when succeeds then 1 when renews then 0 else j.progress end,
+            stage = case when renews then null else j.stage end,
+            started_at = case when starts then coalesce(j.started_at, greatest(present, j.created_at))
+                when renews then null else j.started_at end,
+            finished_at = case when ends then greatest(present, j.created_at, j.started_at) end,
+            cancel_requested_at = case when renews then null else j.cancel_requested_at end,
+            captured = case when ends then least(j.price, coalesce(i.captured, case when succeeds then j.price else 0 end)) end
+        from item i, penstock.lifecycle_moves m
+        where j.id = any(job_ids) and i.job_id = j.id
+            and m.lifecycle = j.lifecycle and m.from_state = j.state and m.moment = move.moment
+        returning j.id, j.tenant, j.account, j.kind, j.queue, j.priority, m.from_state, j.state, j.outcome, j.events,
+            j.epoch, j.attempts, j.run, j.price, j.captured, j.progress, j.stage,
+            case when starts then j.input end as input, case when starts then j.memo end as memo,
+            case when starts then j.answer end as answer, j.created_at, j.expires_at, i.note
+    ),
+    logged as (
+        insert into penstock.events (job_id, seq, at, type, state, tenant, data)
+        select id, events, present, move.moment, state, tenant, note from moved
+    ),
+    ended as materialized (
+        select id, tenant, account, price, captured, run from moved where outcome is not null
+    ),
+    wallet as materialized (
+        select w.*
+        from (select distinct tenant, account from ended order by tenant, account) e
+        cross join lateral (
+            select a.id, a.tenant, a.account, a.available, a.held, a.entries
+            from penstock.accounts a where a.tenant = e.tenant and a.account = e.account for update
+        ) w
+    ),
+    settled as materialized (
+        select e.*, w.id as wallet_id,
+            w.available + sum(price - captured) over account as available_after,
+            w.held - sum(price) over account as held_after,
+            w.entries + count(*) filter (where price > 0) over account as seq
+        from ended e join wallet w on w.tenant = e.tenant and w.account = e.account
+        window account as (partition by w.id order by e.id)
+    ),
+    repaid as (
+        update penstock.accounts a
+        set available = a.available + t.released, held = a.held - t.price,
+            active = a.active - t.jobs, entries = a.entries + t.entries
+        from (
+            select wallet_id, sum(price - captured) as released, sum(price) as price, count(*) as jobs,
+                count(*) filter (where price > 0) as entries
+            from settled group by wallet_id
+        ) t
+        where a.id = any(array(select id from wallet)) and t.wallet_id = a.id
+    ),
+    entered as (
+        insert into penstock.entries (
+            tenant, account, seq, at, type, available, held, outside, available_after, held_after, job_id, run
+        )
+        select tenant, account, seq, present, case when captured > 0 then 'capture' else 'release' end,
+            price - captured, -price, captured, available_after, held_after, id, run
+        from settled where price > 0
+    )
+    select id, tenant, account, kind, queue, priority, from_state, state, outcome, events, epoch, attempts, run, price,
+        captured, progress, stage, input, memo, answer, created_at, expires_at
+    from moved;
+
+    get diagnostics done = row_count;
+    if done <> cardinality(job_ids) then
+        raise exception 'move denied: % in %', move.moment, (
+            select string_agg(format('%s (%s)', j.id, j.state), ', ') from penstock.jobs j
+            where j.id = any(job_ids) and not exists (
+                select from penstock.lifecycle_moves m
+                where m.lifecycle = j.lifecycle and m.from_state = j.state and m.moment = move.moment
+            )
+        ) using errcode = 'PS001';
+    end if;
+end $$;
+
+-- function: submit_batch
+-- The whole submit for many jobs: admitted by their tenants, enqueued centrally, in one statement.
+create or replace function penstock.submit_batch(
+    job_ids uuid[], tenants text[], accounts text[], kinds text[], prices bigint[], inputs jsonb[],
+    scopes text[], keys text[], requests jsonb[], priorities smallint[],
+    run_ats timestamptz[], lifetimes interval[], retries uuid[]
+) returns table (
+    verdict text, job_id uuid, state text, phase text, price bigint, available bigint, active bigint,
+    created_at timestamptz, expires_at timestamptz
+)
+language plpgsql as $$
+#variable_conflict use_column
+begin
+    return query
+    with admitted as materialized (
+        select * from penstock.admit(
+            job_ids, tenants, accounts, kinds, prices, inputs, scopes, keys, requests, priorities,
+            run_ats, lifetimes, retries
+        )
+    ),
+    enqueued as materialized (
+        select penstock.enqueue(
+            array_agg(a.job_id), array_agg(a.tenant), array_agg(a.account), array_agg(a.kind), array_agg(a.queue),
+            array_agg(a.phase), array_agg(a.priority), array_agg(a.run_at), array_agg(a.expires_at)
+        )
+        from admitted a where a.verdict = 'accepted' having count(*) > 0
+    )
+    select a.verdict, a.job_id, a.state, a.phase, a.price, a.available, a.active, a.created_at, a.expires_at
+    from admitted a left join enqueued on true
+    order by a.n;
+end $$;
+
+-- function: cancel
+-- Verdicts: 'canceled' (it had not started: ended now), 'asked' (its worker is told, and cut off after the grace),
+-- 'firm' (its stage refuses), 'unavailable' (its lifecycle has no way), 'ended', 'absent'.
+create or replace function penstock.cancel(tenant text, job_id uuid, grace interval)
+returns table (verdict text, state text, stage text)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    dispatch penstock.dispatches;
+    job penstock.jobs;
+begin
+    select d.* into dispatch from penstock.dispatches d
+    where d.job_id = cancel.job_id and d.tenant = cancel.tenant for update;
+    select j.* into job from penstock.jobs j
+    where j.id = cancel.job_id and j.tenant = cancel.tenant for update;
+
+    if job.id is null then
+        return query select 'absent', null::text, null::text;
+    elsif dispatch.job_id is null then
+        return query select 'ended', job.state, job.stage;
+    elsif not exists (
+        select from penstock.lifecycle_moves m
+        where m.lifecycle = job.lifecycle and m.from_state = job.state and m.moment = 'canceled'
+    ) then
+        return query select 'unavailable', job.state, job.stage;
+    elsif dispatch.phase in ('waiting', 'ready', 'parked') then
+        perform penstock.discard(array[job.id]);
+        return query select 'canceled', m.state, m.stage
+        from penstock.move('canceled', 'ended', array[job.id], null, null, null, null, null, null, null, null) m;
+    elsif exists (select from penstock.kinds k where k.kind = job.kind and job.stage = any(k.firm_stages)) then
+        return query select 'firm', job.state, job.stage;
+    else
+        if dispatch.cancel_at is null then
+            update penstock.dispatches d
+            set cancel_at = penstock.clock() + grace, wakes_at = least(d.wakes_at, penstock.clock() + grace)
+            where d.job_id = job.id;
+            perform penstock.write(job.id, 'cancel_requested', null, true);
+        end if;
+        return query select 'asked', job.state, job.stage;
+    end if;
+end $$;
+
+-- function: write
+-- Appends an event that changes no state. The caller holds the job's row.
+create or replace function penstock.write(job_id uuid, type text, data jsonb, asks_cancel boolean) returns void
+language sql as $$
+    with counted as (
+        update penstock.jobs j
+        set events = j.events + 1,
+            cancel_requested_at = case when asks_cancel then penstock.clock() else j.cancel_requested_at end
+        where j.id = write.job_id
+        returning j.id, j.events, j.state, j.tenant
+    )
+    insert into penstock.events (job_id, seq, at, type, state, tenant, data)
+    select id, events, penstock.clock(), write.type, state, tenant, write.data from counted
+$$;
+
+-- function: answer
+-- Gives a parked job what it waits for. Verdicts: 'answered'; 'repeated' (the same answer came before);
+-- 'unavailable' (it is not parked, or has another answer); 'absent'.
+create or replace function penstock.answer(tenant text, job_id uuid, answer jsonb)
+returns table (verdict text, state text, queue text)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    dispatch penstock.dispatches;
+    job penstock.jobs;
+begin
+    select d.* into dispatch from penstock.dispatches d
+    where d.job_id = answer.job_id and d.tenant = answer.tenant for update;
+    select j.* into job from penstock.jobs j where j.id = answer.job_id and j.tenant = answer.tenant;
+
+    if job.id is null then
+        return query select 'absent', null::text, null::text;
+    elsif dispatch.phase = 'parked' and dispatch.expires_at > penstock.clock() then
+        perform penstock.make_ready(array[job.id]);
+        return query select 'answered', m.state, m.queue
+        from penstock.move(
+            'answered', 'ready', array[job.id], null, null, null, null, null, null, array[answer.answer], null
+        ) m;
+    elsif job.answer = answer.answer then
+        return query select 'repeated', job.state, job.queue;
+    else
+        return query select 'unavailable', job.state, job.queue;
+    end if;
+end $$;
+
+-- function: revive
+-- Retries an ended job in place, where its lifecycle has an arrow for it: a new run with its own hold.
+-- Verdicts: 'revived', 'short', 'capped', 'unavailable', 'absent'.
+create or replace function penstock.revive(tenant text, job_id uuid, lifetime interval)
+returns table (verdict text, state text, available bigint, price bigint)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    job penstock.jobs;
+    wallet penstock.accounts;
+    kind penstock.kinds;
+    present timestamptz := penstock.clock();
+    deadline timestamptz := present + lifetime;
+begin
+    select j.* into job from penstock.jobs j where j.id = revive.job_id and j.tenant = revive.tenant for update;
+    if job.id is null then
+        return query select 'absent', null::text, null::bigint, null::bigint;
+        return;
+    elsif not exists (
+        select from penstock.lifecycle_moves m
+        where m.lifecycle = job.lifecycle and m.from_state = job.state and m.moment = 'retried'
+    ) then
+        return query select 'unavailable', job.state, null::bigint, job.price;
+        return;
+    end if;
+
+    select a.* into wallet from penstock.accounts a
+    where a.tenant = job.tenant and a.account = job.account for update;
+    if wallet.available < job.price then
+        return query select 'short', job.state, wallet.available, job.price;
+        return;
+    elsif wallet.active >= wallet.active_max then
+        return query select 'capped', job.state, wallet.available, job.price;
+        return;
+    end if;
+
+    update penstock.accounts a
+    set available = a.available - job.price, held = a.held + job.price, active = a.active + 1,
+        entries = a.entries + (job.price > 0)::int
+    where a.id = wallet.id;
+    if job.price > 0 then
+        insert into penstock.entries (
+            tenant, account, seq, at, type, available, held, outside, available_after, held_after, job_id, run
+        ) values (
+            job.tenant, job.account, wallet.entries + 1, present, 'hold', -job.price, job.price, 0,
+            wallet.available - job.price, wallet.held + job.price, job.id, job.run + 1
+        );
+    end if;
+    perform penstock.move('retried', 'waiting', array[job.id], null, array[0::smallint], null, null, null, null, null, null);
+    update penstock.jobs j set expires_at = deadline where j.id = job.id;
+    select k.* into kind from penstock.kinds k where k.kind = job.kind;
+    perform penstock.move('queued', 'ready', array[job.id], null, null, null, null, null, null, null, null)
+    where kind.entry_state <> kind.initial_state;
+    update penstock.jobs j set phase = 'ready' where j.id = job.id and j.phase <> 'ready';
+    perform penstock.enqueue(
+        array[job.id], array[job.tenant], array[job.account], array[job.kind], array[job.queue], array['ready'],
+        array[job.priority], null, array[deadline]
+    );
+    return query select 'revived', j.state, wallet.available - job.price, job.price
+    from penstock.jobs j where j.id = job.id;
+end $$;
+
+-- function: shift
+-- An operator's move to a state, by the arrow that leads there, with the queue kept in step. Starting a job is a
+-- worker's claim and reviving one is a retry: neither is done here.
+-- Verdicts: 'moved', 'denied', 'absent'.
+create or replace function penstock.shift(tenant text, job_id uuid, to_state text)
+returns table (verdict text, from_state text, state text, outcome text)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    dispatch penstock.dispatches;
+    job penstock.jobs;
+    moment text;
+    aim text;
+begin
+    select d.* into dispatch from penstock.dispatches d
+    where d.job_id = shift.job_id and d.tenant = shift.tenant for update;
+    select j.* into job from penstock.jobs j where j.id = shift.job_id and j.tenant = shift.tenant for update;
+    if job.id is null then
+        return query select 'absent', null::text, null::text, null::text;
+        return;
+    end if;
+
+    select m.moment, s.phase into moment, aim
+    from penstock.lifecycle_moves m
+    join penstock.lifecycle_states s on s.lifecycle = m.lifecycle and s.state = m.to_state
+    where m.lifecycle = job.lifecycle and m.from_state = job.state and m.to_state = shift.to_state
+        and m.from_state <> m.to_state and m.moment not in ('started', 'retried')
+    order by m.moment = s.outcome desc, m.moment limit 1;
+    if moment is null or dispatch.job_id is null or (aim = 'parked' and dispatch.expires_at is null) then
+        return query select 'denied', job.state, job.state, null::text;
+        return;
+    end if;
+
+    if aim = 'ended' then
+        perform penstock.discard(array[job.id]);
+    elsif dispatch.phase in ('waiting', 'parked') and aim = 'ready' then
+        perform penstock.make_ready(array[job.id]);
+    elsif dispatch.phase <> 'ready' or aim in ('parked', 'delivering') then
+        delete from penstock.ready r
+        where r.queue = dispatch.queue and r.rank = dispatch.rank and r.turn = dispatch.turn and r.job_id = job.id;
+        aim := case when aim in ('parked', 'delivering') then aim else 'ready' end;
+        update penstock.dispatches d set phase = aim, lease_token = null where d.job_id = job.id;
+        insert into penstock.ready (queue, rank, turn, job_id)
+        select dispatch.queue, dispatch.rank, dispatch.turn, job.id where aim = 'ready';
+    else
+        aim := 'ready';
+    end if;
+    return query select 'moved', m.from_state, m.state, m.outcome
+    from penstock.move(moment, aim, array[job.id], null, null, null, null, null, null, null, null) m;
+end $$;
+
+-- function: expire
+-- Ends the jobs whose deadline has passed, whatever they are doing, up to `most` at a time.
+create or replace function penstock.expire(most integer)
+returns table (job_id uuid, tenant text, kind text, from_state text, state text, outcome text, price bigint, captured bigint)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    present timestamptz := penstock.clock();
+    ids uuid[];
+begin
+    select array_agg(d.job_id) into ids from (
+        select d.job_id from penstock.dispatches d
+        where d.wakes_at <= present and d.expires_at <= present
+        order by d.wakes_at limit most for update skip locked
+    ) d;
+    if ids is null then
+        return;
+    end if;
+    perform penstock.discard(ids);
+    return query
+    select m.job_id, m.tenant, m.kind, m.from_state, m.state, m.outcome, m.price, m.captured
+    from penstock.move('expired', 'ended', ids, null, null, null, null, null, null, null, null) m;
+end $$;
+
+-- function: enforce
+-- Cuts off the workers that did not heed a cancel within its grace: the lease is gone, the job ends canceled.
+create or replace function penstock.enforce(most integer)
+returns table (job_id uuid, tenant text, kind text, from_state text, state text, outcome text, price bigint, captured bigint)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    present timestamptz := penstock.clock();
+    ids uuid[];
+begin
+    select array_agg(d.job_id) into ids from (
+        select d.job_id from penstock.dispatches d
+        where d.wakes_at <= present and d.cancel_at <= present
+        order by d.wakes_at limit most for update skip locked
+    ) d;
+    if ids is null then
+        return;
+    end if;
+    perform penstock.discard(ids);
+    return query
+    select m.job_id, m.tenant, m.kind, m.from_state, m.state, m.outcome, m.price, m.captured
+    from penstock.move('canceled', 'ended', ids, null, null, null, null, null, null, null, null) m;
+end $$;
+
+-- function: promote
+-- Lets the jobs whose time has come join the line.
+create or replace function penstock.promote(most integer)
+returns table (job_id uuid, tenant text, kind text, queue text, from_state text, state text)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    present timestamptz := penstock.clock();
+    ids uuid[];
+begin
+    select array_agg(d.job_id) into ids from (
+        select d.job_id from penstock.dispatches d
+        where d.wakes_at <= present and d.phase = 'waiting' and d.run_at <= present
+            and (d.expires_at is null or d.expires_at > present)
+        order by d.wakes_at limit most for update skip locked
+    ) d;
+    if ids is null then
+        return;
+    end if;
+    perform penstock.make_ready(ids);
+    return query
+    select m.job_id, m.tenant, m.kind, m.queue, m.from_state, m.state
+    from penstock.move('queued', 'ready', ids, null, null, null, null, null, null, null, null) m;
+end $$;
+
+-- name: submit :many
+select verdict, job_id, state, phase, price, available, active, created_at, expires_at
+from penstock.submit_batch(
+    $1::uuid[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::jsonb[], $7::text[], $8::text[], $9::jsonb[],
+    $10::smallint[], $11::timestamptz[], $12::interval[], $13::uuid[]
+);
+
+-- name: present :many
+-- Which of these jobs were admitted after all, when the answer to their submit was lost.
+select j.id as job_id, j.state, j.phase, j.price, j.created_at, j.expires_at, coalesce(h.available_after, 0) as available
+from penstock.jobs j
+left join penstock.entries h on h.job_id = j.id and h.run = 1 and h.type = 'hold'
+where j.id = any($1::uuid[]);
+
+-- name: read :maybe
+select id, tenant, account, kind, lifecycle, queue, state, phase, outcome, priority, run, epoch, attempts, events, price,
+    captured, progress, stage, created_at, run_at, expires_at, started_at, finished_at, cancel_requested_at, retry_of,
+    input, memo, answer, output, error
+from penstock.jobs where id = $1 and tenant = $2;
+
+-- name: list :many
+-- The newest first, below an id; the filters are optional.
+select id, tenant, account, kind, lifecycle, queue, state, phase, outcome, priority, run, epoch, attempts, events, price,
+    captured, progress, stage, created_at, run_at, expires_at, started_at, finished_at, cancel_requested_at, retry_of,
+    input, memo, answer, output, error
+from penstock.jobs
+where tenant = $1 and account = $2 and id < $3
+    and ($4::text is null or kind = $4) and ($5::text is null or state = $5) and ($6::text is null or phase = $6)
+order by id desc
+limit $7;
+
+-- name: shift :one
+select verdict, from_state, state, outcome from penstock.shift($1, $2, $3);
+
+-- name: cancel :one
+select verdict, state, stage from penstock.cancel($1, $2, $3::interval);
+
+-- name: answer :one
+select verdict, state, queue from penstock.answer($1, $2, $3::jsonb);
+
+-- name: revive :one
+select verdict, state, available, price from penstock.revive($1, $2, $3::interval);
+
+-- name: expire :many
+select job_id, tenant, kind, from_state, state, outcome, price, captured from penstock.expire($1);
+
+-- name: enforce :many
+select job_id, tenant, kind, from_state, state, outcome, price, captured from penstock.enforce($1);
+
+-- name: promote :many
+select job_id, tenant, kind, queue, from_state, state from penstock.promote($1);

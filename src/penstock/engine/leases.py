@@ -1,0 +1,281 @@
+"""Leases: what a worker does with the jobs it holds. Every write names the token; a lost lease writes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID, uuid4
+
+from penstock import logs, values
+from penstock.engine import dispatches, jobs
+from penstock.errors import LeaseLostError, UnavailableError
+from penstock.store.queries import queries
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime, timedelta
+
+    from penstock.engine.dispatches import Lanes
+    from penstock.lifecycle import Outcome
+    from penstock.store.db import Database, Row
+
+SQL: Final = queries("penstock.engine", "leases")
+
+_TRIES: Final = 4
+_PAUSE: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A job in a worker's hands."""
+
+    job_id: UUID
+    token: UUID
+    tenant: str
+    account: str
+    kind: str
+    queue: str
+    state: str
+    epoch: int
+    attempts: int
+    run: int
+    price: int
+    progress: float
+    stage: str | None
+    input: str
+    memo: str | None
+    answer: str | None
+    created_at: datetime
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a worker ends a job."""
+
+    lease: Lease
+    outcome: Outcome
+    output: str | None = None
+    error: dict[str, Any] | None = None
+    captured: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """A job that goes back without having ended, and why: 'attempt' or 'interruption'."""
+
+    lease: Lease
+    cause: str
+    error: dict[str, Any]
+    delay: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something a worker says about a job it is at: progress, a stage, a line of log."""
+
+    lease: Lease
+    number: int
+    type: str
+    data: str
+    value: float | None = None
+    stage: str | None = None
+
+
+async def claim(db: Database, lanes: Lanes, want: int, *, worker: str, duration: timedelta) -> list[Lease]:
+    """Take up to ``want`` jobs from the line, each leased for ``duration`` under one new token."""
+    token = uuid4()
+    whole, columns = lanes.columns()
+    if not columns:
+        return []
+    began = time.monotonic()
+    try:
+        found: Sequence[Row] = await db.run(SQL["claim"], *columns, want, token, worker, duration)
+    except UnavailableError:
+        # It may have been granted all the same: what we never heard of goes back at once.
+        await abandon(db, token)
+        raise
+    lanes.claimed(found, whole=whole, took=time.monotonic() - began)
+    return [_lease(token, row) for row in found]
+
+
+async def finish(db: Database, ends: Sequence[End]) -> list[str | Exception]:
+    """End jobs; each answer is the state it ended in, or that its lease was lost."""
+    states: dict[UUID, str] = {}
+    outcomes: set[Outcome] = {end.outcome for end in ends}
+    for outcome in outcomes:
+        states |= await _finish(db, outcome, [end for end in ends if end.outcome == outcome])
+    return [_state_or_lost(states, end.lease) for end in ends]
+
+
+async def _finish(db: Database, outcome: Outcome, ends: Sequence[End]) -> dict[UUID, str]:
+    """Where the answer gets lost the jobs are ended again, and those found ended by us are ours."""
+    for left in reversed(range(_TRIES)):
+        try:
+            ended: Sequence[Row] = await db.run(SQL["finish"], outcome, *_end_columns(ends))
+            states = {row["job_id"]: str(row["state"]) for row in ended}
+            jobs.report_end(outcome, ended, {end.lease.job_id: end.error for end in ends})
+            if left < _TRIES - 1:
+                states |= await _read_back(db, ends)
+            return states
+        except UnavailableError:
+            if not left:
+                raise
+            await asyncio.sleep(_PAUSE)
+    raise AssertionError
+
+
+async def _read_back(db: Database, ends: Sequence[End]) -> dict[UUID, str]:
+    found = await db.run(
+        SQL["ended"],
+        [end.lease.job_id for end in ends],
+        [end.lease.epoch for end in ends],
+        [end.outcome for end in ends],
+    )
+    return {row["job_id"]: str(row["state"]) for row in found}
+
+
+async def abandon(db: Database, token: UUID) -> set[str]:
+    """Give back all that a token still holds; tells which queues have grown."""
+    for left in reversed(range(_TRIES)):
+        try:
+            moved: Sequence[Row] = await db.run(SQL["abandon"], token)
+            _report_fates(moved, {})
+            return {row["queue"] for row in moved if row["fate"] == "requeued"}
+        except UnavailableError:
+            if not left:
+                return set()  # The lease runs out by itself.
+            await asyncio.sleep(_PAUSE)
+    raise AssertionError
+
+
+async def give_back(db: Database, returns: Sequence[Return]) -> list[str | Exception]:
+    """Send jobs back into the queue; each answer is its fate: 'requeued', 'failed' or 'canceled'."""
+    fates: dict[UUID, str] = {}
+    for cause in sorted({item.cause for item in returns}):
+        group = [item for item in returns if item.cause == cause]
+        moved = await db.run(
+            SQL["requeue"],
+            cause,
+            [item.lease.job_id for item in group],
+            [item.lease.token for item in group],
+            [item.delay for item in group],
+            [values.encode(item.error, field="error") for item in group],
+        )
+        fates.update((row["job_id"], row["fate"]) for row in moved)
+        _report_fates(moved, {item.lease.job_id: item.error for item in group})
+    return [_state_or_lost(fates, item.lease) for item in returns]
+
+
+async def park(db: Database, lease: Lease, memo: Any) -> str:
+    """Put a job aside until its answer comes; tells the state."""
+    text = None if memo is None else values.encode(memo, field="memo")
+    moved = await db.run(SQL["park"], [lease.job_id], [lease.token], [text])
+    jobs.report(moved)
+    if not moved:
+        raise _lost(lease)
+    return str(moved[0]["state"])
+
+
+async def note(db: Database, notes: Sequence[Note]) -> list[bool | Exception]:
+    """Write what workers say; each answer is whether the job must stop, or that its lease was lost."""
+    found = await db.run(
+        SQL["note"],
+        [item.lease.job_id for item in notes],
+        [item.lease.token for item in notes],
+        [item.number for item in notes],
+        [item.type for item in notes],
+        [item.value for item in notes],
+        [item.stage for item in notes],
+        [item.data for item in notes],
+    )
+    stops = {row["job_id"]: bool(row["is_canceling"]) for row in found}
+    return [_state_or_lost(stops, item.lease) for item in notes]
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """What a heartbeat learns: the jobs that must stop, and those that are no longer held."""
+
+    canceling: frozenset[UUID]
+    lost: frozenset[UUID]
+
+
+async def extend(db: Database, leases: Sequence[Lease], duration: timedelta) -> Pulse:
+    """Prolong leases, and learn which of their jobs must stop."""
+    await db.run(dispatches.SQL["extend"], list({lease.token for lease in leases}), duration)
+    rows = await db.run(
+        dispatches.SQL["canceling"], [lease.job_id for lease in leases], [lease.token for lease in leases]
+    )
+    return Pulse(
+        frozenset(row["job_id"] for row in rows if row["is_canceling"]),
+        frozenset(row["job_id"] for row in rows if row["is_lost"]),
+    )
+
+
+async def close(db: Database, tokens: Iterable[UUID]) -> None:
+    """Forget leases of which nothing is held any more."""
+    await db.run(dispatches.SQL["close_leases"], list(tokens))
+
+
+async def lapse(db: Database, most: int) -> set[str]:
+    """Take back what silent workers hold; tells which queues have grown."""
+    moved: Sequence[Row] = await db.run(SQL["lapse"], most)
+    for row in moved:
+        logs.emit("lease.lapsed", job_id=row["job_id"], worker=row["worker"], fate=row["fate"])
+    _report_fates(moved, {})
+    return {row["queue"] for row in moved if row["fate"] == "requeued"}
+
+
+def _lease(token: UUID, row: Row) -> Lease:
+    return Lease(
+        row["job_id"],
+        token,
+        row["tenant"],
+        row["account"],
+        row["kind"],
+        row["queue"],
+        row["state"],
+        row["epoch"],
+        row["attempts"],
+        row["run"],
+        row["price"],
+        row["progress"],
+        row["stage"],
+        row["input"],
+        row["memo"],
+        row["answer"],
+        row["created_at"],
+        row["expires_at"],
+    )
+
+
+def _end_columns(ends: Sequence[End]) -> list[list[Any] | None]:
+    errors = [None if end.error is None else values.encode(end.error, field="error") for end in ends]
+    return [
+        [end.lease.job_id for end in ends],
+        [end.lease.token for end in ends],
+        [end.output for end in ends],
+        errors if any(errors) else None,
+        [end.captured for end in ends] if any(end.captured is not None for end in ends) else None,
+    ]
+
+
+def _report_fates(moved: Sequence[Row], errors: dict[UUID, Any]) -> None:
+    for fate in {row["fate"] for row in moved}:
+        group = [row for row in moved if row["fate"] == fate]
+        if fate == "requeued":
+            jobs.report(group)
+        else:
+            jobs.report_end(fate, group, errors)
+
+
+def _state_or_lost(found: dict[UUID, Any], lease: Lease) -> Any:
+    return found[lease.job_id] if lease.job_id in found else _lost(lease)
+
+
+def _lost(lease: Lease) -> LeaseLostError:
+    logs.emit("lease.lost", job_id=lease.job_id)
+    return LeaseLostError()

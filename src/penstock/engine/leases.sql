@@ -1,0 +1,240 @@
+-- Leases: what a worker may do with a job it holds. Each function is a whole verb: the queue's half (central
+-- home) first, then the job's half (tenant home) for exactly the jobs that were really held. A job that is left
+-- out of an answer was not held any more: its worker must drop what it has.
+
+-- function: claim
+create or replace function penstock.claim(
+    queues text[], ranks smallint[], ranks_max smallint[], turns bigint[], afters uuid[],
+    want integer, token uuid, worker text, duration interval
+) returns table (
+    job_id uuid, tenant text, account text, kind text, queue text, rank smallint, turn bigint, state text,
+    epoch integer, attempts smallint, run smallint, seq integer, price bigint, progress real, stage text,
+    input jsonb, memo jsonb, answer jsonb, created_at timestamptz, expires_at timestamptz
+)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    ids uuid[];
+    epochs integer[];
+    turns_ bigint[];
+begin
+    select array_agg(l.job_id), array_agg(l.epoch), array_agg(l.turn) into ids, epochs, turns_
+    from penstock.lease(claim.queues, ranks, ranks_max, claim.turns, afters, want, token, worker, duration) l;
+    if ids is null then
+        return;
+    end if;
+    return query
+    select m.job_id, m.tenant, m.account, m.kind, m.queue, -m.priority, t.turn, m.state, m.epoch, m.attempts_, m.run, m.seq,
+        m.price, m.progress, m.stage, m.input, m.memo, m.answer, m.created_at, m.expires_at
+    from penstock.move('started', 'leased', ids, epochs, null, null, null, null, null, null, null) m
+    join unnest(ids, turns_) as t(job_id, turn) on t.job_id = m.job_id
+    order by -m.priority, t.turn, m.job_id;
+end $$;
+
+-- function: finish
+-- Ends jobs as their worker says: 'succeeded', 'failed', 'canceled' or 'blocked'.
+create or replace function penstock.finish(
+    outcome text, job_ids uuid[], tokens uuid[], outputs jsonb[], errors jsonb[], captures bigint[]
+) returns table (job_id uuid, tenant text, kind text, from_state text, state text, price bigint, captured bigint)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    ids uuid[];
+    outputs_ jsonb[];
+    errors_ jsonb[];
+    captures_ bigint[];
+begin
+    select array_agg(i.job_id), array_agg(i.output), array_agg(i.error), array_agg(i.captured)
+    into ids, outputs_, errors_, captures_
+    from penstock.withdraw(job_ids, tokens) w
+    join unnest(job_ids, outputs, errors, captures) as i(job_id, output, error, captured) on i.job_id = w.job_id;
+    if ids is null then
+        return;
+    end if;
+    return query
+    select m.job_id, m.tenant, m.kind, m.from_state, m.state, m.price, m.captured
+    from penstock.move(finish.outcome, 'ended', ids, null, null, outputs_, errors_, captures_, null, null, null) m;
+end $$;
+
+-- function: requeue
+-- Jobs that did not end go back into the queue, or end where their counter has reached its cap. The cause is
+-- 'attempt', 'interruption' or 'lapse' (see give_back); the error is kept on the job.
+create or replace function penstock.requeue(
+    cause text, job_ids uuid[], tokens uuid[], delays interval[], errors jsonb[]
+) returns table (
+    job_id uuid, tenant text, kind text, queue text, from_state text, state text, fate text, price bigint, captured bigint
+)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    fates record;
+begin
+    for fates in
+        select g.fate, g.phase, array_agg(g.job_id) as ids, array_agg(g.attempts) as attempts, array_agg(i.error) as errors,
+            array_agg(jsonb_strip_nulls(jsonb_build_object('cause', cause, 'count', g.counted, 'error', i.error))) as notes
+        from penstock.give_back(requeue.cause, job_ids, tokens, delays) g
+        join unnest(job_ids, errors) as i(job_id, error) on i.job_id = g.job_id
+        group by g.fate, g.phase
+    loop
+        return query
+        select m.job_id, m.tenant, m.kind, m.queue, m.from_state, m.state, fates.fate, m.price, m.captured
+        from penstock.move(
+            fates.fate, case when fates.fate = 'requeued' then fates.phase else 'ended' end,
+            fates.ids, null, fates.attempts, null, fates.errors, null, null, null, fates.notes
+        ) m;
+    end loop;
+end $$;
+
+-- function: lapse
+-- Takes back what silent workers hold, up to `most` leases at a time. It starts from the lease itself and also
+-- serves jobs at their cap, so nothing can be held for ever.
+create or replace function penstock.lapse(most integer)
+returns table (
+    job_id uuid, tenant text, kind text, queue text, from_state text, state text, fate text, price bigint, captured bigint, worker text
+)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    lease penstock.leases;
+begin
+    for lease in
+        delete from penstock.leases l
+        where l.token in (
+            select l.token from penstock.leases l where l.expires_at <= penstock.clock()
+            order by l.expires_at limit most for update skip locked
+        )
+        returning l.*
+    loop
+        return query
+        select r.*, lease.worker from penstock.requeue(
+            'lapse', lease.job_ids, array_fill(lease.token, array[cardinality(lease.job_ids)]), null,
+            array_fill('{"code": "lease_lost", "message": "Its worker fell silent."}'::jsonb, array[cardinality(lease.job_ids)])
+        ) r;
+    end loop;
+end $$;
+
+-- function: park
+create or replace function penstock.park(job_ids uuid[], tokens uuid[], memos jsonb[])
+returns table (job_id uuid, tenant text, kind text, from_state text, state text)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    ids uuid[];
+    memos_ jsonb[];
+begin
+    select array_agg(i.job_id), array_agg(i.memo) into ids, memos_
+    from penstock.set_aside(job_ids, tokens) p
+    join unnest(job_ids, memos) as i(job_id, memo) on i.job_id = p.job_id;
+    if ids is null then
+        return;
+    end if;
+    return query
+    select m.job_id, m.tenant, m.kind, m.from_state, m.state
+    from penstock.move('parked', 'parked', ids, null, null, null, null, null, memos_, null, null) m;
+end $$;
+
+-- function: note
+-- Progress, stage and log lines of jobs that are being worked on. The notes of a lease are numbered, and a job's
+-- come in order and without a gap, so that one which comes twice is written once. Progress and stage never go
+-- back. A job whose cancel was asked for is told so, and does not enter a stage that refuses cancels.
+create or replace function penstock.note(
+    job_ids uuid[], tokens uuid[], numbers integer[], types text[], values_ real[], stages text[], data jsonb[]
+) returns table (job_id uuid, is_canceling boolean, seq integer)
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+    present timestamptz := penstock.clock();
+begin
+    return query
+    with item as materialized (
+        select i.*, h.epoch
+        from unnest(job_ids, numbers, types, values_, stages, data) as i(job_id, number, type, value, stage, data)
+        join penstock.held(job_ids, tokens) h on h.job_id = i.job_id
+    ),
+    latest as (
+        select job_id, epoch, max(number) as last, max(value) as value,
+            (array_agg(stage order by number desc) filter (where stage is not null))[1] as stage
+        from item group by job_id, epoch
+    ),
+    locked as materialized (
+        select j.id, j.epoch, j.noted from penstock.jobs j
+        where j.id = any(job_ids) and j.phase = 'leased' order by j.id for update
+    ),
+    noted as (
+        update penstock.jobs j
+        set events = j.events + greatest(0, l.last - o.noted),
+            noted = greatest(j.noted, l.last),
+            progress = greatest(j.progress, l.value),
+            stage = case
+                when l.stage is null or (j.cancel_requested_at is not null and l.stage = any(k.firm_stages)) then j.stage
+                when coalesce(array_position(k.stages, l.stage), 0) > coalesce(array_position(k.stages, j.stage), 0) then l.stage
+                else j.stage
+            end
+        from locked o, latest l, penstock.kinds k
+        where j.id = any(job_ids) and o.id = j.id and o.epoch = l.epoch and l.job_id = j.id and k.kind = j.kind
+        returning j.id, j.tenant, j.state, j.events, l.last, o.noted as before, j.cancel_requested_at is not null as is_canceling
+    ),
+    logged as (
+        insert into penstock.events (job_id, seq, at, type, state, tenant, data)
+        select n.id, n.events - (n.last - i.number), present, i.type, n.state, n.tenant, i.data
+        from noted n join item i on i.job_id = n.id where i.number > n.before
+    )
+    select id, is_canceling, events from noted;
+end $$;
+
+-- function: abandon
+-- Gives back everything that a token still holds, as an interruption: a worker that leaves, or one that never
+-- heard the answer to its claim.
+create or replace function penstock.abandon(token uuid)
+returns table (
+    job_id uuid, tenant text, kind text, queue text, from_state text, state text, fate text, price bigint, captured bigint
+)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    ids uuid[];
+begin
+    select l.job_ids into ids from penstock.leases l where l.token = abandon.token for update;
+    return query
+    select * from penstock.requeue(
+        'interruption', ids, array_fill(abandon.token, array[cardinality(ids)]), null,
+        array_fill('{"code": "interrupted", "message": "Its worker had to go."}'::jsonb, array[cardinality(ids)])
+    );
+    delete from penstock.leases l where l.token = abandon.token;
+end $$;
+
+-- name: claim :many
+select job_id, tenant, account, kind, queue, rank, turn, state, epoch, attempts, run, seq, price, progress, stage,
+    input, memo, answer, created_at, expires_at
+from penstock.claim($1::text[], $2::smallint[], $3::smallint[], $4::bigint[], $5::uuid[], $6, $7, $8, $9::interval);
+
+-- name: finish :many
+select job_id, tenant, kind, from_state, state, price, captured
+from penstock.finish($1, $2::uuid[], $3::uuid[], $4::jsonb[], $5::jsonb[], $6::bigint[]);
+
+-- name: requeue :many
+select job_id, tenant, kind, queue, from_state, state, fate, price, captured
+from penstock.requeue($1, $2::uuid[], $3::uuid[], $4::interval[], $5::jsonb[]);
+
+-- name: park :many
+select job_id, tenant, kind, from_state, state from penstock.park($1::uuid[], $2::uuid[], $3::jsonb[]);
+
+-- name: note :many
+select job_id, is_canceling, seq
+from penstock.note($1::uuid[], $2::uuid[], $3::integer[], $4::text[], $5::real[], $6::text[], $7::jsonb[]);
+
+-- name: abandon :many
+select job_id, tenant, kind, queue, from_state, state, fate, price, captured from penstock.abandon($1);
+
+-- name: ended :many
+-- Which of these jobs ended under this very epoch, when the answer to their finish was lost.
+select j.id as job_id, j.state
+from penstock.jobs j
+join unnest($1::uuid[], $2::integer[], $3::text[]) as i(job_id, epoch, outcome)
+    on i.job_id = j.id and i.epoch = j.epoch and i.outcome = j.outcome
+where j.id = any($1::uuid[]);
+
+-- name: lapse :many
+select job_id, tenant, kind, queue, from_state, state, fate, price, captured, worker from penstock.lapse($1);

@@ -1,0 +1,61 @@
+-- Registry: lifecycles and kinds, as the app declares them. Home: both.
+
+-- function: register_lifecycle
+-- Writes a lifecycle's states and arrows, and says whether anything changed.
+create or replace function penstock.register_lifecycle(
+    name text, states text[], phases text[], outcomes text[], entries boolean[],
+    from_states text[], moments text[], to_states text[]
+) returns boolean
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    before text := penstock.lifecycle_text(name);
+begin
+    delete from penstock.lifecycle_states where lifecycle = name;
+    delete from penstock.lifecycle_moves where lifecycle = name;
+    insert into penstock.lifecycle_states (lifecycle, state, phase, outcome, is_entry)
+    select name, s.* from unnest(states, phases, outcomes, entries) as s;
+    insert into penstock.lifecycle_moves (lifecycle, from_state, moment, to_state)
+    select name, m.* from unnest(from_states, moments, to_states) as m;
+    return penstock.lifecycle_text(name) is distinct from before;
+end $$;
+
+-- function: lifecycle_text
+create or replace function penstock.lifecycle_text(name text) returns text
+language sql stable as $$
+    select (
+        select string_agg(concat_ws(' ', state, phase, outcome, is_entry), ';' order by state)
+        from penstock.lifecycle_states where lifecycle = name
+    ) || '|' || (
+        select string_agg(concat_ws(' ', from_state, moment, to_state), ';' order by from_state, moment)
+        from penstock.lifecycle_moves where lifecycle = name
+    )
+$$;
+
+-- name: lock :exec
+-- One registration at a time: replacing the guard twice at once is an error in PostgreSQL.
+select pg_advisory_xact_lock(1885695603);
+
+-- name: register_lifecycle :one
+select penstock.register_lifecycle(
+    $1::text, $2::text[], $3::text[], $4::text[], $5::boolean[], $6::text[], $7::text[], $8::text[]
+) as has_changed;
+
+-- name: compile_guard :exec
+select penstock.compile_guard();
+
+-- name: register_kind :exec
+insert into penstock.kinds (
+    kind, lifecycle, queue, initial_state, entry_state, stages, firm_stages,
+    attempts_max, interruptions_max, lapses_max, declaration
+)
+values ($1, $2, $3, $4, $5, $6::text[], $7::text[], $8, $9, $10, $11::jsonb)
+on conflict (kind) do update set
+    lifecycle = excluded.lifecycle, queue = excluded.queue, initial_state = excluded.initial_state,
+    entry_state = excluded.entry_state, stages = excluded.stages, firm_stages = excluded.firm_stages,
+    attempts_max = excluded.attempts_max, interruptions_max = excluded.interruptions_max,
+    lapses_max = excluded.lapses_max, declaration = excluded.declaration, registered_at = penstock.clock();
+
+-- name: register_queue :exec
+insert into penstock.queues (queue, is_fair) values ($1, $2)
+on conflict (queue) do update set is_fair = excluded.is_fair where penstock.queues.is_fair <> excluded.is_fair;

@@ -1,0 +1,169 @@
+-- Verify: the invariants, each as a query for what breaks it. An empty answer is a proof; a row names the offender.
+-- `$1` is the oldest job to look at (the zero id for all). These queries compare the homes with each other on
+-- purpose, which nothing else may do.
+
+-- name: account_equals_its_entries :many
+select format('%s/%s', a.tenant, a.account) as subject, null::uuid as job_id,
+    format('account has %s available, %s held, %s entries; its entries say %s, %s, %s',
+        a.available, a.held, a.entries, coalesce(e.available, 0), coalesce(e.held, 0), coalesce(e.entries, 0)) as detail
+from penstock.accounts a
+left join (
+    select tenant, account, sum(available) as available, sum(held) as held, count(*) as entries, max(seq) as last
+    from penstock.entries group by tenant, account
+) e on e.tenant = a.tenant and e.account = a.account
+where $1::uuid is not null
+    and (a.available, a.held, a.entries, a.entries)
+        is distinct from (coalesce(e.available, 0), coalesce(e.held, 0), coalesce(e.entries, 0), coalesce(e.last, 0))
+limit 100;
+
+-- name: entries_form_a_chain :many
+-- Each entry's balance is the one before it and its own amount; numbers have no gap.
+select format('%s/%s', e.tenant, e.account) as subject, e.job_id,
+    format('entry %s: %s available and %s held do not follow from the entry before', e.seq, e.available_after, e.held_after) as detail
+from (
+    select *,
+        lag(available_after, 1, 0) over account as available_before,
+        lag(held_after, 1, 0) over account as held_before,
+        lag(seq, 1, 0) over account as seq_before
+    from penstock.entries
+    window account as (partition by tenant, account order by seq)
+) e
+where $1::uuid is not null
+    and (e.available_before + e.available, e.held_before + e.held, e.seq_before + 1) <> (e.available_after, e.held_after, e.seq)
+limit 100;
+
+-- name: held_equals_open_holds :many
+select format('%s/%s', a.tenant, a.account) as subject, null::uuid as job_id,
+    format('account has %s held; its open holds add up to %s', a.held, coalesce(h.held, 0)) as detail
+from penstock.accounts a
+left join (
+    select h.tenant, h.account, sum(h.held) as held
+    from penstock.entries h
+    where h.type = 'hold' and not exists (
+        select from penstock.entries s where s.job_id = h.job_id and s.run = h.run and s.type in ('capture', 'release')
+    )
+    group by h.tenant, h.account
+) h on h.tenant = a.tenant and h.account = a.account
+where $1::uuid is not null and a.held <> coalesce(h.held, 0)
+limit 100;
+
+-- name: active_equals_unended_jobs :many
+select format('%s/%s', a.tenant, a.account) as subject, null::uuid as job_id,
+    format('account counts %s active jobs; %s have not ended', a.active, coalesce(j.active, 0)) as detail
+from penstock.accounts a
+left join (
+    select tenant, account, count(*) as active from penstock.jobs where phase <> 'ended' group by tenant, account
+) j on j.tenant = a.tenant and j.account = a.account
+where $1::uuid is not null and a.active <> coalesce(j.active, 0)
+limit 100;
+
+-- name: ended_jobs_are_settled_once :many
+-- A job that costs has one hold a run; that of an earlier run and of an ended job is settled, that of a live one is not.
+select j.state as subject, j.id as job_id,
+    format('price %s, captured %s, outcome %s: its hold and settlement of run %s do not fit', j.price, j.captured, j.outcome, j.run) as detail
+from penstock.jobs j
+left join penstock.entries h on h.job_id = j.id and h.run = j.run and h.type = 'hold'
+left join penstock.entries s on s.job_id = j.id and s.run = j.run and s.type in ('capture', 'release')
+where j.id >= $1 and not case
+    when j.price = 0 then h.job_id is null and s.job_id is null
+    when j.phase <> 'ended' then h.held = j.price and s.job_id is null
+    else h.held = j.price and s.held = -j.price and s.outside = j.captured and s.available = j.price - j.captured
+        and (j.captured < j.price or j.outcome = 'succeeded') and s.at = j.finished_at
+end
+limit 100;
+
+-- name: unended_jobs_have_a_dispatch :many
+select coalesce(j.state, d.phase) as subject, coalesce(j.id, d.job_id) as job_id,
+    case
+        when d.job_id is null then 'it has not ended and stands in no queue: nothing will ever happen to it'
+        when j.id is null then 'a dispatch without its job'
+        else format('the job is %s, its dispatch %s', j.phase, d.phase)
+    end as detail
+from (select id, state, phase from penstock.jobs where id >= $1 and phase <> 'ended') j
+full join (select job_id, phase from penstock.dispatches where job_id >= $1) d on d.job_id = j.id
+where d.phase is distinct from j.phase
+limit 100;
+
+-- name: ready_dispatches_stand_in_line :many
+select coalesce(r.queue, d.queue) as subject, coalesce(r.job_id, d.job_id) as job_id,
+    case when r.job_id is null then 'it is ready and does not stand in line' else 'it stands in line and is not ready' end as detail
+from (select * from penstock.dispatches where phase = 'ready') d
+full join penstock.ready r on r.queue = d.queue and r.rank = d.rank and r.turn = d.turn and r.job_id = d.job_id
+where coalesce(r.job_id, d.job_id) >= $1 and (r.job_id is null or d.job_id is null)
+limit 100;
+
+-- name: leased_dispatches_have_a_lease :many
+-- Nobody holds a job without a lease, and no lease outlives its end by more than the reaper needs.
+select d.queue as subject, d.job_id,
+    case when l.token is null then 'its lease does not exist'
+        else format('its lease ran out at %s and was not taken back', l.expires_at) end as detail
+from penstock.dispatches d
+left join penstock.leases l on l.token = d.lease_token and d.job_id = any(l.job_ids)
+where d.job_id >= $1 and d.phase = 'leased' and (l.token is null or l.expires_at < penstock.clock() - interval '60 seconds')
+limit 100;
+
+-- name: nothing_outlives_its_deadline :many
+select d.phase as subject, d.job_id, format('it should have expired at %s', d.expires_at) as detail
+from penstock.dispatches d
+where d.job_id >= $1 and d.expires_at < penstock.clock() - interval '60 seconds'
+limit 100;
+
+-- name: caps_hold :many
+select d.queue as subject, d.job_id,
+    format('%s attempts, %s interruptions, %s lapses are beyond the caps of its kind', d.attempts, d.interruptions, d.lapses) as detail
+from penstock.dispatches d join penstock.kinds k on k.kind = d.kind
+where d.job_id >= $1
+    and (d.attempts >= k.attempts_max or d.interruptions >= k.interruptions_max or d.lapses >= k.lapses_max)
+limit 100;
+
+-- name: events_have_no_gap :many
+select j.state as subject, j.id as job_id,
+    format('its last event should be number %s; it has %s events up to number %s', j.events, coalesce(e.events, 0), e.last) as detail
+from penstock.jobs j
+left join (
+    select job_id, count(*) as events, max(seq) as last from penstock.events where job_id >= $1 group by job_id
+) e on e.job_id = j.id
+where j.id >= $1 and (j.events, j.events) is distinct from (coalesce(e.events, 0), coalesce(e.last, 0))
+limit 100;
+
+-- name: states_follow_from_events :many
+-- Each event's state follows from the one before it by an arrow, and the last one's is the job's.
+select j.state as subject, j.id as job_id,
+    case when e.seq is null then 'it has no event'
+        else format('event %s (%s) says %s after %s', e.seq, e.type, e.state, coalesce(e.before, 'nothing')) end as detail
+from penstock.jobs j
+left join (
+    select *, lag(state) over job as before, lead(seq) over job is null as is_last
+    from penstock.events where job_id >= $1
+    window job as (partition by job_id order by seq)
+) e on e.job_id = j.id
+where j.id >= $1 and (
+    e.seq is null
+    or (e.is_last and e.state <> j.state)
+    or (e.before is distinct from e.state and not exists (
+        select from penstock.lifecycle_moves m
+        where m.lifecycle = j.lifecycle and m.from_state = coalesce(e.before, '*') and m.to_state = e.state and m.moment = e.type
+    ))
+)
+limit 100;
+
+-- name: jobs_end_once_a_run :many
+-- As many ends as runs (one fewer while the last is under way), and after an end nothing but a retry.
+select j.state as subject, j.id as job_id, format('%s ends in %s runs', count(e.seq) filter (where e.ends), j.run) as detail
+from penstock.jobs j
+join (
+    select e.job_id, e.seq, e.type in ('succeeded', 'failed', 'canceled', 'expired', 'blocked') as ends,
+        lead(e.type) over (partition by e.job_id order by e.seq) as next
+    from penstock.events e where e.job_id >= $1
+) e on e.job_id = j.id
+where j.id >= $1
+group by j.id, j.state, j.run, j.phase
+having count(e.seq) filter (where e.ends) <> j.run - (j.phase <> 'ended')::int
+    or bool_or(e.ends and e.next is distinct from null and e.next <> 'retried')
+limit 100;
+
+-- name: keys_name_their_job :many
+select format('%s/%s', k.tenant, k.scope) as subject, k.job_id, 'its key names a job that does not exist' as detail
+from penstock.idempotency k
+where k.job_id >= $1 and not exists (select from penstock.jobs j where j.id = k.job_id and j.tenant = k.tenant)
+limit 100;
