@@ -1,0 +1,82 @@
+"""``penstock db``: the schema, and whether the database is well."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.database import DatabaseUrl, DataDir, opened, settings_with
+from penstock.cli.output import print_json, say
+
+app = typer.Typer(help="The schema, and whether the database is well.", no_args_is_help=True)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def migrate(database_url: DatabaseUrl = None, data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """Bring the schema up to date; safe to run from many machines at once."""
+    from penstock.store.migrate import migrate as apply
+
+    with opened(settings_with(database_url, data_dir)) as dsn:
+        applied = asyncio.run(apply(dsn))
+    if as_json:
+        print_json({"applied": applied})
+    else:
+        say(f"applied: {', '.join(f'{n:04}' for n in applied)}" if applied else "the schema is up to date")
+
+
+@app.command()
+def status(database_url: DatabaseUrl = None, data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """Show which migrations are applied. Exit status 1 if some are missing."""
+    from penstock.store.migrate import status as look
+
+    with opened(settings_with(database_url, data_dir)) as dsn:
+        found = asyncio.run(look(dsn))
+    if as_json:
+        print_json(
+            {
+                "applied": found.applied,
+                "pending": found.pending,
+                "unknown": found.unknown,
+                "functions_current": found.functions_current,
+                "is_current": found.is_current,
+            }
+        )
+    else:
+        say(f"applied   {_numbers(found.applied)}")
+        say(f"pending   {_numbers(found.pending)}")
+        say(f"unknown   {_numbers(found.unknown)}")
+        say(f"functions {'current' if found.functions_current else 'out of date'}")
+    sys.exit(0 if found.is_current else 1)
+
+
+@app.command()
+def doctor(database_url: DatabaseUrl = None, data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """Look for what makes a queue on PostgreSQL ill. Exit status 1 if something was found."""
+    with opened(settings_with(database_url, data_dir)) as dsn:
+        findings = asyncio.run(_examine(dsn))
+    if as_json:
+        print_json({"ok": all(finding.is_well for finding in findings), "findings": findings})
+    else:
+        for finding in findings:
+            say(f"{'ok  ' if finding.is_well else 'ILL '} {finding.name}: {finding.detail}")
+    sys.exit(0 if all(finding.is_well for finding in findings) else 1)
+
+
+async def _examine(dsn: str) -> list[Any]:
+    from penstock.store.db import Database
+    from penstock.store.doctor import examine
+
+    database = await Database.open(dsn, size=1)
+    try:
+        return await examine(database)
+    finally:
+        await database.close()
+
+
+def _numbers(numbers: tuple[int, ...]) -> str:
+    return ", ".join(f"{number:04}" for number in numbers) or "none"

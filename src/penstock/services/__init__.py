@@ -1,0 +1,24 @@
+"""The background services of a deployment. Any number of processes may run them side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.services.expirer import expirer
+from penstock.services.pruner import pruner
+from penstock.services.reaper import reaper
+from penstock.services.scheduler import scheduler
+
+if TYPE_CHECKING:
+    from penstock.engine.engine import Engine
+    from penstock.services.service import Service
+    from penstock.settings import Settings
+
+
+def all_services(engine: Engine, settings: Settings) -> list[Service]:
+    return [
+        expirer(engine),
+        pruner(engine, retention=settings.retention, key_window=settings.idempotency_window),
+        reaper(engine),
+        scheduler(engine),
+    ]

@@ -1,0 +1,88 @@
+"""The bell: one LISTEN connection and many waiters. It makes waiting short; polling makes it sure."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from typing import TYPE_CHECKING, Final
+
+from penstock import logs
+from penstock.errors import PenstockError
+from penstock.retry import Backoff
+from penstock.store.queries import queries
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.engine.engine import Engine
+
+SQL: Final = queries("penstock.services", "bell")
+
+CHANNEL: Final = "penstock"
+_GAP: Final = 0.005  # a busy system need not ring more often than this
+_PAYLOAD_MAX: Final = 7_000
+
+
+class Bell:
+    """Rings for the topics of commits made here, and calls whoever listens for those made elsewhere."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._listeners: list[Callable[[frozenset[str]], None]] = []
+        self._pending: set[str] = set()
+        self._ringing: asyncio.Task[None] | None = None
+        engine.ring = self.ring
+
+    def listen(self, heard: Callable[[frozenset[str]], None]) -> None:
+        """Call ``heard`` with the topics whenever it rings: names of queues, or ``cancel:`` and a job's id."""
+        self._listeners.append(heard)
+
+    def ring(self, topics: set[str]) -> None:
+        """Wake this process at once and the others soon."""
+        if not topics:
+            return
+        self._call(frozenset(topics))
+        self._pending |= topics
+        if self._ringing is None or self._ringing.done():
+            self._ringing = asyncio.create_task(self._ring_others())
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Listen until told to stop, again after every cut."""
+        failures = 0
+        while not stop.is_set():
+            try:
+                async with self._engine.db.listen(CHANNEL, self._heard) as cut:
+                    failures = 0
+                    await _first(stop, cut)
+            except PenstockError as error:
+                failures += 1
+                logs.emit("db.unavailable", service="bell", error=str(error))
+                pause = Backoff().delay(failures, random.random())  # noqa: S311 - jitter
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause.total_seconds()):
+                        await stop.wait()
+
+    async def _ring_others(self) -> None:
+        while self._pending:
+            topics = "\n".join(sorted(self._pending))[:_PAYLOAD_MAX]
+            self._pending.clear()
+            with contextlib.suppress(PenstockError):  # They will look by themselves.
+                await self._engine.db.run(SQL["ring"], topics)
+            await asyncio.sleep(_GAP)
+
+    def _heard(self, payload: str) -> None:
+        self._call(frozenset(payload.split("\n")))
+
+    def _call(self, topics: frozenset[str]) -> None:
+        for heard in self._listeners:
+            heard(topics)
+
+
+async def _first(*events: asyncio.Event) -> None:
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

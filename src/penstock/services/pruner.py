@@ -1,0 +1,37 @@
+"""The pruner: makes the weeks to come, drops the weeks past their age, forgets old idempotency keys."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from penstock import logs
+from penstock.engine import idempotency
+from penstock.services.service import Service
+from penstock.store import partitions
+from penstock.store.migrate import WEEKS_AHEAD
+
+if TYPE_CHECKING:
+    from penstock.engine.engine import Engine
+
+KEYS_MAX: Final = 5_000
+
+
+def pruner(
+    engine: Engine,
+    *,
+    retention: timedelta = timedelta(days=90),
+    key_window: timedelta = timedelta(hours=24),
+    every: timedelta = timedelta(minutes=10),
+) -> Service:
+    async def run_once() -> int:
+        await partitions.ensure(engine.db, WEEKS_AHEAD)
+        dropped = await partitions.drop(engine.db, retention)
+        for name in dropped:
+            logs.emit("partition.dropped", partition=name)
+        done = len(dropped)
+        while forgotten := await idempotency.prune(engine.db, key_window, KEYS_MAX):
+            done += forgotten
+        return done
+
+    return Service("pruner", every, run_once)
