@@ -33,14 +33,16 @@ def parse(prefix: str, given: str | UUID) -> UUID:
     """Read an id; one that cannot be ours is simply not found."""
     if isinstance(given, UUID):
         return given
-    start, _, letters = given.rpartition("_")
-    if start != prefix or len(letters) != _LENGTH:
-        raise NotFoundError(f"{given[:60]!r} is not the id of a {prefix}.", field="id")
+    start, _, letters = str(given).lower().rpartition("_")
+    if start != prefix or len(letters) != _LENGTH or not _VALUES.keys() >= set(letters):
+        raise _unknown(prefix, given)
     number = 0
-    for letter in letters.lower():
-        if letter not in _VALUES:
-            raise NotFoundError(f"{given!r} is not the id of a {prefix}.", field="id")
+    for letter in letters:
         number = number * 32 + _VALUES[letter]
     if number >> 128:
-        raise NotFoundError(f"{given!r} is not the id of a {prefix}.", field="id")
+        raise _unknown(prefix, given)
     return UUID(int=number)
+
+
+def _unknown(prefix: str, given: object) -> NotFoundError:
+    return NotFoundError(f"{str(given)[:60]!r} is not the id of a {prefix}.", field="id")

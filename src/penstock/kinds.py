@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast, get_type_hints
 
 import jsonschema_rs
@@ -150,7 +150,7 @@ def find(kinds: Mapping[str, Kind], name: Any) -> Kind:
 def input_type(name: str, handler: Handler) -> tuple[Any, bool]:
     """The shape of the input, read off the handler's parameters after the job, and whether it is taken whole."""
     parameters = list(inspect.signature(handler).parameters.values())[1:]
-    hints = get_type_hints(handler)
+    hints = _hints(name, handler, [parameter.name for parameter in parameters])
     if len(parameters) == 1 and _is_record(hints.get(parameters[0].name)):
         return hints[parameters[0].name], True
     fields: list[Any] = []
@@ -161,6 +161,22 @@ def input_type(name: str, handler: Handler) -> tuple[Any, bool]:
         given = () if parameter.default is parameter.empty else (parameter.default,)
         fields.append((parameter.name, hint, *given))
     return msgspec.defstruct(name.replace(".", "_"), fields, forbid_unknown_fields=True, kw_only=True), False
+
+
+def _hints(name: str, handler: Handler, parameters: list[str]) -> dict[str, Any]:
+    """The types of these parameters only: those of the job and the answer may be known to type checkers alone."""
+    notes = {
+        parameter: handler.__annotations__[parameter]
+        for parameter in parameters
+        if parameter in handler.__annotations__
+    }
+    try:
+        return get_type_hints(SimpleNamespace(__annotations__=notes), globalns=handler.__globals__)
+    except NameError as error:
+        raise LifecycleError(
+            f"Kind {name!r}: {error} when its handler's input is read.",
+            hint="Import the types of its parameters at run time, not under TYPE_CHECKING.",
+        ) from error
 
 
 def _is_record(hint: Any) -> bool:

@@ -140,10 +140,10 @@ def lifecycle(name: str, moves: str, *, ends: str) -> Lifecycle:
     drawn = tuple(_read_moves(name, moves))
     outcomes = dict(_read_ends(name, ends))
     states = _states(drawn, outcomes)
-    for end in outcomes:
-        _require(end in states, name, f"no arrow leads to its end {end!r}")
     born = [move.target for move in drawn if move.source is None]
     _require(len(born) == 1, name, "exactly one arrow must start at '*', with the moment 'submitted'")
+    for end in outcomes:
+        _require(end in states, name, f"no arrow leads to its end {end!r}")
     made = Lifecycle(name, born[0], MappingProxyType(states), (*drawn, *_kept(drawn, states)))
     _check(made)
     return made
@@ -231,7 +231,8 @@ def _running(made: Lifecycle) -> set[str]:
     while True:
         running = {made.after(state, "started") for state in queued}
         parked = {made.after(state, "parked") for state in running}
-        back = {made.after(state, "requeued") for state in running} | {made.after(state, "answered") for state in parked}
+        back = {made.after(state, "requeued") for state in running}
+        back |= {made.after(state, "answered") for state in parked}
         if back <= queued:
             return running
         queued |= back

@@ -24,6 +24,7 @@ NAME_LENGTH_MAX: Final = 128
 PRIORITY_MAX: Final = 100
 
 _UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_SECONDS_MAX: Final = 3650 * _UNITS["d"]
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _NAME: Final = re.compile(r"[\w.:@+/-]+", re.ASCII)
 _KEY: Final = re.compile(r"[\x21-\x7e]+")
@@ -61,13 +62,15 @@ def check(value: Any, *, field: str) -> None:
             _check_depth(depth, where)
             for name, child in cast("dict[Any, Any]", node).items():
                 if not isinstance(name, str):
-                    raise InputError("The name of a member must be text.", field=where)
+                    raise InputError("The name of a member must be text.", field=where[:200])
                 _check_text(name, where)
                 pending.append((f"{where}.{name}", child, depth + 1))
         elif isinstance(node, list | tuple):
             _check_depth(depth, where)
             children = enumerate(cast("list[Any]", node))
             pending.extend((f"{where}[{index}]", child, depth + 1) for index, child in children)
+        else:  # a set, a date, a record: what it is written as is what is checked
+            pending.append((where, _written(node, where), depth))
 
 
 def check_name(given: Any, *, field: str) -> str:
@@ -112,23 +115,31 @@ def check_priority(given: Any) -> int:
 def duration(given: Any, *, field: str) -> timedelta:
     """A length of time: a timedelta, a number of seconds, or text like ``90s``, ``15m``, ``1h``."""
     if isinstance(given, timedelta):
-        length = given
+        seconds = given.total_seconds()
     elif isinstance(given, int | float) and not isinstance(given, bool):
-        length = timedelta(seconds=given)
+        seconds = given
     else:
         found = _DURATION.fullmatch(str(given))
         if found is None:
-            raise InvalidError(f"{given!r} is not a length of time.", field=field, hint="Write 90s, 15m or 1h.")
-        length = timedelta(seconds=float(found[1]) * _UNITS[found[2]])
-    if not timedelta(0) < length <= timedelta(days=3650):
+            told = repr(given)[:80]
+            raise InvalidError(f"{told} is not a length of time.", field=field, hint="Write 90s, 15m or 1h.")
+        seconds = float(found[1]) * _UNITS[found[2]]
+    if not 0 < seconds <= _SECONDS_MAX:
         raise InvalidError("It must be positive and at most ten years.", field=field)
-    return length
+    return timedelta(seconds=seconds)
 
 
 def printable(text: str, limit: int = 8_192) -> str:
     """Text from a worker or a library, made storable: no NUL, no lone surrogate, not endless."""
     clean = _BAD_CHARACTER.sub("\ufffd", text)
     return clean if len(clean) <= limit else clean[:limit] + "…"
+
+
+def _written(node: Any, where: str) -> Any:
+    try:
+        return msgspec.to_builtins(node)
+    except (TypeError, OverflowError, ValueError) as error:
+        raise InputError(f"It is not a JSON value: {error}.", field=where[:200]) from error
 
 
 def _check_text(text: str, where: str) -> None:

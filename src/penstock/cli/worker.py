@@ -10,7 +10,6 @@ import importlib.util
 import os
 import signal
 import sys
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,7 +44,6 @@ def worker(
     loaded = load_app(app)
     with opened(settings) as dsn:
         run_async(_work(dsn, loaded, settings, name=name, with_services=services, drain=drain))
-    _leave_threads_behind()
 
 
 async def _work(
@@ -147,11 +145,3 @@ def stop_on_signals() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped)
     return stop
-
-
-def _leave_threads_behind() -> None:
-    """A handler that ignored every request to stop must not keep the process: its job was given back."""
-    if any(thread.name.startswith("penstock") for thread in threading.enumerate()):
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)

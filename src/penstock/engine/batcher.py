@@ -66,6 +66,8 @@ class Batcher(Generic[Item, Result]):
     async def _serve(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
         try:
             results = await self._run([item for item, _ in batch])
+            if len(results) != len(batch):
+                raise ValueError(f"{len(results)} answers to {len(batch)} items")
         except UnavailableError as error:
             _fail(batch, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the callers

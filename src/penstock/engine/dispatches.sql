@@ -169,9 +169,11 @@ end $$;
 -- function: give_back
 -- Jobs that were leased and did not end, by cause: 'attempt' (its code failed), 'interruption' (its worker had
 -- to go), 'lapse' (its worker fell silent). Each cause has its counter and its cap; at the cap the job fails,
--- and one whose cancel was asked for is canceled. Tokens are checked by the caller under the lease's lock when
--- `is_lapse`, and by the lease's end otherwise.
-create or replace function penstock.give_back(cause text, job_ids uuid[], tokens uuid[], delays interval[])
+-- and one whose cancel was asked for is canceled. A worker's own wish (`is_wish`) needs a lease that has not run
+-- out; the callers that take jobs back hold the lease's row instead.
+create or replace function penstock.give_back(
+    cause text, is_wish boolean, job_ids uuid[], tokens uuid[], delays interval[]
+)
 returns table (job_id uuid, fate text, phase text, attempts smallint, counted smallint)
 language plpgsql
 set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
@@ -195,7 +197,7 @@ begin
         join unnest(job_ids, tokens, delays) as i(job_id, token, delay)
             on i.job_id = d.job_id and i.token = d.lease_token
         left join penstock.leases l on l.token = any(tokens) and l.token = i.token
-        where cause = 'lapse' or l.expires_at > present
+        where not is_wish or l.expires_at > present
     ),
     judged as materialized (
         select l.*,
@@ -304,5 +306,7 @@ left join penstock.held($1::uuid[], $2::uuid[]) h on h.job_id = i.job_id
 where h.job_id is null or h.is_canceling;
 
 -- name: close_leases :exec
--- Forgets leases of which nothing is held any more.
-delete from penstock.leases where token = any($1::uuid[]);
+-- Forgets leases of which nothing is held any more; one that still holds a job is left to run out.
+delete from penstock.leases l
+where l.token = any($1::uuid[])
+    and not exists (select from penstock.dispatches d where d.job_id = any(l.job_ids) and d.lease_token = l.token);

@@ -418,11 +418,11 @@ async def move(db: Database, tenant: str, job_id: UUID | str, state: str) -> str
 
 
 async def expire(db: Database, most: int) -> int:
-    return report(await db.run(SQL["expire"], most))
+    return report_end("expired", await db.run(SQL["expire"], most))
 
 
 async def enforce(db: Database, most: int) -> int:
-    return report(await db.run(SQL["enforce"], most))
+    return report_end("canceled", await db.run(SQL["enforce"], most))
 
 
 async def promote(db: Database, most: int) -> set[str]:

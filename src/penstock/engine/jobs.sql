@@ -433,6 +433,8 @@ begin
         array[job.id], array[job.tenant], array[job.account], array[job.kind], array[job.queue], array['ready'],
         array[job.priority], null, array[deadline]
     );
+    -- Epochs only grow, over all runs: an old worker must never be taken for the new one.
+    update penstock.dispatches d set epoch = job.epoch where d.job_id = job.id;
     return query select 'revived', j.state, wallet.available - job.price, job.price
     from penstock.jobs j where j.id = job.id;
 end $$;

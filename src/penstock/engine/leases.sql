@@ -60,7 +60,7 @@ end $$;
 -- Jobs that did not end go back into the queue, or end where their counter has reached its cap. The cause is
 -- 'attempt', 'interruption' or 'lapse' (see give_back); the error is kept on the job.
 create or replace function penstock.requeue(
-    cause text, job_ids uuid[], tokens uuid[], delays interval[], errors jsonb[]
+    cause text, is_wish boolean, job_ids uuid[], tokens uuid[], delays interval[], errors jsonb[]
 ) returns table (
     job_id uuid, tenant text, kind text, queue text, from_state text, state text, fate text, price bigint, captured bigint
 )
@@ -72,7 +72,7 @@ begin
     for fates in
         select g.fate, g.phase, array_agg(g.job_id) as ids, array_agg(g.attempts) as attempts, array_agg(i.error) as errors,
             array_agg(jsonb_strip_nulls(jsonb_build_object('cause', cause, 'count', g.counted, 'error', i.error))) as notes
-        from penstock.give_back(requeue.cause, job_ids, tokens, delays) g
+        from penstock.give_back(requeue.cause, is_wish, job_ids, tokens, delays) g
         join unnest(job_ids, errors) as i(job_id, error) on i.job_id = g.job_id
         group by g.fate, g.phase
     loop
@@ -107,7 +107,7 @@ begin
     loop
         return query
         select r.*, lease.worker from penstock.requeue(
-            'lapse', lease.job_ids, array_fill(lease.token, array[cardinality(lease.job_ids)]), null,
+            'lapse', false, lease.job_ids, array_fill(lease.token, array[cardinality(lease.job_ids)]), null,
             array_fill('{"code": "lease_lost", "message": "Its worker fell silent."}'::jsonb, array[cardinality(lease.job_ids)])
         ) r;
     end loop;
@@ -199,7 +199,7 @@ begin
     select l.job_ids into ids from penstock.leases l where l.token = abandon.token for update;
     return query
     select * from penstock.requeue(
-        'interruption', ids, array_fill(abandon.token, array[cardinality(ids)]), null,
+        'interruption', false, ids, array_fill(abandon.token, array[cardinality(ids)]), null,
         array_fill('{"code": "interrupted", "message": "Its worker had to go."}'::jsonb, array[cardinality(ids)])
     );
     delete from penstock.leases l where l.token = abandon.token;
@@ -216,7 +216,7 @@ from penstock.finish($1, $2::uuid[], $3::uuid[], $4::jsonb[], $5::jsonb[], $6::b
 
 -- name: requeue :many
 select job_id, tenant, kind, queue, from_state, state, fate, price, captured
-from penstock.requeue($1, $2::uuid[], $3::uuid[], $4::interval[], $5::jsonb[]);
+from penstock.requeue($1, true, $2::uuid[], $3::uuid[], $4::interval[], $5::jsonb[]);
 
 -- name: park :many
 select job_id, tenant, kind, from_state, state from penstock.park($1::uuid[], $2::uuid[], $3::jsonb[]);

@@ -15,7 +15,6 @@ import random
 import socket
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -85,12 +84,10 @@ class Worker:
     _held: dict[UUID, int] = field(default_factory=dict["UUID", int], init=False)
     _closed: set[UUID] = field(default_factory=set["UUID"], init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    _threads: ThreadPoolExecutor = field(init=False)
     _lanes: Lanes = field(init=False)
     _trusted_until: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
-        self._threads = ThreadPoolExecutor(self.slots, thread_name_prefix="penstock")
         self._lanes = Lanes(sorted({kind.queue for kind in self.engine.app.kinds.values() if kind.handlers}))
         if self.bell is not None:
             self.bell.listen(self._heard)
@@ -108,7 +105,6 @@ class Worker:
         finally:
             beat.cancel()
             watch.cancel()
-            self._threads.shutdown(wait=False, cancel_futures=True)
         logs.emit("worker.stopped", worker=self.name)
 
     async def drain(self) -> int:
@@ -205,23 +201,14 @@ class Worker:
             if limit is None:
                 return await call
         else:
-            call = asyncio.get_running_loop().run_in_executor(
-                self._threads, self._in_thread, run, handler, positional, named
-            )
+            call = _in_thread(run, handler, positional, named)
         try:
-            return await asyncio.wait_for(asyncio.shield(call) if run.thread else call, limit)
+            return await asyncio.wait_for(call, limit)
         except TimeoutError:
             if limit is None:
                 raise
             _interrupt(run.thread)
             raise TimeLimitError(f"It ran longer than {limit:g} s.") from None
-
-    def _in_thread(self, run: Run, handler: Any, positional: Any, named: Any) -> Any:
-        run.thread = threading.get_ident()
-        try:
-            return handler(run.job, *positional, **named)
-        finally:
-            run.thread = None
 
     def _judge(self, run: Run, error: BaseException) -> End | Return | None:
         """What an error means for the job."""
@@ -359,6 +346,40 @@ def _told(error: BaseException) -> dict[str, Any]:
         told = {"code": HandlerError.code, "message": f"{type(error).__name__}: {error}"}
     told["message"] = values.printable(str(told["message"]), 2_000)
     return told
+
+
+def _in_thread(run: Run, handler: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> asyncio.Future[Any]:
+    """Run a plain handler in a thread of its own.
+
+    Not in a pool: a handler that never comes back would keep one of its threads for ever, and an interrupt could
+    hit the next job in it. The thread is a daemon, so it does not keep the process either.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def work() -> None:
+        run.thread = threading.get_ident()
+        try:
+            outcome: tuple[Any, BaseException | None] = handler(run.job, *positional, **named), None
+        except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
+            outcome = None, error
+        finally:
+            run.thread = None
+        with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
+            loop.call_soon_threadsafe(_deliver, future, *outcome)
+
+    threading.Thread(target=work, name=f"penstock {run.job.id}", daemon=True).start()
+    return future
+
+
+def _deliver(future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(value)
+    else:
+        # A StopIteration cannot be set on a future.
+        future.set_exception(RuntimeError(repr(error)) if isinstance(error, StopIteration) else error)
 
 
 def _interrupt(thread: int | None) -> None:
