@@ -1,11 +1,10 @@
 -- Idempotency: the first answer to a key is the answer to all. Home: tenant.
--- Invariant: a key and the job that answers it are written together. The stored answer is the job's own first
--- events and its hold, which nothing can change; `request` is kept only where it is not the job's input.
+-- Invariant: a key and the job that answers it are written together. The stored answer is what stands here and in
+-- the job's own first events, which nothing can change; `request` is kept only where it is not the job's input.
 
 -- name: answers :many
 -- The answer each key was given when its job was born, and whether this is the same request.
-select i.n, k.job_id, j.kind, j.price, j.created_at, j.expires_at, e.state,
-    coalesce(h.available_after, 0) as available,
+select i.n, k.job_id, j.kind, j.price, j.created_at, k.expires_at, e.state, k.available,
     j.kind = i.kind and coalesce(k.request, j.input) = coalesce(i.request, i.input) as is_same
 from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::jsonb[], $6::jsonb[]) with ordinality
     as i(tenant, scope, key, kind, input, request, n)
@@ -14,8 +13,7 @@ join penstock.jobs j on j.id = k.job_id
 cross join lateral (
     select e.state from penstock.events e
     where e.job_id = j.id and e.seq <= 2 and e.at = j.created_at order by e.seq desc limit 1
-) e
-left join penstock.entries h on h.job_id = j.id and h.run = 1 and h.type = 'hold';
+) e;
 
 -- name: prune :many
 -- Forgets keys past their window whose job has ended, a bounded number at a time.

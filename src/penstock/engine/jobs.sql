@@ -68,8 +68,8 @@ begin
         from counted c
     ),
     keyed as (
-        insert into penstock.idempotency (tenant, scope, key, job_id, request, created_at)
-        select tenant, scope, key, job_id, request, present from judged
+        insert into penstock.idempotency (tenant, scope, key, job_id, request, available, created_at, expires_at)
+        select tenant, scope, key, job_id, request, available - spent, present, expires_at from judged
         where fits and key is not null
         order by tenant, scope, key
         on conflict do nothing
@@ -131,7 +131,7 @@ begin
             else 'again'
         end,
         j.job_id, j.tenant, j.account, j.kind, j.queue, j.state, j.phase, j.priority, j.price,
-        coalesce(h.available_after::bigint, (j.available - t.price)::bigint), j.active + t.jobs,
+        (j.available - case when h.job_id is null then t.price else j.spent end)::bigint, j.active + t.jobs,
         present, j.run_at, j.expires_at
     from judged j
     left join held h on h.job_id = j.job_id
@@ -201,50 +201,15 @@ begin
     logged as (
         insert into penstock.events (job_id, seq, at, type, state, tenant, data)
         select id, events, present, move.moment, state, tenant, note from moved
-    ),
-    ended as materialized (
-        select id, tenant, account, price, captured, run from moved where outcome is not null
-    ),
-    wallet as materialized (
-        select w.*
-        from (select distinct tenant, account from ended order by tenant, account) e
-        cross join lateral (
-            select a.id, a.tenant, a.account, a.available, a.held, a.entries
-            from penstock.accounts a where a.tenant = e.tenant and a.account = e.account for update
-        ) w
-    ),
-    settled as materialized (
-        select e.*, w.id as wallet_id,
-            w.available + sum(price - captured) over account as available_after,
-            w.held - sum(price) over account as held_after,
-            w.entries + count(*) filter (where price > 0) over account as seq
-        from ended e join wallet w on w.tenant = e.tenant and w.account = e.account
-        window account as (partition by w.id order by e.id)
-    ),
-    repaid as (
-        update penstock.accounts a
-        set available = a.available + t.released, held = a.held - t.price,
-            active = a.active - t.jobs, entries = a.entries + t.entries
-        from (
-            select wallet_id, sum(price - captured) as released, sum(price) as price, count(*) as jobs,
-                count(*) filter (where price > 0) as entries
-            from settled group by wallet_id
-        ) t
-        where a.id = any(array(select id from wallet)) and t.wallet_id = a.id
-    ),
-    entered as (
-        insert into penstock.entries (
-            tenant, account, seq, at, type, available, held, outside, available_after, held_after, job_id, run
-        )
-        select tenant, account, seq, present, case when captured > 0 then 'capture' else 'release' end,
-            price - captured, -price, captured, available_after, held_after, id, run
-        from settled where price > 0
     )
     select id, tenant, account, kind, queue, priority, from_state, state, outcome, events, epoch, attempts, run, price,
         captured, progress, stage, input, memo, answer, created_at, expires_at
     from moved;
 
     get diagnostics done = row_count;
+    if ends and done > 0 then
+        perform penstock.settle(job_ids);
+    end if;
     if done <> cardinality(job_ids) then
         raise exception 'move denied: % in %', move.moment, (
             select string_agg(format('%s (%s)', j.id, j.state), ', ') from penstock.jobs j

@@ -267,6 +267,8 @@ def _report_fates(moved: Sequence[Row], errors: dict[UUID, Any]) -> None:
     for fate in {row["fate"] for row in moved}:
         group = [row for row in moved if row["fate"] == fate]
         if fate == "requeued":
+            for row in group:
+                logs.emit("job.requeued", job_id=row["job_id"], type=row["kind"])
             jobs.report(group)
         else:
             jobs.report_end(fate, group, errors)

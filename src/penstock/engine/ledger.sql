@@ -1,6 +1,54 @@
 -- Ledger: credits. Home: tenant.
 -- Invariants: an account equals the sum of its entries; what is held equals its open holds; each hold is settled
--- once, captured and released adding up to it. Holds and settlements are written with their jobs (see jobs.sql).
+-- once, captured and released adding up to it. Holds are written where their jobs are admitted (see jobs.sql).
+
+-- function: settle
+-- Settles the holds of jobs that have just ended: what was captured leaves the account, the rest is available again.
+-- Part of penstock.move: same transaction, same clock.
+create or replace function penstock.settle(job_ids uuid[]) returns void
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
+#variable_conflict use_column
+begin
+    with ended as materialized (
+        select j.id, j.tenant, j.account, j.price, j.captured, j.run, j.finished_at
+        from penstock.jobs j where j.id = any(job_ids)
+    ),
+    wallet as materialized (
+        select w.*
+        from (select distinct tenant, account from ended order by tenant, account) e
+        cross join lateral (
+            select a.id, a.tenant, a.account, a.available, a.held, a.entries
+            from penstock.accounts a where a.tenant = e.tenant and a.account = e.account for update
+        ) w
+    ),
+    settled as materialized (
+        select e.*, w.id as wallet_id,
+            w.available + sum(price - captured) over account as available_after,
+            w.held - sum(price) over account as held_after,
+            w.entries + count(*) filter (where price > 0) over account as seq
+        from ended e join wallet w on w.tenant = e.tenant and w.account = e.account
+        window account as (partition by w.id order by e.id)
+    ),
+    repaid as (
+        update penstock.accounts a
+        set available = a.available + t.released, held = a.held - t.price,
+            active = a.active - t.jobs, entries = a.entries + t.entries
+        from (
+            select wallet_id, sum(price - captured) as released, sum(price) as price, count(*) as jobs,
+                count(*) filter (where price > 0) as entries
+            from settled group by wallet_id
+        ) t
+        where a.id = any(array(select id from wallet)) and t.wallet_id = a.id
+    )
+    insert into penstock.entries (
+        tenant, account, seq, at, type, available, held, outside, available_after, held_after, job_id, run
+    )
+    select tenant, account, seq, finished_at, case when captured > 0 then 'capture' else 'release' end,
+        price - captured, -price, captured, available_after, held_after, id, run
+    from settled where price > 0;
+end $$;
 
 -- function: post
 -- Credits come in ('grant') or are put right ('adjust'). A reference makes it happen once, however often it is asked

@@ -148,11 +148,13 @@ create table penstock.idempotency (
     key        text collate "C" not null,
     job_id     uuid not null,
     request    jsonb,
+    available  bigint not null,
     created_at timestamptz not null,
+    expires_at timestamptz,
     primary key (tenant, scope, key)
 );
 create index idempotency_age on penstock.idempotency using brin (created_at);
-comment on table penstock.idempotency is 'home: tenant. Which job answers a key. The request is kept only where it differs from the job''s input.';
+comment on table penstock.idempotency is 'home: tenant. Which job answers a key, and what of that answer the job itself may change. The request is kept only where it differs from the job''s input.';
 
 create table penstock.queues (
     queue     text collate "C" primary key,
