@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 from uuid import UUID
 
-from uuid_utils.compat import uuid7
+from uuid_utils import uuid7
 
 from penstock.errors import NotFoundError
 
@@ -18,7 +18,7 @@ _LENGTH: Final = 26
 
 
 def new() -> UUID:
-    return uuid7()
+    return UUID(bytes=uuid7().bytes)
 
 
 def text(prefix: str, value: UUID) -> str:

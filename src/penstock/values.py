@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, cast
 
 import msgspec
@@ -24,6 +24,8 @@ NAME_LENGTH_MAX: Final = 128
 PRIORITY_MAX: Final = 100
 
 _UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_YEAR_MIN: Final = 1970
+_YEAR_MAX: Final = 9000
 _SECONDS_MAX: Final = 3650 * _UNITS["d"]
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _NAME: Final = re.compile(r"[\w.:@+/-]+", re.ASCII)
@@ -49,6 +51,45 @@ def encode(value: Any, *, field: str) -> str:
 
 def check(value: Any, *, field: str) -> None:
     """Refuse what JSON, PostgreSQL or good sense cannot hold."""
+    if not _is_plain(value):
+        _search(value, field)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is surely sound: a quick look at every node, without keeping track of where it stands."""
+    level: list[Any] = [value]
+    for _ in range(DEPTH_MAX):
+        below: list[Any] = []
+        for node in level:
+            if type(node) is dict:
+                members = cast("dict[Any, Any]", node)
+                if not all(map(_is_plain_text, members)):
+                    return False
+                below.extend(members.values())
+            elif type(node) is list:
+                below.extend(cast("list[Any]", node))
+            elif not _is_plain_leaf(node):
+                return False
+        if not below:
+            return True
+        level = below
+    return all(map(_is_plain_leaf, level))
+
+
+def _is_plain_text(text: Any) -> bool:
+    return type(text) is str and text.isascii() and "\0" not in text
+
+
+def _is_plain_leaf(leaf: Any) -> bool:
+    if type(leaf) is int:
+        return -INTEGER_MAX <= leaf <= INTEGER_MAX
+    if type(leaf) is float:
+        return math.isfinite(leaf)
+    return leaf is None or type(leaf) is bool or _is_plain_text(leaf)
+
+
+def _search(value: Any, field: str) -> None:
+    """Find what is wrong with it and say where; come back if nothing is."""
     pending: list[tuple[str, Any, int]] = [(field, value, 1)]
     while pending:
         where, node, depth = pending.pop()
@@ -109,6 +150,15 @@ def check_priority(given: Any) -> int:
             f"It must be a whole number from -{PRIORITY_MAX} to {PRIORITY_MAX}; the highest goes first.",
             field="priority",
         )
+    return given
+
+
+def check_moment(given: Any, *, field: str) -> datetime:
+    """A point in time that says its zone, and that is not so far away that nothing could come after it."""
+    if not isinstance(given, datetime) or given.utcoffset() is None:
+        raise InvalidError("It must be a time that says its zone.", field=field, hint="Use an aware datetime.")
+    if not _YEAR_MIN <= given.year <= _YEAR_MAX:
+        raise InvalidError(f"Its year must be from {_YEAR_MIN} to {_YEAR_MAX}.", field=field)
     return given
 
 

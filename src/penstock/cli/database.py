@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock import logs
 from penstock.settings import Settings
 
 if TYPE_CHECKING:
@@ -43,4 +44,6 @@ def opened(settings: Settings) -> Generator[str]:
     from penstock.store.embedded import open_embedded
 
     with open_embedded(settings.data_dir) as postgres:
+        if postgres.is_owner:
+            logs.emit("db.embedded_started", data_dir=str(settings.data_dir), pid=postgres.pid)
         yield postgres.dsn

@@ -65,9 +65,7 @@ class Batcher(Generic[Item, Result]):
 
     async def _serve(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
         try:
-            results = await self._run([item for item, _ in batch])
-            if len(results) != len(batch):
-                raise ValueError(f"{len(results)} answers to {len(batch)} items")
+            answered = list(zip(batch, await self._run([item for item, _ in batch]), strict=True))
         except UnavailableError as error:
             _fail(batch, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the callers
@@ -78,7 +76,7 @@ class Batcher(Generic[Item, Result]):
             await self._serve(batch[:middle])
             await self._serve(batch[middle:])
         else:
-            for (_, future), result in zip(batch, results, strict=True):
+            for (_, future), result in answered:
                 _settle(future, result)
 
 

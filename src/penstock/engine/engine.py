@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock import ids
+from penstock import ids, logs
 from penstock.app import Penstock
 from penstock.engine import events, jobs, leases, ledger, queues, registry
 from penstock.engine.batcher import SIZE_MAX, Batcher
@@ -54,7 +54,8 @@ class Engine:
         pool_size: int = 10,
     ) -> Engine:
         """Connect, bring the schema up to date and make the app's kinds known."""
-        await migrate(dsn)
+        if applied := await migrate(dsn):
+            logs.emit("db.migrated", applied=applied)
         engine = cls(await Database.open(dsn, size=pool_size), app)
         await registry.register(engine.db, engine.app.kinds.values(), lifecycles)
         return engine

@@ -41,8 +41,7 @@ _LAST: Final = UUID(int=2**128 - 1)
 _TRIES: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Submission:
+class Submission(msgspec.Struct, frozen=True):
     """A job to be, checked and priced; its id is known before it is sent, so it can be sent twice."""
 
     job_id: UUID
@@ -60,8 +59,7 @@ class Submission:
     retry_of: UUID | None
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
+class Submitted(msgspec.Struct, frozen=True):
     """The answer to a submit; a replay is the first answer again."""
 
     job_id: UUID
@@ -148,8 +146,6 @@ def prepare(
     found = kinds.find(declared, kind)
     given: Any = {} if input is None else input
     text = values.encode(given, field="input")
-    if run_at is not None and run_at.tzinfo is None:
-        raise InvalidError("It must say its time zone.", field="run_at", hint="Use an aware datetime.")
     lifetime = found.expires_in if expires_in is None else values.duration(expires_in, field="expires_in")
     return Submission(
         job_id=job_id or ids.new(),
@@ -162,7 +158,7 @@ def prepare(
         key=None if idempotency_key is None else values.check_key(idempotency_key),
         request=None if request is None else values.encode(request, field="request"),
         priority=found.priority if priority is None else values.check_priority(priority),
-        run_at=run_at,
+        run_at=None if run_at is None else values.check_moment(run_at, field="run_at"),
         lifetime=lifetime,
         retry_of=retry_of,
     )
@@ -360,7 +356,7 @@ async def revive(db: Database, job: JobRecord, lifetime: timedelta | None) -> Su
     match row["verdict"]:
         case "revived":
             return Submitted(
-                job.job_id, job.kind, row["state"], row["price"], row["available"], job.created_at, job.expires_at
+                job.job_id, job.kind, row["state"], row["price"], row["available"], job.created_at, row["expires_at"]
             )
         case "short":
             raise InsufficientCreditsError(

@@ -344,7 +344,7 @@ end $$;
 -- Retries an ended job in place, where its lifecycle has an arrow for it: a new run with its own hold.
 -- Verdicts: 'revived', 'short', 'capped', 'unavailable', 'absent'.
 create or replace function penstock.revive(tenant text, job_id uuid, lifetime interval)
-returns table (verdict text, state text, available bigint, price bigint)
+returns table (verdict text, state text, available bigint, price bigint, expires_at timestamptz)
 language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -356,23 +356,23 @@ declare
 begin
     select j.* into job from penstock.jobs j where j.id = revive.job_id and j.tenant = revive.tenant for update;
     if job.id is null then
-        return query select 'absent', null::text, null::bigint, null::bigint;
+        return query select 'absent', null::text, null::bigint, null::bigint, null::timestamptz;
         return;
     elsif not exists (
         select from penstock.lifecycle_moves m
         where m.lifecycle = job.lifecycle and m.from_state = job.state and m.moment = 'retried'
     ) then
-        return query select 'unavailable', job.state, null::bigint, job.price;
+        return query select 'unavailable', job.state, null::bigint, job.price, job.expires_at;
         return;
     end if;
 
     select a.* into wallet from penstock.accounts a
     where a.tenant = job.tenant and a.account = job.account for update;
     if wallet.available < job.price then
-        return query select 'short', job.state, wallet.available, job.price;
+        return query select 'short', job.state, wallet.available, job.price, job.expires_at;
         return;
     elsif wallet.active >= wallet.active_max then
-        return query select 'capped', job.state, wallet.available, job.price;
+        return query select 'capped', job.state, wallet.available, job.price, job.expires_at;
         return;
     end if;
 
@@ -400,7 +400,7 @@ begin
     );
     -- Epochs only grow, over all runs: an old worker must never be taken for the new one.
     update penstock.dispatches d set epoch = job.epoch where d.job_id = job.id;
-    return query select 'revived', j.state, wallet.available - job.price, job.price
+    return query select 'revived', j.state, wallet.available - job.price, job.price, deadline
     from penstock.jobs j where j.id = job.id;
 end $$;
 
@@ -537,8 +537,10 @@ from penstock.submit_batch(
 
 -- name: present :many
 -- Which of these jobs were admitted after all, when the answer to their submit was lost.
-select j.id as job_id, j.state, j.phase, j.price, j.created_at, j.expires_at, coalesce(h.available_after, 0) as available
+select j.id as job_id, j.state, j.phase, j.price, j.created_at, j.expires_at,
+    coalesce(h.available_after, a.available) as available
 from penstock.jobs j
+join penstock.accounts a on a.tenant = j.tenant and a.account = j.account
 left join penstock.entries h on h.job_id = j.id and h.run = 1 and h.type = 'hold'
 where j.id = any($1::uuid[]);
 
@@ -569,7 +571,7 @@ select verdict, state, stage from penstock.cancel($1, $2, $3::interval);
 select verdict, state, queue from penstock.answer($1, $2, $3::jsonb);
 
 -- name: revive :one
-select verdict, state, available, price from penstock.revive($1, $2, $3::interval);
+select verdict, state, available, price, expires_at from penstock.revive($1, $2, $3::interval);
 
 -- name: expire :many
 select job_id, tenant, kind, from_state, state, outcome, price, captured from penstock.expire($1);

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid4
 
+import msgspec
+
 from penstock import logs, values
 from penstock.engine import dispatches, jobs
 from penstock.errors import LeaseLostError, UnavailableError
@@ -27,8 +29,7 @@ _TRIES: Final = 4
 _PAUSE: Final = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(msgspec.Struct, frozen=True):
     """A job in a worker's hands."""
 
     job_id: UUID
@@ -51,8 +52,7 @@ class Lease:
     expires_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(msgspec.Struct, frozen=True):
     """How a worker ends a job."""
 
     lease: Lease
