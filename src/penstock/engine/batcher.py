@@ -23,7 +23,10 @@ SIZE_MAX: Final = 500
 
 
 class Batcher(Generic[Item, Result]):
-    """Gathers the items of concurrent callers into batches, at most ``lanes`` of them at a time."""
+    """Gathers the items of concurrent callers into batches, at most ``lanes`` of them at a time.
+
+    A batch is all or nothing. Items that cannot share a statement are told ``apart`` and do not share a batch.
+    """
 
     def __init__(
         self,
@@ -31,8 +34,10 @@ class Batcher(Generic[Item, Result]):
         *,
         size: int = SIZE_MAX,
         lanes: int = 1,
+        apart: Callable[[Item], object] = lambda _: None,
     ) -> None:
         self._run = run
+        self._apart = apart
         self._size = size
         self._free = lanes
         self._pending: deque[tuple[Item, asyncio.Future[Result]]] = deque()
@@ -58,8 +63,11 @@ class Batcher(Generic[Item, Result]):
                 batch = [self._pending.popleft() for _ in range(taken)]
                 # A caller that has gone (timed out, canceled) has not been served yet: its item is left out.
                 wanted = [(item, future) for item, future in batch if not future.done()]
-                if wanted:
-                    await self._serve(wanted)
+                groups: dict[object, list[tuple[Item, asyncio.Future[Result]]]] = {}
+                for item, future in wanted:
+                    groups.setdefault(self._apart(item), []).append((item, future))
+                for group in groups.values():
+                    await self._serve(group)
         finally:
             self._free += 1
 

@@ -10,7 +10,7 @@
 -- Puts jobs into the queue. In a fair queue each tenant's jobs take turns that start where the line is now,
 -- so a tenant with one job waits for at most one job of every other tenant.
 create or replace function penstock.enqueue(
-    job_ids uuid[], tenants text[], accounts text[], kinds text[], queues text[], phases text[], priorities smallint[],
+    is_fair boolean, job_ids uuid[], tenants text[], accounts text[], kinds text[], queues text[], phases text[], priorities smallint[],
     run_ats timestamptz[], expires_ats timestamptz[]
 ) returns void
 language plpgsql
@@ -20,7 +20,7 @@ as $$
 declare
     turns bigint[];
 begin
-    if exists (select from penstock.queues q where q.queue = any(enqueue.queues) and q.is_fair) then
+    if is_fair then
         turns := penstock.take_turns(enqueue.queues, tenants);
     end if;
     with item as (
@@ -58,7 +58,7 @@ begin
             (select max(s.turn) from penstock.shares s where s.queue = q.queue),
             0
         ) as turn
-        from penstock.queues q where q.is_fair and q.queue = any(queues)
+        from (select distinct k.queue from penstock.kinds k where k.is_fair and k.queue = any(queues)) q
     ),
     taken as (
         insert into penstock.shares as s (queue, tenant, turn)
@@ -134,14 +134,14 @@ end $$;
 -- function: held
 -- Which of these jobs the tokens still hold, and whether their cancel was asked for.
 create or replace function penstock.held(job_ids uuid[], tokens uuid[])
-returns table (job_id uuid, epoch integer, is_canceling boolean)
+returns table (job_id uuid, token uuid, epoch integer, is_canceling boolean)
 language plpgsql
 set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
 as $$
 #variable_conflict use_column
 begin
     return query
-    select distinct d.job_id, d.epoch, d.cancel_at is not null
+    select distinct d.job_id, d.lease_token, d.epoch, d.cancel_at is not null
     from penstock.dispatches d
     join unnest(job_ids, tokens) as i(job_id, token) on i.job_id = d.job_id and i.token = d.lease_token
     join penstock.leases l on l.token = i.token
@@ -302,7 +302,7 @@ returning token;
 -- Which of these jobs must stop, and which are no longer held by these tokens.
 select i.job_id, coalesce(h.is_canceling, false) as is_canceling, h.job_id is null as is_lost
 from unnest($1::uuid[], $2::uuid[]) as i(job_id, token)
-left join penstock.held($1::uuid[], $2::uuid[]) h on h.job_id = i.job_id
+left join penstock.held($1::uuid[], $2::uuid[]) h on h.job_id = i.job_id and h.token = i.token
 where h.job_id is null or h.is_canceling;
 
 -- name: close_leases :exec

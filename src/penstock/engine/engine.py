@@ -40,8 +40,12 @@ class Engine:
         self.ring: Callable[[set[str]], None] = lambda _: None
         """Called after a commit that made queues longer; the bell hangs itself here."""
         self._submits: Batcher[Submission, Submitted] = Batcher(lambda batch: jobs.submit(db, batch))
-        self._finishes: Batcher[End, str] = Batcher(lambda batch: leases.finish(db, batch), lanes=2)
-        self._returns: Batcher[Return, str] = Batcher(lambda batch: leases.give_back(db, batch))
+        self._finishes: Batcher[End, str] = Batcher(
+            lambda batch: leases.finish(db, batch), lanes=2, apart=lambda end: end.outcome
+        )
+        self._returns: Batcher[Return, str] = Batcher(
+            lambda batch: leases.give_back(db, batch), apart=lambda item: item.cause
+        )
         self._notes: Batcher[Note, bool] = Batcher(lambda batch: leases.note(db, batch))
 
     @classmethod
@@ -130,7 +134,11 @@ class Engine:
         return submitted
 
     async def events(self, tenant: str, job_id: UUID | str, after: int = 0, *, limit: int = 500) -> list[Event]:
-        return await events.after(self.db, tenant, ids.parse("job", job_id), after, limit=limit)
+        """What happened to a job after this number, in order."""
+        found = await events.after(self.db, tenant, ids.parse("job", job_id), after, limit=limit)
+        if not found:  # either nothing new, or no such job
+            await self.read(tenant, job_id)
+        return found
 
     # Operators
 

@@ -4,7 +4,7 @@
 
 -- name: answers :many
 -- The answer each key was given when its job was born, and whether this is the same request.
-select i.n, k.job_id, j.kind, j.price, j.created_at, k.expires_at, e.state, k.available,
+select i.n, k.job_id, j.kind, j.price, j.created_at, k.expires_at, e.state, coalesce(h.available_after, k.available) as available,
     j.kind = i.kind and coalesce(k.request, j.input) = coalesce(i.request, i.input) as is_same
 from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::jsonb[], $6::jsonb[]) with ordinality
     as i(tenant, scope, key, kind, input, request, n)
@@ -13,7 +13,8 @@ join penstock.jobs j on j.id = k.job_id
 cross join lateral (
     select e.state from penstock.events e
     where e.job_id = j.id and e.seq <= 2 and e.at = j.created_at order by e.seq desc limit 1
-) e;
+) e
+left join penstock.entries h on h.job_id = j.id and h.run = 1 and h.type = 'hold';
 
 -- name: prune :many
 -- Forgets keys past their window whose job has ended, a bounded number at a time.

@@ -7,16 +7,18 @@
 -- `= any(ids)` or a lateral look-up, both of which can only be index scans, and all else is hashed.
 
 -- function: admit
--- Takes jobs in: key, cap, hold, job and first events, together or not at all, each item for itself, in order.
--- Verdicts: 'accepted'; 'replay' (the key is taken); 'capped'; 'short' (of credits); 'stranger' (no such
--- account yet); 'again' (an earlier item of the account was refused, this one may fit: submit it once more).
+-- Takes jobs in, each for itself, in order: key, job and first events. Whether an account can pay is judged here by
+-- what it has now, without its lock; penstock.charge takes the lock at the end of the same transaction and refuses
+-- if that has changed. So the lock that all jobs of an account must take is held only for the charge.
+-- Verdicts: 'accepted'; 'replay' (the key is taken); 'capped'; 'short' (of credits); 'stranger' (no such account
+-- yet); 'again' (an earlier item of the account fell away, this one may fit: submit it once more).
 create or replace function penstock.admit(
     job_ids uuid[], tenants text[], accounts text[], kinds text[], prices bigint[], inputs jsonb[],
     scopes text[], keys text[], requests jsonb[], priorities smallint[],
     run_ats timestamptz[], lifetimes interval[], retries uuid[]
 ) returns table (
-    n bigint, verdict text, job_id uuid, tenant text, account text, kind text, queue text, state text, phase text,
-    priority smallint, price bigint, available bigint, active bigint,
+    n bigint, verdict text, job_id uuid, tenant text, account text, wallet bigint, kind text, queue text, is_fair boolean,
+    state text, phase text, priority smallint, price bigint, available bigint, active bigint,
     created_at timestamptz, run_at timestamptz, expires_at timestamptz
 )
 language plpgsql
@@ -28,7 +30,7 @@ declare
 begin
     return query
     with item as materialized (
-        select i.*, k.lifecycle, k.queue, k.initial_state,
+        select i.*, k.lifecycle, k.queue, k.is_fair, k.initial_state,
             case when i.run_at > present then k.initial_state else k.entry_state end as state,
             case when i.run_at > present then 'waiting' else 'ready' end as phase,
             greatest(i.run_at, present) + i.lifetime as expires_at
@@ -39,39 +41,30 @@ begin
             job_id, tenant, account, kind, price, input, scope, key, request, priority,
             run_at, lifetime, retry_of, n
         )
-        join penstock.kinds k on k.kind = i.kind
+        join penstock.kinds k on k.kind = i.kind and k.kind = any(kinds)
     ),
     wallet as materialized (
         select w.*
-        from (select distinct tenant, account from item order by tenant, account) i
+        from (select distinct tenant, account from item) i
         cross join lateral (
-            select a.id, a.tenant, a.account, a.available, a.held, a.active, a.active_max, a.entries
-            from penstock.accounts a where a.tenant = i.tenant and a.account = i.account for update
+            select a.id, a.tenant, a.account, a.available, a.active, a.active_max
+            from penstock.accounts a where a.tenant = i.tenant and a.account = i.account limit 1
         ) w
     ),
-    counted as materialized (
-        select i.*, w.id as wallet_id, w.available, w.active, w.active_max, known.job_id is not null as is_known,
-            sum(case when known.job_id is null then i.price else 0 end) over account as spent,
-            count(*) filter (where known.job_id is null) over account as nth
-        from item i
-        left join wallet w on w.tenant = i.tenant and w.account = i.account
-        left join lateral (
-            select k.job_id from penstock.idempotency k
-            where k.tenant = i.tenant and k.scope = i.scope and k.key = i.key
-            limit 1
-        ) known on true
-        window account as (partition by i.tenant, i.account order by i.n)
-    ),
     judged as materialized (
-        select c.*, not is_known and wallet_id is not null
-            and spent <= available and (active_max is null or active + nth <= active_max) as fits
-        from counted c
+        select c.*, left_over >= 0 and (active_max is null or nth_active <= active_max) as fits
+        from (
+            select i.*, w.id as wallet, w.available, w.active, w.active_max,
+                w.available - sum(i.price) over account as left_over, w.active + count(*) over account as nth_active
+            from item i left join wallet w on w.tenant = i.tenant and w.account = i.account
+            window account as (partition by w.id order by i.n)
+        ) c
     ),
     keyed as (
         insert into penstock.idempotency (tenant, scope, key, job_id, request, available, created_at, expires_at)
-        select tenant, scope, key, job_id, request, available - spent, present, expires_at from judged
+        select tenant, scope, key, job_id, request, case when price = 0 then left_over end, present, expires_at
+        from judged
         where fits and key is not null
-        order by tenant, scope, key
         on conflict do nothing
         returning job_id
     ),
@@ -96,50 +89,23 @@ begin
         select job_id, 2, present, 'queued', state, tenant from born where state <> initial_state
     ),
     taken as (
-        select wallet_id, sum(price) as price, count(*) as jobs, count(*) filter (where price > 0) as holds
-        from born group by wallet_id
-    ),
-    charged as (
-        update penstock.accounts a
-        set available = a.available - t.price, held = a.held + t.price,
-            active = a.active + t.jobs, entries = a.entries + t.holds
-        from taken t
-        where a.id = any(array(select wallet_id from taken)) and t.wallet_id = a.id
-    ),
-    held as (
-        select b.job_id, b.n, b.price, w.tenant, w.account,
-            w.available - sum(b.price) over account as available_after,
-            w.held + sum(b.price) over account as held_after,
-            w.entries + count(*) filter (where b.price > 0) over account as seq
-        from born b join wallet w on w.id = b.wallet_id
-        window account as (partition by b.wallet_id order by b.n)
-    ),
-    entered as (
-        insert into penstock.entries (
-            tenant, account, seq, at, type, available, held, outside, available_after, held_after, job_id, run
-        )
-        select tenant, account, seq, present, 'hold', -price, price, 0, available_after, held_after, job_id, 1
-        from held where price > 0
+        select wallet, sum(price) as price, count(*) as jobs from born group by wallet
     )
     select j.n,
         case
-            when h.job_id is not null then 'accepted'
-            when j.is_known or j.fits then 'replay'
-            when j.wallet_id is null then 'stranger'
-            when j.price > j.available - t.price then 'short'
-            when j.active + t.jobs >= j.active_max then 'capped'
+            when b.job_id is not null then 'accepted'
+            when j.wallet is null then 'stranger'
+            when j.fits then 'replay'
+            when j.price > j.available - coalesce(t.price, 0) then 'short'
+            when j.active + coalesce(t.jobs, 0) >= j.active_max then 'capped'
             else 'again'
         end,
-        j.job_id, j.tenant, j.account, j.kind, j.queue, j.state, j.phase, j.priority, j.price,
-        (j.available - case when h.job_id is null then t.price else j.spent end)::bigint, j.active + t.jobs,
+        j.job_id, j.tenant, j.account, j.wallet, j.kind, j.queue, j.is_fair, j.state, j.phase, j.priority, j.price,
+        (case when b.job_id is null then j.available - coalesce(t.price, 0) else j.left_over end)::bigint, j.active + coalesce(t.jobs, 0),
         present, j.run_at, j.expires_at
     from judged j
-    left join held h on h.job_id = j.job_id
-    left join (
-        select j.wallet_id, coalesce(t.price, 0) as price, coalesce(t.jobs, 0) as jobs
-        from (select distinct wallet_id from judged) j left join taken t on t.wallet_id = j.wallet_id
-    ) t on t.wallet_id = j.wallet_id
-    order by j.n;
+    left join born b on b.job_id = j.job_id
+    left join taken t on t.wallet = j.wallet;
 end $$;
 
 -- function: move
@@ -207,9 +173,6 @@ begin
     from moved;
 
     get diagnostics done = row_count;
-    if ends and done > 0 then
-        perform penstock.settle(job_ids);
-    end if;
     if done <> cardinality(job_ids) then
         raise exception 'move denied: % in %', move.moment, (
             select string_agg(format('%s (%s)', j.id, j.state), ', ') from penstock.jobs j
@@ -218,11 +181,14 @@ begin
                 where m.lifecycle = j.lifecycle and m.from_state = j.state and m.moment = move.moment
             )
         ) using errcode = 'PS001';
+    elsif ends then
+        perform penstock.settle(job_ids);
     end if;
 end $$;
 
 -- function: submit_batch
--- The whole submit for many jobs: admitted by their tenants, enqueued centrally, in one statement.
+-- The whole submit for many jobs in one statement: admitted, enqueued, charged. If an account has changed since it
+-- was judged the whole is refused (PS003), and is to be sent again.
 create or replace function penstock.submit_batch(
     job_ids uuid[], tenants text[], accounts text[], kinds text[], prices bigint[], inputs jsonb[],
     scopes text[], keys text[], requests jsonb[], priorities smallint[],
@@ -231,7 +197,9 @@ create or replace function penstock.submit_batch(
     verdict text, job_id uuid, state text, phase text, price bigint, available bigint, active bigint,
     created_at timestamptz, expires_at timestamptz
 )
-language plpgsql as $$
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off
+as $$
 #variable_conflict use_column
 begin
     return query
@@ -241,15 +209,24 @@ begin
             run_ats, lifetimes, retries
         )
     ),
+    accepted as materialized (
+        select array_agg(a.job_id) as job_ids, array_agg(a.tenant) as tenants, array_agg(a.account) as accounts,
+            array_agg(a.wallet) as wallets, array_agg(a.kind) as kinds, array_agg(a.queue) as queues,
+            array_agg(a.phase) as phases, array_agg(a.priority) as priorities, array_agg(a.price) as prices,
+            array_agg(a.run_at) as run_ats, array_agg(a.expires_at) as expires_ats, bool_or(a.is_fair) as is_fair
+        from (select * from admitted where verdict = 'accepted' order by n) a
+    ),
     enqueued as materialized (
         select penstock.enqueue(
-            array_agg(a.job_id), array_agg(a.tenant), array_agg(a.account), array_agg(a.kind), array_agg(a.queue),
-            array_agg(a.phase), array_agg(a.priority), array_agg(a.run_at), array_agg(a.expires_at)
-        )
-        from admitted a where a.verdict = 'accepted' having count(*) > 0
+            a.is_fair, a.job_ids, a.tenants, a.accounts, a.kinds, a.queues, a.phases, a.priorities, a.run_ats, a.expires_ats
+        ) from accepted a where a.job_ids is not null
+    ),
+    charged as materialized (
+        select c.* from accepted a cross join enqueued
+        cross join lateral penstock.charge(a.job_ids, a.wallets, a.prices) c
     )
-    select a.verdict, a.job_id, a.state, a.phase, a.price, a.available, a.active, a.created_at, a.expires_at
-    from admitted a left join enqueued on true
+    select a.verdict, a.job_id, a.state, a.phase, a.price, coalesce(c.available, a.available), a.active, a.created_at, a.expires_at
+    from admitted a left join charged c on c.job_id = a.job_id and a.price > 0
     order by a.n;
 end $$;
 
@@ -395,7 +372,7 @@ begin
     where kind.entry_state <> kind.initial_state;
     update penstock.jobs j set phase = 'ready' where j.id = job.id and j.phase <> 'ready';
     perform penstock.enqueue(
-        array[job.id], array[job.tenant], array[job.account], array[job.kind], array[job.queue], array['ready'],
+        kind.is_fair, array[job.id], array[job.tenant], array[job.account], array[job.kind], array[job.queue], array['ready'],
         array[job.priority], null, array[deadline]
     );
     -- Epochs only grow, over all runs: an old worker must never be taken for the new one.
@@ -445,11 +422,19 @@ begin
         delete from penstock.ready r
         where r.queue = dispatch.queue and r.rank = dispatch.rank and r.turn = dispatch.turn and r.job_id = job.id;
         aim := case when aim in ('parked', 'delivering') then aim else 'ready' end;
-        update penstock.dispatches d set phase = aim, lease_token = null where d.job_id = job.id;
+        update penstock.dispatches d set phase = aim, lease_token = null, wakes_at = least(d.expires_at, d.cancel_at)
+        where d.job_id = job.id;
         insert into penstock.ready (queue, rank, turn, job_id)
         select dispatch.queue, dispatch.rank, dispatch.turn, job.id where aim = 'ready';
     else
         aim := 'ready';
+    end if;
+    if dispatch.cancel_at is not null and aim <> 'ended' and not exists (
+        select from penstock.lifecycle_moves m
+        where m.lifecycle = job.lifecycle and m.from_state = shift.to_state and m.moment = 'canceled'
+    ) then  -- No arrow leads to its cancel any more: it could never be enforced.
+        update penstock.dispatches d set cancel_at = null, wakes_at = d.expires_at where d.job_id = job.id;
+        update penstock.jobs j set cancel_requested_at = null where j.id = job.id;
     end if;
     return query select 'moved', m.from_state, m.state, m.outcome
     from penstock.move(moment, aim, array[job.id], null, null, null, null, null, null, null, null) m;

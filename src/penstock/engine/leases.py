@@ -12,7 +12,7 @@ import msgspec
 
 from penstock import logs, values
 from penstock.engine import dispatches, jobs
-from penstock.errors import LeaseLostError, UnavailableError
+from penstock.errors import InvalidError, LeaseLostError, UnavailableError
 from penstock.store.queries import queries
 
 if TYPE_CHECKING:
@@ -171,6 +171,8 @@ async def give_back(db: Database, returns: Sequence[Return]) -> list[str | Excep
 
 async def park(db: Database, lease: Lease, memo: Any) -> str:
     """Put a job aside until its answer comes; tells the state."""
+    if lease.expires_at is None:
+        raise InvalidError("A job that parks needs a deadline.", hint="Declare its kind with expires_in.")
     text = None if memo is None else values.encode(memo, field="memo")
     moved = await db.run(SQL["park"], [lease.job_id], [lease.token], [text])
     jobs.report(moved)
@@ -191,8 +193,10 @@ async def note(db: Database, notes: Sequence[Note]) -> list[bool | Exception]:
         [item.stage for item in notes],
         [item.data for item in notes],
     )
-    stops = {row["job_id"]: bool(row["is_canceling"]) for row in found}
-    return [_state_or_lost(stops, item.lease) for item in notes]
+    stops = {(row["job_id"], row["token"]): bool(row["is_canceling"]) for row in found}
+    return [
+        stops[name] if (name := (item.lease.job_id, item.lease.token)) in stops else _lost(item.lease) for item in notes
+    ]
 
 
 @dataclass(frozen=True, slots=True)

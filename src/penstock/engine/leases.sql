@@ -134,12 +134,13 @@ begin
 end $$;
 
 -- function: note
--- Progress, stage and log lines of jobs that are being worked on. The notes of a lease are numbered, and a job's
--- come in order and without a gap, so that one which comes twice is written once. Progress and stage never go
--- back. A job whose cancel was asked for is told so, and does not enter a stage that refuses cancels.
+-- Progress, stage and log lines of jobs that are being worked on. The notes of a lease are numbered and come in
+-- order, so that one which comes twice is written once; one that never came leaves no gap in the job's events.
+-- Progress and stage never go back. A job whose cancel was asked for is told so, and does not enter a stage that
+-- refuses cancels.
 create or replace function penstock.note(
     job_ids uuid[], tokens uuid[], numbers integer[], types text[], values_ real[], stages text[], data jsonb[]
-) returns table (job_id uuid, is_canceling boolean, seq integer)
+) returns table (job_id uuid, token uuid, is_canceling boolean, seq integer)
 language plpgsql
 set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
 as $$
@@ -149,39 +150,54 @@ declare
 begin
     return query
     with item as materialized (
-        select i.*, h.epoch
-        from unnest(job_ids, numbers, types, values_, stages, data) as i(job_id, number, type, value, stage, data)
-        join penstock.held(job_ids, tokens) h on h.job_id = i.job_id
-    ),
-    latest as (
-        select job_id, epoch, max(number) as last, max(value) as value,
-            (array_agg(stage order by number desc) filter (where stage is not null))[1] as stage
-        from item group by job_id, epoch
+        select distinct on (i.job_id, i.number) i.*, h.epoch
+        from unnest(job_ids, tokens, numbers, types, values_, stages, data) with ordinality
+            as i(job_id, token, number, type, value, stage, data, n)
+        join penstock.held(job_ids, tokens) h on h.job_id = i.job_id and h.token = i.token
+        order by i.job_id, i.number, i.n
     ),
     locked as materialized (
-        select j.id, j.epoch, j.noted from penstock.jobs j
-        where j.id = any(job_ids) and j.phase = 'leased' order by j.id for update
+        select j.id, j.epoch, j.noted, j.cancel_requested_at is not null as is_canceling, k.stages, k.firm_stages
+        from (
+            select j.id, j.kind, j.epoch, j.noted, j.cancel_requested_at from penstock.jobs j
+            where j.id = any(job_ids) and j.phase = 'leased' order by j.id for update
+        ) j
+        join penstock.kinds k on k.kind = j.kind
+    ),
+    fresh as materialized (
+        select i.*, row_number() over (partition by i.job_id order by i.number) as nth
+        from item i join locked o on o.id = i.job_id and o.epoch = i.epoch
+        where i.number > o.noted
+    ),
+    latest as (
+        select i.job_id, i.token, o.stages, max(i.number) as last, max(i.value) as value,
+            count(*) filter (where i.number > o.noted) as fresh,
+            (array_agg(i.stage order by array_position(o.stages, i.stage) desc) filter (
+                where i.stage = any(o.stages) and not (o.is_canceling and i.stage = any(o.firm_stages))
+            ))[1] as stage
+        from item i join locked o on o.id = i.job_id and o.epoch = i.epoch
+        group by i.job_id, i.token, o.stages
     ),
     noted as (
         update penstock.jobs j
-        set events = j.events + greatest(0, l.last - o.noted),
+        set events = j.events + l.fresh,
             noted = greatest(j.noted, l.last),
             progress = greatest(j.progress, l.value),
             stage = case
-                when l.stage is null or (j.cancel_requested_at is not null and l.stage = any(k.firm_stages)) then j.stage
-                when coalesce(array_position(k.stages, l.stage), 0) > coalesce(array_position(k.stages, j.stage), 0) then l.stage
+                when coalesce(array_position(l.stages, l.stage), 0) > coalesce(array_position(l.stages, j.stage), 0) then l.stage
                 else j.stage
             end
-        from locked o, latest l, penstock.kinds k
-        where j.id = any(job_ids) and o.id = j.id and o.epoch = l.epoch and l.job_id = j.id and k.kind = j.kind
-        returning j.id, j.tenant, j.state, j.events, l.last, o.noted as before, j.cancel_requested_at is not null as is_canceling
+        from latest l
+        where j.id = any(job_ids) and l.job_id = j.id
+        returning j.id, l.token, j.tenant, j.state, j.events, j.events - l.fresh as before,
+            j.cancel_requested_at is not null as is_canceling
     ),
     logged as (
         insert into penstock.events (job_id, seq, at, type, state, tenant, data)
-        select n.id, n.events - (n.last - i.number), present, i.type, n.state, n.tenant, i.data
-        from noted n join item i on i.job_id = n.id where i.number > n.before
+        select n.id, n.before + f.nth, present, f.type, n.state, n.tenant, f.data
+        from noted n join fresh f on f.job_id = n.id
     )
-    select id, is_canceling, events from noted;
+    select id, token, is_canceling, events from noted;
 end $$;
 
 -- function: abandon
@@ -197,6 +213,9 @@ declare
     ids uuid[];
 begin
     select l.job_ids into ids from penstock.leases l where l.token = abandon.token for update;
+    if ids is null then
+        return;
+    end if;
     return query
     select * from penstock.requeue(
         'interruption', false, ids, array_fill(abandon.token, array[cardinality(ids)]), null,
@@ -222,19 +241,21 @@ from penstock.requeue($1, true, $2::uuid[], $3::uuid[], $4::interval[], $5::json
 select job_id, tenant, kind, from_state, state from penstock.park($1::uuid[], $2::uuid[], $3::jsonb[]);
 
 -- name: note :many
-select job_id, is_canceling, seq
+select job_id, token, is_canceling, seq
 from penstock.note($1::uuid[], $2::uuid[], $3::integer[], $4::text[], $5::real[], $6::text[], $7::jsonb[]);
 
 -- name: abandon :many
 select job_id, tenant, kind, queue, from_state, state, fate, price, captured from penstock.abandon($1);
 
 -- name: ended :many
--- Which of these jobs ended under this very epoch, when the answer to their finish was lost.
+-- Which of these jobs ended in this way under this very epoch, when the answer to their finish was lost. A
+-- lifecycle may call two ends by one name: what happened stands in the last event.
 select j.id as job_id, j.state
 from penstock.jobs j
 join unnest($1::uuid[], $2::integer[], $3::text[]) as i(job_id, epoch, outcome)
-    on i.job_id = j.id and i.epoch = j.epoch and i.outcome = j.outcome
-where j.id = any($1::uuid[]);
+    on i.job_id = j.id and i.epoch = j.epoch
+join penstock.events e on e.job_id = j.id and e.seq = j.events and e.type = i.outcome
+where j.id = any($1::uuid[]) and e.job_id = any($1::uuid[]) and j.phase = 'ended';
 
 -- name: lapse :many
 select job_id, tenant, kind, queue, from_state, state, fate, price, captured, worker from penstock.lapse($1);

@@ -1,6 +1,57 @@
 -- Ledger: credits. Home: tenant.
 -- Invariants: an account equals the sum of its entries; what is held equals its open holds; each hold is settled
--- once, captured and released adding up to it. Holds are written where their jobs are admitted (see jobs.sql).
+-- once, captured and released adding up to it.
+
+-- function: charge
+-- Takes the holds of jobs that have just been admitted, in order, under the locks of their accounts. Refuses all
+-- (PS003) if an account cannot carry them after all. Part of penstock.submit_batch: same transaction.
+create or replace function penstock.charge(job_ids uuid[], wallets bigint[], prices bigint[])
+returns table (job_id uuid, available bigint)
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+    done integer;
+begin
+    return query
+    with item as materialized (
+        select * from unnest(job_ids, wallets, prices) with ordinality as i(job_id, wallet, price, n)
+    ),
+    charged as (
+        update penstock.accounts a
+        set available = a.available - t.price, held = a.held + t.price,
+            active = a.active + t.jobs, entries = a.entries + t.holds
+        from (
+            select wallet, sum(price) as price, count(*) as jobs, count(*) filter (where price > 0) as holds
+            from item group by wallet
+        ) t
+        where a.id = any(wallets) and t.wallet = a.id
+            and a.available >= t.price and (a.active_max is null or a.active + t.jobs <= a.active_max)
+        returning a.id, a.tenant, a.account, a.available + t.price as available, a.held - t.price as held, a.entries - t.holds as entries
+    ),
+    held as materialized (
+        select i.job_id, i.price, c.tenant, c.account,
+            (c.available - sum(i.price) over account)::bigint as available_after,
+            (c.held + sum(i.price) over account)::bigint as held_after,
+            c.entries + count(*) filter (where i.price > 0) over account as seq
+        from item i join charged c on c.id = i.wallet
+        window account as (partition by i.wallet order by i.n)
+    ),
+    entered as (
+        insert into penstock.entries (
+            tenant, account, seq, at, type, available, held, outside, available_after, held_after, job_id, run
+        )
+        select tenant, account, seq, penstock.clock(), 'hold', -price, price, 0, available_after, held_after, job_id, 1
+        from held where price > 0
+    )
+    select job_id, available_after from held;
+
+    get diagnostics done = row_count;
+    if done <> cardinality(job_ids) then
+        raise exception 'an account has changed' using errcode = 'PS003';
+    end if;
+end $$;
 
 -- function: settle
 -- Settles the holds of jobs that have just ended: what was captured leaves the account, the rest is available again.

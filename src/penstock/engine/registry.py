@@ -52,13 +52,14 @@ async def _write_lifecycle(tx: Connection, made: Lifecycle) -> bool:
 
 
 async def _write_kind(tx: Connection, kind: Kind) -> None:
-    await fetch(tx, SQL["register_queue"], kind.queue, kind.is_fair)
+    await fetch(tx, SQL["register_queue"], kind.queue)
     await fetch(
         tx,
         SQL["register_kind"],
         kind.name,
         kind.lifecycle.name,
         kind.queue,
+        kind.is_fair,
         kind.lifecycle.initial,
         kind.entry_state,
         list(kind.stages),

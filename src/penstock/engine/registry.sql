@@ -46,16 +46,15 @@ select penstock.compile_guard();
 
 -- name: register_kind :exec
 insert into penstock.kinds (
-    kind, lifecycle, queue, initial_state, entry_state, stages, firm_stages,
+    kind, lifecycle, queue, is_fair, initial_state, entry_state, stages, firm_stages,
     attempts_max, interruptions_max, lapses_max, declaration
 )
-values ($1, $2, $3, $4, $5, $6::text[], $7::text[], $8, $9, $10, $11::jsonb)
+values ($1, $2, $3, $4, $5, $6, $7::text[], $8::text[], $9, $10, $11, $12::jsonb)
 on conflict (kind) do update set
-    lifecycle = excluded.lifecycle, queue = excluded.queue, initial_state = excluded.initial_state,
+    lifecycle = excluded.lifecycle, queue = excluded.queue, is_fair = excluded.is_fair, initial_state = excluded.initial_state,
     entry_state = excluded.entry_state, stages = excluded.stages, firm_stages = excluded.firm_stages,
     attempts_max = excluded.attempts_max, interruptions_max = excluded.interruptions_max,
     lapses_max = excluded.lapses_max, declaration = excluded.declaration, registered_at = penstock.clock();
 
 -- name: register_queue :exec
-insert into penstock.queues (queue, is_fair) values ($1, $2)
-on conflict (queue) do update set is_fair = excluded.is_fair where penstock.queues.is_fair <> excluded.is_fair;
+insert into penstock.queues (queue) values ($1) on conflict (queue) do nothing;

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 from asyncpg import exceptions as pg
 
-from penstock.errors import MoveDeniedError, StoreError, UnavailableError
+from penstock.errors import InvalidError, MoveDeniedError, StoreError, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MOVE_DENIED: Final = "PS001"
 APPEND_ONLY: Final = "PS002"
+CHANGED: Final = "PS003"
 
 _SESSION: Final = {
     "application_name": "penstock",
@@ -40,6 +41,11 @@ _LOST: Final = (
     ConnectionError,
     OSError,
     TimeoutError,
+)
+_UNFIT: Final = (
+    pg.CharacterNotInRepertoireError,
+    pg.UntranslatableCharacterError,
+    pg.InvalidRowCountInLimitClauseError,
 )
 _AGAIN: Final = (pg.DeadlockDetectedError, pg.SerializationError, pg.LockNotAvailableError)
 _TRIES: Final = 5
@@ -145,10 +151,14 @@ def translated() -> Any:
     except _AGAIN as error:
         raise _AgainError(str(error)) from error
     except pg.PostgresError as error:
+        if error.sqlstate == CHANGED:
+            raise _AgainError(str(error)) from error
         if error.sqlstate == MOVE_DENIED:
             raise MoveDeniedError(str(error)) from error
         if isinstance(error, _LOST):
             raise UnavailableError(f"The database could not be reached: {error}") from error
+        if isinstance(error, _UNFIT) or type(error) is pg.DataError:  # the latter by the driver, before it sends
+            raise InvalidError(f"The database cannot take it: {error}") from error
         raise
     except _LOST as error:
         raise UnavailableError(f"The database could not be reached: {error}") from error

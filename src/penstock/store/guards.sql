@@ -34,7 +34,7 @@ end $$;
 
 -- function: compile_guard
 -- Writes the guard of penstock.jobs out of the lifecycle tables, as one expression: looking each pair up
--- in the tables instead costs eight times as much (docs/why/lifecycles-as-data.md has the figures).
+-- in the tables instead costs about five times as much (docs/why/lifecycles-as-data.md has the figures).
 create or replace function penstock.compile_guard() returns void
 language plpgsql as $compile$
 declare

@@ -22,7 +22,7 @@ create table penstock.lifecycle_moves (
     from_state text collate "C" not null,
     moment     text collate "C" not null,
     to_state   text collate "C" not null,
-    primary key (lifecycle, from_state, moment)
+    primary key (moment, lifecycle, from_state)
 );
 create index lifecycle_moves_pair on penstock.lifecycle_moves (lifecycle, from_state, to_state);
 comment on table penstock.lifecycle_moves is 'home: both. Which state each moment leads to; the guard looks the pair up.';
@@ -31,6 +31,7 @@ create table penstock.kinds (
     kind              text collate "C" primary key,
     lifecycle         text collate "C" not null,
     queue             text collate "C" not null,
+    is_fair           boolean not null,
     initial_state     text collate "C" not null,
     entry_state       text collate "C" not null,
     stages            text[] not null,
@@ -148,7 +149,7 @@ create table penstock.idempotency (
     key        text collate "C" not null,
     job_id     uuid not null,
     request    jsonb,
-    available  bigint not null,
+    available  bigint,
     created_at timestamptz not null,
     expires_at timestamptz,
     primary key (tenant, scope, key)
@@ -158,11 +159,9 @@ comment on table penstock.idempotency is 'home: tenant. Which job answers a key,
 
 create table penstock.queues (
     queue     text collate "C" primary key,
-    is_fair   boolean not null default false,
-    paused_at timestamptz,
-    turn      bigint not null default 0
-) with (fillfactor = 50);
-comment on table penstock.queues is 'home: central. A queue may be paused, and may share its workers fairly between tenants.';
+    paused_at timestamptz
+);
+comment on table penstock.queues is 'home: central. A queue may be paused.';
 
 create table penstock.shares (
     queue  text collate "C" not null,
