@@ -153,6 +153,13 @@ def check_priority(given: Any) -> int:
     return given
 
 
+def check_limit(given: Any, most: int) -> int:
+    """How many things a page may have."""
+    if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= most:
+        raise InvalidError(f"It must be a whole number from 1 to {most:,}.", field="limit")
+    return given
+
+
 def check_moment(given: Any, *, field: str) -> datetime:
     """A point in time that says its zone, and that is not so far away that nothing could come after it."""
     if not isinstance(given, datetime) or given.utcoffset() is None:

@@ -50,11 +50,16 @@ begin
         select i.queue, i.tenant, i.n, row_number() over (partition by i.queue, i.tenant order by i.n) as nth
         from unnest(queues, tenants) with ordinality as i(queue, tenant, n)
     ),
-    line as (
+    line as (  -- the turn before the one that is next, found at the head of each rank without walking the line
         select q.queue, coalesce(
-            (select min(r.turn) from (select distinct rank from penstock.ready r where r.queue = q.queue) ranks
-             cross join lateral (select r.turn from penstock.ready r where r.queue = q.queue and r.rank = ranks.rank
-                                 order by r.turn limit 1) r),
+            (with recursive head as (
+                (select r.rank, r.turn from penstock.ready r where r.queue = q.queue order by r.rank, r.turn limit 1)
+                union all
+                select r.rank, r.turn from head h cross join lateral (
+                    select r.rank, r.turn from penstock.ready r
+                    where r.queue = q.queue and r.rank > h.rank order by r.rank, r.turn limit 1
+                ) r
+            ) select min(turn) - 1 from head),
             (select max(s.turn) from penstock.shares s where s.queue = q.queue),
             0
         ) as turn

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from penstock import values
 from penstock.store.queries import queries
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from penstock.store.db import Database
 
 SQL: Final = queries("penstock.engine", "events")
+
+PAGE_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,7 @@ class Event:
 
 async def after(db: Database, tenant: str, job_id: UUID, seq: int = 0, *, limit: int = 500) -> list[Event]:
     """The events of a job after this number, in order."""
+    values.check_limit(limit, PAGE_MAX)
     found = await db.run(SQL["after"], job_id, tenant, seq, limit)
     return [
         Event(

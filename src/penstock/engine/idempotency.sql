@@ -19,12 +19,12 @@ left join penstock.entries h on h.job_id = j.id and h.run = 1 and h.type = 'hold
 -- name: prune :many
 -- Forgets keys past their window whose job has ended, a bounded number at a time.
 with old as (
-    select tenant, scope, key, job_id from penstock.idempotency
-    where created_at < penstock.clock() - $1::interval
+    select k.tenant, k.scope, k.key from penstock.idempotency k
+    where k.created_at < penstock.clock() - $1::interval
+        and not exists (select from penstock.jobs j where j.id = k.job_id and j.phase <> 'ended')
     limit $2
 )
 delete from penstock.idempotency k
 using old o
 where k.tenant = o.tenant and k.scope = o.scope and k.key = o.key
-    and not exists (select from penstock.jobs j where j.id = o.job_id and j.phase <> 'ended')
 returning k.job_id;

@@ -16,7 +16,6 @@ from penstock.errors import (
     CancelUnavailableError,
     IdempotencyConflictError,
     InsufficientCreditsError,
-    InvalidError,
     MoveDeniedError,
     NotFoundError,
     PenstockError,
@@ -196,7 +195,7 @@ async def _submit_round(db: Database, todo: Sequence[Submission], done: dict[UUI
     for item, row in zip(first, rows, strict=True):
         match row["verdict"]:
             case "accepted":
-                done[item.job_id] = _submitted(item.kind, row)
+                done[item.job_id] = _submitted(item, row)
             case "replay" | "short" | "capped":
                 refused[item.job_id] = item, _refusal(item, row)
             case _:  # 'stranger' and 'again' go into the next round
@@ -242,36 +241,46 @@ def _replay(item: Submission, row: Row) -> Submitted | IdempotencyConflictError:
 
 
 async def _recover(db: Database, todo: Iterable[Submission], done: dict[UUID, Submitted | Exception]) -> None:
-    kind_of = {item.job_id: item.kind for item in todo}
-    for row in await db.run(SQL["present"], list(kind_of)):
-        done[row["job_id"]] = _submitted(kind_of[row["job_id"]], row)
+    items = {item.job_id: item for item in todo}
+    for row in await db.run(SQL["present"], list(items)):
+        done[row["job_id"]] = _submitted(items[row["job_id"]], row)
 
 
 def _columns(batch: Sequence[Submission]) -> list[list[Any] | None]:
-    """The batch column by column; a column of nothing is not sent."""
-    columns = (
+    """The batch column by column. One value where all are the same, none where all are empty: most are."""
+    return [
         [item.job_id for item in batch],
-        [item.tenant for item in batch],
-        [item.account for item in batch],
-        [item.kind for item in batch],
-        [item.price for item in batch],
+        _packed([item.tenant for item in batch]),
+        _packed([item.account for item in batch]),
+        _packed([item.kind for item in batch]),
+        _packed([item.price for item in batch]),
         [item.input for item in batch],
-        [item.scope for item in batch],
-        [item.key for item in batch],
-        [item.request for item in batch],
-        [item.priority for item in batch],
-        [item.run_at for item in batch],
-        [item.lifetime for item in batch],
-        [item.retry_of for item in batch],
-    )
-    return [column if any(value is not None for value in column) else None for column in columns]
+        _packed([item.scope for item in batch]),
+        _unless_empty([item.key for item in batch]),
+        _unless_empty([item.request for item in batch]),
+        _packed([item.priority for item in batch]),
+        _packed([item.run_at for item in batch]),
+        _packed([item.lifetime for item in batch]),
+        _unless_empty([item.retry_of for item in batch]),
+    ]
 
 
-def _submitted(kind: str, row: Row) -> Submitted:
+def _packed(column: list[Any]) -> list[Any] | None:
+    first = column[0]
+    if column.count(first) == len(column):
+        return None if first is None else [first]
+    return column
+
+
+def _unless_empty(column: list[Any]) -> list[Any] | None:
+    return None if column.count(None) == len(column) else column
+
+
+def _submitted(item: Submission, row: Row) -> Submitted:
     if logs.is_on("job.created"):
-        logs.emit("job.created", job_id=row["job_id"], type=kind, state=row["state"], credits_cost=row["price"])
+        logs.emit("job.created", job_id=item.job_id, type=item.kind, state=row["state"], credits_cost=item.price)
     return Submitted(
-        row["job_id"], kind, row["state"], row["price"], row["available"], row["created_at"], row["expires_at"]
+        item.job_id, item.kind, row["state"], item.price, row["available"], row["created_at"], row["expires_at"]
     )
 
 
@@ -310,8 +319,7 @@ async def list_jobs(
     limit: int = 50,
 ) -> list[JobRecord]:
     """One page, the newest first; the next one is before the last id of this one."""
-    if not 1 <= limit <= PAGE_MAX:
-        raise InvalidError(f"It must be from 1 to {PAGE_MAX}.", field="limit")
+    values.check_limit(limit, PAGE_MAX)
     found = await db.run(SQL["list"], tenant, account, before or _LAST, kind, state, phase, limit)
     return [_record(row) for row in found]
 

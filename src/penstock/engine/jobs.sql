@@ -12,6 +12,7 @@
 -- if that has changed. So the lock that all jobs of an account must take is held only for the charge.
 -- Verdicts: 'accepted'; 'replay' (the key is taken); 'capped'; 'short' (of credits); 'stranger' (no such account
 -- yet); 'again' (an earlier item of the account fell away, this one may fit: submit it once more).
+-- A column that is the same for all items may be given as one value.
 create or replace function penstock.admit(
     job_ids uuid[], tenants text[], accounts text[], kinds text[], prices bigint[], inputs jsonb[],
     scopes text[], keys text[], requests jsonb[], priorities smallint[],
@@ -34,13 +35,24 @@ begin
             case when i.run_at > present then k.initial_state else k.entry_state end as state,
             case when i.run_at > present then 'waiting' else 'ready' end as phase,
             greatest(i.run_at, present) + i.lifetime as expires_at
-        from unnest(
-            job_ids, tenants, accounts, kinds, prices, inputs, scopes, keys, requests, priorities,
-            run_ats, lifetimes, retries
-        ) with ordinality as i(
-            job_id, tenant, account, kind, price, input, scope, key, request, priority,
-            run_at, lifetime, retry_of, n
-        )
+        from (
+            select i.job_id, i.input, i.key, i.request, i.retry_of, i.n,
+                case when cardinality(tenants) = 1 then tenants[1] else i.tenant end as tenant,
+                case when cardinality(accounts) = 1 then accounts[1] else i.account end as account,
+                case when cardinality(kinds) = 1 then kinds[1] else i.kind end as kind,
+                case when cardinality(prices) = 1 then prices[1] else i.price end as price,
+                case when cardinality(scopes) = 1 then scopes[1] else i.scope end as scope,
+                case when cardinality(priorities) = 1 then priorities[1] else i.priority end as priority,
+                case when cardinality(run_ats) = 1 then run_ats[1] else i.run_at end as run_at,
+                case when cardinality(lifetimes) = 1 then lifetimes[1] else i.lifetime end as lifetime
+            from unnest(
+                job_ids, tenants, accounts, kinds, prices, inputs, scopes, keys, requests, priorities,
+                run_ats, lifetimes, retries
+            ) with ordinality as i(
+                job_id, tenant, account, kind, price, input, scope, key, request, priority,
+                run_at, lifetime, retry_of, n
+            )
+        ) i
         join penstock.kinds k on k.kind = i.kind and k.kind = any(kinds)
     ),
     wallet as materialized (
@@ -514,7 +526,8 @@ begin
 end $$;
 
 -- name: submit :many
-select verdict, job_id, state, phase, price, available, active, created_at, expires_at
+-- In the order of the items.
+select verdict, state, available, active, created_at, expires_at
 from penstock.submit_batch(
     $1::uuid[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::jsonb[], $7::text[], $8::text[], $9::jsonb[],
     $10::smallint[], $11::timestamptz[], $12::interval[], $13::uuid[]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 SQL: Final = queries("penstock.engine", "ledger")
 
+PAGE_MAX: Final = 1_000
 _LAST: Final = 2**63 - 1
 _REFERENCE_MAX: Final = 255
 ACTIVE_MAX: Final = 1_000_000
@@ -83,6 +84,7 @@ async def entries(
     db: Database, tenant: str, account: str, *, before: int | None = None, limit: int = 50
 ) -> list[Entry]:
     """One page of entries, the newest first."""
+    values.check_limit(limit, PAGE_MAX)
     found = await db.run(SQL["entries"], tenant, account, _LAST if before is None else before, limit)
     return [Entry(**row) for row in found]
 
@@ -114,7 +116,7 @@ async def _post(
     row = await db.run(SQL["post"], word, tenant, account, amount, reference, reason)
     match row["verdict"]:
         case "mismatch":
-            raise ConflictError("The reference was used for another amount.", field="reference")
+            raise ConflictError("The reference was used for something else.", field="reference")
         case "short":
             raise InsufficientCreditsError(
                 f"The account has {row['available']} credits available.",

@@ -103,7 +103,7 @@ end $$;
 
 -- function: post
 -- Credits come in ('grant') or are put right ('adjust'). A reference makes it happen once, however often it is asked
--- for. Verdicts: 'posted', 'repeated' (with what was posted then), 'mismatch' (the reference has another amount),
+-- for. Verdicts: 'posted', 'repeated' (with what was posted then), 'mismatch' (the reference was used for something else),
 -- 'short' (an adjustment below zero).
 create or replace function penstock.post(
     type text, tenant text, account text, amount bigint, reference text, reason text
@@ -121,7 +121,8 @@ begin
     where e.tenant = post.tenant and e.account = post.account and e.reference = post.reference;
 
     if earlier.seq is not null then
-        return query select case when earlier.available = amount then 'repeated' else 'mismatch' end,
+        return query select
+            case when earlier.type = post.type and earlier.available = amount then 'repeated' else 'mismatch' end,
             wallet.available, wallet.held, earlier.seq;
     elsif wallet.available + amount < 0 then
         return query select 'short', wallet.available, wallet.held, null::bigint;

@@ -62,8 +62,8 @@ begin
         continue when is_alive;
         delete from penstock.idempotency k
         where k.created_at < part.monday + interval '8 days' and k.job_id < penstock.first_id(part.monday + interval '7 days');
+        return next part.jobs::text;  -- while it still has a name
         execute format('drop table %s, %s', part.events, part.jobs);
-        return next part.jobs::text;
     end loop;
 end $$;
 
