@@ -1,0 +1,93 @@
+# From a clean clone, `make demo` and `make test` do all the set-up themselves.
+# Every target that needs an environment asks for it; nothing outside this folder is touched.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+PY := .venv/bin/python
+# More for pytest, for the demo or for the bench:  make test ARGS='-k ledger -x'
+ARGS ?=
+
+# What is installed names this folder, so a copy of it is set up anew.
+HERE := $(shell pwd | cksum | cut -d' ' -f1)
+READY := .venv/.ready-$(HERE)
+TOOLS := .venv/.tools-$(HERE)
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) $(TOOLS) ## Make or renew .venv with everything for work on Penstock
+	@echo ".venv is ready: $$($(PY) --version)"
+
+demo: $(READY) ## See what Penstock is for, in a minute
+	@$(PY) examples/postcards/demo.py $(ARGS)
+
+test: $(READY) ## Run all tests
+	@$(PY) -m pytest $(ARGS)
+
+test-fast: $(READY) ## Run the tests that are not marked slow
+	@$(PY) -m pytest -m 'not slow' $(ARGS)
+
+test-floors: $(READY) ## Run the tests with the oldest dependencies that pyproject.toml allows (needs uv)
+	@sh scripts/floors $(ARGS)
+
+docs: $(READY) ## Run the tests of the documentation
+	@$(PY) -m pytest tests/docs $(ARGS)
+
+reference: $(READY) ## Rewrite the parts of docs/reference that are made from the code
+	@$(PY) docs/generate.py
+
+lint: $(TOOLS) ## Check style and format
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check --quiet . || { echo "unformatted files: run 'make format'"; exit 1; }
+
+format: $(TOOLS) ## Format the code, and repair what can be repaired
+	@$(PY) -m ruff check --fix-only --quiet .
+	@$(PY) -m ruff format .
+
+types: $(TOOLS) ## Check types: src strictly, the rest in general
+	@$(PY) -m pyright
+
+imports: $(TOOLS) ## Check who may import whom
+	@$(PY) -c 'from importlinter.cli import lint_imports_command as main; main()' --no-logo
+
+schema: $(READY) ## Rewrite tests/migrations/schema.sql from the migrations
+	@UPDATE_SCHEMA=1 $(PY) -m pytest -q tests/migrations $(ARGS)
+
+bench: $(READY) ## Measure Penstock beside its peers; writes bench/RESULTS.md
+	@$(PY) bench/run.py $(ARGS)
+
+build: $(READY) ## Build the wheel into dist/
+	@rm -rf dist
+	@$(PY) -m hatchling build --target wheel
+
+package: build ## Try the wheel in an environment of its own
+	@sh scripts/try-wheel dist/*.whl
+
+check: ## All that CI runs
+	@bash .ci/run
+
+lock: ## Pin what pyproject.toml asks for (needs uv); UPGRADE=1 takes the newest of everything
+	@sh scripts/lock $(if $(UPGRADE),--upgrade)
+
+clean: ## Remove what was made here, .venv included
+	@rm -rf .venv bench/.venv dist .hypothesis .pytest_cache .ruff_cache .import_linter_cache
+	@find src tests bench examples scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+$(READY): pyproject.toml requirements-test.lock scripts/env $(if $(shell test -x $(PY) && echo there),,again)
+	@sh scripts/env create .venv
+	@echo "Setting up .venv with $$($(PY) --version)"
+	@sh scripts/env install .venv --require-hashes --requirement requirements-test.lock
+	@sh scripts/env install .venv --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(TOOLS): $(READY) requirements-dev.lock
+	@sh scripts/env install .venv --require-hashes --requirement requirements-dev.lock
+	@touch $@
+
+# The environment's Python may go away, with an upgrade of the system's.
+again:
+
+.PHONY: again help setup demo test test-fast test-floors docs reference lint format types imports schema bench build package check \
+	lock clean
