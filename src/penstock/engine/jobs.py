@@ -14,6 +14,7 @@ from penstock.engine import idempotency, ledger
 from penstock.errors import (
     AnswerUnavailableError,
     CancelUnavailableError,
+    ConflictError,
     IdempotencyConflictError,
     InsufficientCreditsError,
     MoveDeniedError,
@@ -24,6 +25,7 @@ from penstock.errors import (
     UnavailableError,
 )
 from penstock.lifecycle import OUTCOMES
+from penstock.store.db import DuplicateError
 from penstock.store.queries import queries
 
 if TYPE_CHECKING:
@@ -167,7 +169,8 @@ async def submit(db: Database, batch: Sequence[Submission]) -> list[Submitted | 
     """Take in a batch of jobs, each accepted or refused by itself.
 
     The answer to a submit can get lost on its way. Ids are made here, so it is then asked for what was admitted,
-    and only the rest is sent again.
+    and only the rest is sent again. Where the server was still at the first try when the second one came, the second
+    fails on what the first has written by then.
     """
     done: dict[UUID, Submitted | Exception] = {}
     todo = list(batch)
@@ -178,7 +181,7 @@ async def submit(db: Database, batch: Sequence[Submission]) -> list[Submitted | 
             while todo := [item for item in todo if item.job_id not in done]:
                 await _submit_round(db, todo, done)
             break
-        except UnavailableError:
+        except (UnavailableError, DuplicateError):
             if not left:
                 raise
     return [done[item.job_id] for item in batch]
@@ -208,7 +211,7 @@ def _without_twins(todo: Sequence[Submission]) -> list[Submission]:
     """Of the items with one key the first only: the others wait for the next round, to find its answer."""
     first: dict[object, Submission] = {}
     for item in todo:
-        name = item.job_id if item.key is None else (item.tenant, item.scope, item.key)
+        name = (item.tenant, item.job_id) if item.key is None else (item.tenant, item.scope, item.key)
         first.setdefault(name, item)
     return list(first.values())
 
@@ -243,7 +246,11 @@ def _replay(item: Submission, row: Row) -> Submitted | IdempotencyConflictError:
 async def _recover(db: Database, todo: Iterable[Submission], done: dict[UUID, Submitted | Exception]) -> None:
     items = {item.job_id: item for item in todo}
     for row in await db.run(SQL["present"], list(items)):
-        done[row["job_id"]] = _submitted(items[row["job_id"]], row)
+        item = items[row["job_id"]]
+        if (row["tenant"], row["account"], row["kind"]) == (item.tenant, item.account, item.kind):
+            done[item.job_id] = _submitted(item, row)
+        else:
+            done[item.job_id] = ConflictError("The id is taken.", field="job_id")
 
 
 def _columns(batch: Sequence[Submission]) -> list[list[Any] | None]:

@@ -343,6 +343,7 @@ declare
     present timestamptz := penstock.clock();
     deadline timestamptz := present + lifetime;
 begin
+    perform penstock.keep_partitions();
     select j.* into job from penstock.jobs j where j.id = revive.job_id and j.tenant = revive.tenant for update;
     if job.id is null then
         return query select 'absent', null::text, null::bigint, null::bigint, null::timestamptz;
@@ -535,7 +536,7 @@ from penstock.submit_batch(
 
 -- name: present :many
 -- Which of these jobs were admitted after all, when the answer to their submit was lost.
-select j.id as job_id, j.state, j.phase, j.price, j.created_at, j.expires_at,
+select j.id as job_id, j.tenant, j.account, j.kind, j.state, j.phase, j.price, j.created_at, j.expires_at,
     coalesce(h.available_after, a.available) as available
 from penstock.jobs j
 join penstock.accounts a on a.tenant = j.tenant and a.account = j.account

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid4
 
@@ -17,7 +18,7 @@ from penstock.store.queries import queries
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
     from penstock.engine.dispatches import Lanes
     from penstock.lifecycle import Outcome
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 SQL: Final = queries("penstock.engine", "leases")
 
+DELAY_MAX: Final = timedelta(days=3650)
 _TRIES: Final = 4
 _PAUSE: Final = 0.2
 
@@ -60,6 +62,12 @@ class End(msgspec.Struct, frozen=True):
     output: str | None = None
     error: dict[str, Any] | None = None
     captured: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.captured is not None:
+            values.check_amount(self.captured, field="captured")
+            if self.outcome != "succeeded" and self.captured >= self.lease.price > 0:
+                raise InvalidError("Only a job that succeeds costs its whole price.", field="captured")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +169,7 @@ async def give_back(db: Database, returns: Sequence[Return]) -> list[str | Excep
             cause,
             [item.lease.job_id for item in group],
             [item.lease.token for item in group],
-            [item.delay for item in group],
+            [item.delay and min(item.delay, DELAY_MAX) for item in group],
             [values.encode(item.error, field="error") for item in group],
         )
         fates.update((row["job_id"], row["fate"]) for row in moved)

@@ -89,6 +89,8 @@ class Database:
             except _AgainError as again:
                 if not left:
                     raise StoreError(str(again)) from again
+            except pg.UniqueViolationError as error:
+                raise DuplicateError(str(error)) from error
         raise AssertionError
 
     @contextlib.asynccontextmanager
@@ -162,6 +164,12 @@ def translated() -> Any:
         raise
     except _LOST as error:
         raise UnavailableError(f"The database could not be reached: {error}") from error
+
+
+class DuplicateError(StoreError):
+    """What was to be written is there already."""
+
+    code = "duplicate"
 
 
 class _AgainError(StoreError):

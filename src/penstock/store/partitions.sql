@@ -15,7 +15,8 @@ language sql immutable strict parallel safe as $$
 $$;
 
 -- function: ensure_partitions
--- Makes the partitions from this week on, so far ahead that a stopped service costs nothing for a month.
+-- Makes the partitions from this week on, so far ahead that a stopped service costs nothing for a month. A week
+-- that a machine with a wrong clock was ahead of stays in the default partitions: none can be made around its jobs.
 create or replace function penstock.ensure_partitions(weeks integer) returns integer
 language plpgsql as $$
 declare
@@ -25,6 +26,11 @@ declare
     part text;
 begin
     for n in 0..weeks - 1 loop
+        continue when exists (
+            select from penstock.jobs_default j
+            where j.id >= penstock.first_id(monday + n * interval '7 days')
+                and j.id < penstock.first_id(monday + (n + 1) * interval '7 days')
+        );
         foreach kept in array array['jobs', 'events'] loop
             part := format('%s_%s', kept, to_char((monday + n * interval '7 days') at time zone 'UTC', 'YYYYMMDD'));
             if to_regclass(format('penstock.%I', part)) is null then
@@ -42,6 +48,11 @@ begin
     return made;
 end $$;
 
+-- function: keep_partitions
+-- Until the end of the transaction no week is dropped: what has ended may be brought back to life.
+create or replace function penstock.keep_partitions() returns void
+language sql as 'select pg_advisory_xact_lock_shared(1885695604)';
+
 -- function: drop_partitions
 -- Drops the weeks that ended before this age and hold no job that is still alive, with their idempotency keys.
 create or replace function penstock.drop_partitions(age interval) returns setof text
@@ -50,6 +61,7 @@ declare
     part record;
     is_alive boolean;
 begin
+    perform pg_advisory_xact_lock(1885695604);  -- see keep_partitions
     for part in
         select to_timestamp(right(c.relname, 8), 'YYYYMMDD') as monday, c.oid::regclass as jobs,
             to_regclass('penstock.' || replace(c.relname, 'jobs', 'events')) as events
