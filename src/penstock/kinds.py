@@ -58,24 +58,24 @@ class Kind:
     is_fair: bool = False
     """Whether its queue shares the workers fairly between tenants."""
     summary: str = ""
+    entry_state: str = field(init=False)
+    """The state in which a job that may start at once is born."""
 
     def __post_init__(self) -> None:
+        initial = self.lifecycle.initial
+        entry = self.lifecycle.after(initial, "queued") if self.takes_queue_hop else initial
+        object.__setattr__(self, "entry_state", entry)
         values.check_name(self.name, field="kind")
         if not self.queue:
             object.__setattr__(self, "queue", self.name)
         values.check_name(self.queue, field="queue")
         values.check_priority(self.priority)
         if isinstance(self.price, int):
-            values.check_amount(self.price, field="price")
+            values.check_amount(self.price, field="price", most=values.PRICE_MAX)
         self._check_stages()
         self._check_limits()
         if self.schema is not None:
             _validator(self.name, self.schema)
-
-    @property
-    def entry_state(self) -> str:
-        initial = self.lifecycle.initial
-        return self.lifecycle.after(initial, "queued") if self.takes_queue_hop else initial
 
     @property
     def json_schema(self) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class Kind:
     def cost(self, read: Any) -> int:
         """What a job with this input costs."""
         price = self.price if isinstance(self.price, int) else self.price(read)
-        return values.check_amount(price, field="price")
+        return values.check_amount(price, field="price", most=values.PRICE_MAX)
 
     def arguments(self, text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """A stored input as the arguments of the handler, after the job."""

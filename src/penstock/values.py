@@ -19,6 +19,7 @@ BYTES_MAX: Final = 256 * 1024
 DEPTH_MAX: Final = 32
 INTEGER_MAX: Final = 2**63 - 1
 AMOUNT_MAX: Final = 10**12
+PRICE_MAX: Final = 10**9
 KEY_LENGTH_MAX: Final = 255
 NAME_LENGTH_MAX: Final = 128
 PRIORITY_MAX: Final = 100
@@ -136,11 +137,11 @@ def check_key(given: Any) -> str:
     return given
 
 
-def check_amount(given: Any, *, field: str, least: int = 0) -> int:
+def check_amount(given: Any, *, field: str, least: int = 0, most: int = AMOUNT_MAX) -> int:
     if isinstance(given, bool) or not isinstance(given, int):
         raise AmountError("It must be a whole number of credits.", field=field)
-    if not least <= given <= AMOUNT_MAX:
-        raise AmountError(f"It must be between {least:,} and {AMOUNT_MAX:,}.", field=field)
+    if not least <= given <= most:
+        raise AmountError(f"It must be between {least:,} and {most:,}.", field=field)
     return given
 
 

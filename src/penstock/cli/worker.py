@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +19,8 @@ from penstock.cli.database import DatabaseUrl, DataDir, opened, settings_with
 from penstock.errors import SettingsError
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from penstock.app import Penstock
     from penstock.settings import Settings
 
@@ -43,7 +45,10 @@ def worker(
     configure_logs(settings)
     loaded = load_app(app)
     with opened(settings) as dsn:
-        run_async(_work(dsn, loaded, settings, name=name, with_services=services, drain=drain))
+        is_clean = run_async(_work(dsn, loaded, settings, name=name, with_services=services, drain=drain))
+    if not is_clean:
+        sys.stderr.flush()
+        os._exit(0)
 
 
 async def _work(
@@ -70,7 +75,7 @@ async def _work(
     )
     try:
         if drain:
-            await hands.drain()
+            await hands.drain(stop)
             return
         async with asyncio.TaskGroup() as group:
             group.create_task(bell.run(stop))
@@ -121,15 +126,34 @@ def _import_module(name: str) -> object:
         raise SettingsError(f"There is no module {name!r}: {error}.", field="app") from error
 
 
-def run_async(main: object) -> None:
-    """On the fastest loop there is."""
+def run_async(main: Coroutine[Any, Any, None]) -> bool:
+    """On the fastest loop there is; tells whether all that ran in it has ended.
+
+    As asyncio.Runner, except that a task that takes no notice of its end does not keep the process.
+    """
     factory = None
     with contextlib.suppress(ImportError):
         import uvloop
 
         factory = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(main)  # pyright: ignore[reportArgumentType]
+    runner = asyncio.Runner(loop_factory=factory)
+    try:
+        runner.run(main)
+    finally:
+        is_clean = _end_tasks(runner.get_loop())
+        if is_clean:
+            runner.close()
+    return is_clean
+
+
+def _end_tasks(loop: asyncio.AbstractEventLoop) -> bool:
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if not tasks:
+        return True
+    _, deaf = loop.run_until_complete(asyncio.wait(tasks, timeout=1))
+    return not deaf
 
 
 def stop_on_signals() -> asyncio.Event:

@@ -10,8 +10,8 @@
 -- Puts jobs into the queue. In a fair queue each tenant's jobs take turns that start where the line is now,
 -- so a tenant with one job waits for at most one job of every other tenant.
 create or replace function penstock.enqueue(
-    is_fair boolean, job_ids uuid[], tenants text[], accounts text[], kinds text[], queues text[], phases text[], priorities smallint[],
-    run_ats timestamptz[], expires_ats timestamptz[]
+    is_fair boolean, present timestamptz, job_ids uuid[], tenants text[], accounts text[], kinds text[], priorities smallint[],
+    run_ats timestamptz[], lifetimes interval[]
 ) returns void
 language plpgsql
 set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
@@ -21,34 +21,38 @@ declare
     turns bigint[];
 begin
     if is_fair then
-        turns := penstock.take_turns(enqueue.queues, tenants);
+        turns := penstock.take_turns(kinds, tenants);
     end if;
-    with item as (
-        select * from unnest(job_ids, tenants, accounts, kinds, queues, phases, priorities, run_ats, expires_ats, turns)
-            as i(job_id, tenant, account, kind, queue, phase, priority, run_at, expires_at, turn)
-    ),
-    dispatched as (
-        insert into penstock.dispatches (
-            job_id, tenant, account, kind, queue, phase, rank, turn, run_at, expires_at, wakes_at
-        )
-        select job_id, tenant, account, kind, queue, phase, -priority, coalesce(turn, 0), run_at, expires_at,
-            case when phase = 'waiting' then least(run_at, expires_at) else expires_at end
-        from item
+
+    insert into penstock.dispatches (
+        job_id, tenant, account, kind, queue, phase, rank, turn, run_at, expires_at, wakes_at
     )
+    select i.job_id, i.tenant, i.account, i.kind, k.queue,
+        case when i.run_at > present then 'waiting' else 'ready' end, -i.priority, coalesce(i.turn, 0),
+        i.run_at, greatest(i.run_at, present) + i.lifetime,
+        case when i.run_at > present then i.run_at else present + i.lifetime end
+    from unnest(job_ids, tenants, accounts, kinds, priorities, run_ats, lifetimes, turns)
+        as i(job_id, tenant, account, kind, priority, run_at, lifetime, turn)
+    join penstock.kinds k on k.kind = i.kind and k.kind = any(kinds);
+
     insert into penstock.ready (queue, rank, turn, job_id)
-    select queue, -priority, coalesce(turn, 0), job_id from item where phase = 'ready';
+    select k.queue, -i.priority, coalesce(i.turn, 0), i.job_id
+    from unnest(job_ids, kinds, priorities, run_ats, turns) as i(job_id, kind, priority, run_at, turn)
+    join penstock.kinds k on k.kind = i.kind and k.kind = any(kinds)
+    where i.run_at is null or i.run_at <= present;
 end $$;
 
 -- function: take_turns
-create or replace function penstock.take_turns(queues text[], tenants text[]) returns bigint[]
+create or replace function penstock.take_turns(kinds text[], tenants text[]) returns bigint[]
 language plpgsql as $$
 #variable_conflict use_column
 declare
     turns bigint[];
 begin
     with item as (
-        select i.queue, i.tenant, i.n, row_number() over (partition by i.queue, i.tenant order by i.n) as nth
-        from unnest(queues, tenants) with ordinality as i(queue, tenant, n)
+        select k.queue, i.tenant, i.n, row_number() over (partition by k.queue, i.tenant order by i.n) as nth
+        from unnest(kinds, tenants) with ordinality as i(kind, tenant, n)
+        join penstock.kinds k on k.kind = i.kind
     ),
     line as (  -- the turn before the one that is next, found at the head of each rank without walking the line
         select q.queue, coalesce(
@@ -63,7 +67,7 @@ begin
             (select max(s.turn) from penstock.shares s where s.queue = q.queue),
             0
         ) as turn
-        from (select distinct k.queue from penstock.kinds k where k.is_fair and k.queue = any(queues)) q
+        from (select distinct k.queue from penstock.kinds k where k.is_fair and k.kind = any(kinds)) q
     ),
     taken as (
         insert into penstock.shares as s (queue, tenant, turn)

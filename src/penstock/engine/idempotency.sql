@@ -4,7 +4,7 @@
 
 -- name: answers :many
 -- The answer each key was given when its job was born, and whether this is the same request.
-select i.n, k.job_id, j.kind, j.price, j.created_at, k.expires_at, e.state, coalesce(h.available_after, k.available) as available,
+select i.n, k.job_id, j.kind, j.price, j.created_at, k.expires_at, e.state, h.available_after as available,
     j.kind = i.kind and coalesce(k.request, j.input) = coalesce(i.request, i.input) as is_same
 from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::jsonb[], $6::jsonb[]) with ordinality
     as i(tenant, scope, key, kind, input, request, n)

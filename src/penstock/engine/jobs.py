@@ -25,7 +25,7 @@ from penstock.errors import (
     UnavailableError,
 )
 from penstock.lifecycle import OUTCOMES
-from penstock.store.db import DuplicateError
+from penstock.store.db import DuplicateError, NotAcceptedError
 from penstock.store.queries import queries
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ PAGE_MAX: Final = 200
 GRACE: Final = timedelta(seconds=30)
 _LAST: Final = UUID(int=2**128 - 1)
 _TRIES: Final = 4
+_FINAL: Final = frozenset({"capped", "replay", "short"})
 
 
 class Submission(msgspec.Struct, frozen=True):
@@ -58,16 +59,22 @@ class Submission(msgspec.Struct, frozen=True):
     run_at: datetime | None
     lifetime: timedelta | None
     retry_of: UUID | None
+    initial_state: str
+    entry_state: str
+    is_fair: bool
 
 
 class Submitted(msgspec.Struct, frozen=True):
-    """The answer to a submit; a replay is the first answer again."""
+    """The answer to a submit; a replay is the first answer again.
+
+    ``available`` is what the account has left after the hold; a job that costs nothing does not tell.
+    """
 
     job_id: UUID
     kind: str
     state: str
     price: int
-    available: int
+    available: int | None
     created_at: datetime
     expires_at: datetime | None
     is_replay: bool = False
@@ -162,6 +169,9 @@ def prepare(
         run_at=None if run_at is None else values.check_moment(run_at, field="run_at"),
         lifetime=lifetime,
         retry_of=retry_of,
+        initial_state=found.lifecycle.initial,
+        entry_state=found.entry_state,
+        is_fair=found.is_fair,
     )
 
 
@@ -188,23 +198,15 @@ async def submit(db: Database, batch: Sequence[Submission]) -> list[Submitted | 
 
 
 async def _submit_round(db: Database, todo: Sequence[Submission], done: dict[UUID, Submitted | Exception]) -> None:
-    """One round: those whose verdict is final are done, the others stay for the next."""
+    """One round: all are accepted, or those that cannot be are found and the others stay for the next."""
     first = _without_twins(todo)
-    rows: Sequence[Row] = await db.run(SQL["submit"], *_columns(first))
-    strangers = [item for item, row in zip(first, rows, strict=True) if row["verdict"] == "stranger"]
-    if strangers:
-        await ledger.open_accounts(db, ((item.tenant, item.account) for item in strangers))
-    refused: dict[UUID, tuple[Submission, PenstockError]] = {}
-    for item, row in zip(first, rows, strict=True):
-        match row["verdict"]:
-            case "accepted":
-                done[item.job_id] = _submitted(item, row)
-            case "replay" | "short" | "capped":
-                refused[item.job_id] = item, _refusal(item, row)
-            case _:  # 'stranger' and 'again' go into the next round
-                pass
-    if refused:
-        done.update(await _judge(db, refused))
+    columns = _columns(first)
+    try:
+        accounts = await db.run(SQL["submit"], any(item.is_fair for item in first), *columns)
+    except NotAcceptedError:
+        done.update(await _judge(db, first))
+    else:
+        done.update(_accepted(first, accounts))
 
 
 def _without_twins(todo: Sequence[Submission]) -> list[Submission]:
@@ -216,10 +218,42 @@ def _without_twins(todo: Sequence[Submission]) -> list[Submission]:
     return list(first.values())
 
 
-async def _judge(
-    db: Database, refused: Mapping[UUID, tuple[Submission, PenstockError]]
-) -> dict[UUID, Submitted | Exception]:
-    """A refused item with a key may be a repeat of one that was accepted: the first answer is its answer."""
+def _accepted(items: Sequence[Submission], accounts: Sequence[Row]) -> dict[UUID, Submitted]:
+    """The answers to accepted items: an account tells what is left after all of them, and so after each."""
+    left = {(row["tenant"], row["account"]): row["available"] for row in accounts}
+    born = accounts[0]["created_at"]
+    answers: dict[UUID, Submitted] = {}
+    for item in reversed(items):
+        account = (item.tenant, item.account)
+        answers[item.job_id] = _submitted(item, born, left[account])
+        left[account] += item.price
+    return answers
+
+
+def _submitted(item: Submission, born: datetime, available: int | None) -> Submitted:
+    begin = born if item.run_at is None else max(born, item.run_at)
+    state = item.entry_state if begin == born else item.initial_state
+    if logs.is_on("job.created"):
+        logs.emit("job.created", job_id=item.job_id, type=item.kind, state=state, credits_cost=item.price)
+    return Submitted(
+        item.job_id,
+        item.kind,
+        state,
+        item.price,
+        available if item.price else None,
+        born,
+        None if item.lifetime is None else begin + item.lifetime,
+    )
+
+
+async def _judge(db: Database, items: Sequence[Submission]) -> dict[UUID, Submitted | Exception]:
+    """What is final about items that were not accepted together: refusals, and answers given before."""
+    _, tenants, accounts, _, prices, _, scopes, keys, *_ = _columns(items)
+    rows: Sequence[Row] = await db.run(SQL["judge"], tenants, accounts, prices, scopes, keys, len(items))
+    judged = list(zip(items, rows, strict=True))
+    if strangers := [item for item, row in judged if row["verdict"] == "stranger"]:
+        await ledger.open_accounts(db, ((item.tenant, item.account) for item in strangers))
+    refused = {item.job_id: (item, _refusal(item, row)) for item, row in judged if row["verdict"] in _FINAL}
     keyed = [item for item, _ in refused.values() if item.key is not None]
     answers = await idempotency.answers(db, keyed) if keyed else {}
     return {
@@ -248,7 +282,7 @@ async def _recover(db: Database, todo: Iterable[Submission], done: dict[UUID, Su
     for row in await db.run(SQL["present"], list(items)):
         item = items[row["job_id"]]
         if (row["tenant"], row["account"], row["kind"]) == (item.tenant, item.account, item.kind):
-            done[item.job_id] = _submitted(item, row)
+            done[item.job_id] = _submitted(item, row["created_at"], row["available"])
         else:
             done[item.job_id] = ConflictError("The id is taken.", field="job_id")
 
@@ -281,14 +315,6 @@ def _packed(column: list[Any]) -> list[Any] | None:
 
 def _unless_empty(column: list[Any]) -> list[Any] | None:
     return None if column.count(None) == len(column) else column
-
-
-def _submitted(item: Submission, row: Row) -> Submitted:
-    if logs.is_on("job.created"):
-        logs.emit("job.created", job_id=item.job_id, type=item.kind, state=row["state"], credits_cost=item.price)
-    return Submitted(
-        item.job_id, item.kind, row["state"], item.price, row["available"], row["created_at"], row["expires_at"]
-    )
 
 
 def _refusal(item: Submission, row: Row) -> PenstockError:

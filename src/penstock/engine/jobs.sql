@@ -6,118 +6,155 @@
 -- database and on one of millions of jobs, and their plan is made once: every table is reached through
 -- `= any(ids)` or a lateral look-up, both of which can only be index scans, and all else is hashed.
 
--- function: admit
--- Takes jobs in, each for itself, in order: key, job and first events. Whether an account can pay is judged here by
--- what it has now, without its lock; penstock.charge takes the lock at the end of the same transaction and refuses
--- if that has changed. So the lock that all jobs of an account must take is held only for the charge.
--- Verdicts: 'accepted'; 'replay' (the key is taken); 'capped'; 'short' (of credits); 'stranger' (no such account
--- yet); 'again' (an earlier item of the account fell away, this one may fit: submit it once more).
--- A column that is the same for all items may be given as one value.
-create or replace function penstock.admit(
-    job_ids uuid[], tenants text[], accounts text[], kinds text[], prices bigint[], inputs jsonb[],
+-- function: submit_batch
+-- Takes jobs in: key, job, first events, dispatch and hold, all of them in one transaction or none. If one cannot be
+-- accepted as things are, nothing is written (PS003); penstock.judge then tells which and why. Whether an account can
+-- pay is first seen without its lock; penstock.charge takes the lock last and looks again, so the lock that all jobs
+-- of an account must take is held for no longer than the charge. A column that is the same for all jobs may be given
+-- as one value. The answer is a row for each account, with what is available after all its jobs.
+create or replace function penstock.submit_batch(
+    is_fair boolean, job_ids uuid[], tenants text[], accounts text[], kinds text[], prices integer[], inputs jsonb[],
     scopes text[], keys text[], requests jsonb[], priorities smallint[],
     run_ats timestamptz[], lifetimes interval[], retries uuid[]
-) returns table (
-    n bigint, verdict text, job_id uuid, tenant text, account text, wallet bigint, kind text, queue text, is_fair boolean,
-    state text, phase text, priority smallint, price bigint, available bigint, active bigint,
-    created_at timestamptz, run_at timestamptz, expires_at timestamptz
-)
+) returns table (tenant text, account text, available bigint, created_at timestamptz)
 language plpgsql
 set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
     present timestamptz := penstock.clock();
+    size integer := cardinality(job_ids);
+    wallets bigint[];
+    fits boolean;
+    keyed integer;
+    made integer;
 begin
+    tenants := penstock.spread(tenants, size);
+    accounts := penstock.spread(accounts, size);
+    kinds := penstock.spread(kinds, size);
+    prices := penstock.spread(prices, size);
+    scopes := penstock.spread(scopes, size);
+    priorities := penstock.spread(priorities, size);
+    run_ats := penstock.spread(run_ats, size);
+    lifetimes := penstock.spread(lifetimes, size);
+
+    select array_agg(w.id), bool_and(
+        w.id is not null and w.available >= t.price and (w.active_max is null or w.active + t.jobs <= w.active_max)
+    ) into wallets, fits
+    from (
+        select i.tenant, i.account, sum(i.price) as price, count(*) as jobs
+        from unnest(tenants, accounts, prices) as i(tenant, account, price) group by i.tenant, i.account
+    ) t
+    left join lateral (
+        select a.id, a.available, a.active, a.active_max from penstock.accounts a
+        where a.tenant = t.tenant and a.account = t.account limit 1
+    ) w on true;
+    if not fits then
+        raise exception 'an account cannot carry its jobs' using errcode = 'PS003';
+    end if;
+
+    insert into penstock.idempotency (tenant, scope, key, job_id, request, created_at, expires_at)
+    select i.tenant, i.scope, i.key, i.job_id, i.request, present, greatest(i.run_at, present) + i.lifetime
+    from unnest(tenants, scopes, keys, job_ids, requests, run_ats, lifetimes)
+        as i(tenant, scope, key, job_id, request, run_at, lifetime)
+    where i.key is not null
+    on conflict do nothing;
+    get diagnostics keyed = row_count;
+    if keyed <> cardinality(array_remove(keys, null)) then
+        raise exception 'an idempotency key is taken' using errcode = 'PS003';
+    end if;
+
+    insert into penstock.jobs (
+        id, tenant, account, kind, lifecycle, queue, state, phase, priority, events, price,
+        created_at, run_at, expires_at, retry_of, input
+    )
+    select i.job_id, i.tenant, i.account, i.kind, k.lifecycle, k.queue,
+        case when i.run_at > present then k.initial_state else k.entry_state end,
+        case when i.run_at > present then 'waiting' else 'ready' end,
+        i.priority, case when i.run_at > present or k.entry_state = k.initial_state then 1 else 2 end, i.price,
+        present, i.run_at, greatest(i.run_at, present) + i.lifetime, i.retry_of, i.input
+    from unnest(job_ids, tenants, accounts, kinds, prices, inputs, priorities, run_ats, lifetimes, retries)
+        as i(job_id, tenant, account, kind, price, input, priority, run_at, lifetime, retry_of)
+    join penstock.kinds k on k.kind = i.kind and k.kind = any(kinds);
+    get diagnostics made = row_count;
+    if made <> size then
+        raise exception 'a kind is not registered: %', kinds using errcode = 'PS004';
+    end if;
+
+    insert into penstock.events (job_id, seq, at, type, state, tenant)
+    select i.job_id, e.seq, present, e.type, case e.seq when 1 then k.initial_state else k.entry_state end, i.tenant
+    from unnest(job_ids, tenants, kinds, run_ats) as i(job_id, tenant, kind, run_at)
+    join penstock.kinds k on k.kind = i.kind and k.kind = any(kinds)
+    join (values (1, 'submitted'), (2, 'queued')) as e(seq, type)
+        on e.seq = 1 or (k.entry_state <> k.initial_state and not coalesce(i.run_at > present, false));
+
+    perform penstock.enqueue(is_fair, present, job_ids, tenants, accounts, kinds, priorities, run_ats, lifetimes);
+
+    return query
+    select c.tenant, c.account, c.available, present
+    from penstock.charge(job_ids, tenants, accounts, prices, wallets) c;
+end $$;
+
+-- function: spread
+-- A column of one value as a column of many.
+create or replace function penstock.spread(given anyarray, size integer) returns anyarray
+language sql immutable parallel safe as $$
+    select case when cardinality(given) = 1 and size > 1 then array_fill(given[1], array[size]) else given end
+$$;
+
+-- function: judge
+-- Why a batch was not accepted, item by item, in order. Verdicts: 'fits'; 'replay' (the key is taken); 'short' (of
+-- credits); 'capped'; 'stranger' (no such account yet); 'again' (it would fit if an earlier one were left out).
+create or replace function penstock.judge(tenants text[], accounts text[], prices integer[], scopes text[], keys text[], size integer)
+returns table (verdict text, available bigint, active bigint)
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
+#variable_conflict use_column
+begin
+    tenants := penstock.spread(tenants, size);
+    accounts := penstock.spread(accounts, size);
+    prices := penstock.spread(prices, size);
+    scopes := penstock.spread(scopes, size);
+
     return query
     with item as materialized (
-        select i.*, k.lifecycle, k.queue, k.is_fair, k.initial_state,
-            case when i.run_at > present then k.initial_state else k.entry_state end as state,
-            case when i.run_at > present then 'waiting' else 'ready' end as phase,
-            greatest(i.run_at, present) + i.lifetime as expires_at
-        from (
-            select i.job_id, i.input, i.key, i.request, i.retry_of, i.n,
-                case when cardinality(tenants) = 1 then tenants[1] else i.tenant end as tenant,
-                case when cardinality(accounts) = 1 then accounts[1] else i.account end as account,
-                case when cardinality(kinds) = 1 then kinds[1] else i.kind end as kind,
-                case when cardinality(prices) = 1 then prices[1] else i.price end as price,
-                case when cardinality(scopes) = 1 then scopes[1] else i.scope end as scope,
-                case when cardinality(priorities) = 1 then priorities[1] else i.priority end as priority,
-                case when cardinality(run_ats) = 1 then run_ats[1] else i.run_at end as run_at,
-                case when cardinality(lifetimes) = 1 then lifetimes[1] else i.lifetime end as lifetime
-            from unnest(
-                job_ids, tenants, accounts, kinds, prices, inputs, scopes, keys, requests, priorities,
-                run_ats, lifetimes, retries
-            ) with ordinality as i(
-                job_id, tenant, account, kind, price, input, scope, key, request, priority,
-                run_at, lifetime, retry_of, n
-            )
-        ) i
-        join penstock.kinds k on k.kind = i.kind and k.kind = any(kinds)
+        select i.*, k.job_id is not null as is_known, case when k.job_id is null then i.price else 0 end as cost
+        from unnest(tenants, accounts, prices, scopes, keys) with ordinality as i(tenant, account, price, scope, key, n)
+        left join lateral (
+            select k.job_id from penstock.idempotency k
+            where k.tenant = i.tenant and k.scope = i.scope and k.key = i.key limit 1
+        ) k on true
     ),
     wallet as materialized (
-        select w.*
-        from (select distinct tenant, account from item) i
+        select w.* from (select distinct tenant, account from item) i
         cross join lateral (
-            select a.id, a.tenant, a.account, a.available, a.active, a.active_max
-            from penstock.accounts a where a.tenant = i.tenant and a.account = i.account limit 1
+            select a.id, a.tenant, a.account, a.available, a.active, a.active_max from penstock.accounts a
+            where a.tenant = i.tenant and a.account = i.account limit 1
         ) w
     ),
-    judged as materialized (
-        select c.*, left_over >= 0 and (active_max is null or nth_active <= active_max) as fits
-        from (
-            select i.*, w.id as wallet, w.available, w.active, w.active_max,
-                w.available - sum(i.price) over account as left_over, w.active + count(*) over account as nth_active
-            from item i left join wallet w on w.tenant = i.tenant and w.account = i.account
-            window account as (partition by w.id order by i.n)
-        ) c
-    ),
-    keyed as (
-        insert into penstock.idempotency (tenant, scope, key, job_id, request, available, created_at, expires_at)
-        select tenant, scope, key, job_id, request, case when price = 0 then left_over end, present, expires_at
-        from judged
-        where fits and key is not null
-        on conflict do nothing
-        returning job_id
-    ),
-    born as materialized (
-        select j.* from judged j left join keyed k on k.job_id = j.job_id
-        where j.fits and (j.key is null or k.job_id is not null)
-    ),
-    made as (
-        insert into penstock.jobs (
-            id, tenant, account, kind, lifecycle, queue, state, phase, priority, events, price,
-            created_at, run_at, expires_at, retry_of, input
-        )
-        select job_id, tenant, account, kind, lifecycle, queue, state, phase, priority,
-            case when state = initial_state then 1 else 2 end, price,
-            present, run_at, expires_at, retry_of, input
-        from born
-    ),
-    logged as (
-        insert into penstock.events (job_id, seq, at, type, state, tenant)
-        select job_id, 1, present, 'submitted', initial_state, tenant from born
-        union all
-        select job_id, 2, present, 'queued', state, tenant from born where state <> initial_state
+    counted as materialized (
+        select i.n, i.is_known, i.price, i.cost, w.id, w.available, w.active, w.active_max,
+            not i.is_known and sum(i.cost) over account <= w.available
+                and (w.active_max is null or w.active + count(*) filter (where not i.is_known) over account <= w.active_max) as fits
+        from item i left join wallet w on w.tenant = i.tenant and w.account = i.account
+        window account as (partition by w.id order by i.n)
     ),
     taken as (
-        select wallet, sum(price) as price, count(*) as jobs from born group by wallet
+        select id, sum(cost) as price, count(*) as jobs from counted where fits group by id
     )
-    select j.n,
+    select
         case
-            when b.job_id is not null then 'accepted'
-            when j.wallet is null then 'stranger'
-            when j.fits then 'replay'
-            when j.price > j.available - coalesce(t.price, 0) then 'short'
-            when j.active + coalesce(t.jobs, 0) >= j.active_max then 'capped'
+            when c.is_known then 'replay'
+            when c.id is null then 'stranger'
+            when c.fits then 'fits'
+            when c.price > c.available - coalesce(t.price, 0) then 'short'
+            when c.active + coalesce(t.jobs, 0) >= c.active_max then 'capped'
             else 'again'
         end,
-        j.job_id, j.tenant, j.account, j.wallet, j.kind, j.queue, j.is_fair, j.state, j.phase, j.priority, j.price,
-        (case when b.job_id is null then j.available - coalesce(t.price, 0) else j.left_over end)::bigint, j.active + coalesce(t.jobs, 0),
-        present, j.run_at, j.expires_at
-    from judged j
-    left join born b on b.job_id = j.job_id
-    left join taken t on t.wallet = j.wallet;
+        c.available - coalesce(t.price, 0), c.active + coalesce(t.jobs, 0)
+    from counted c left join taken t on t.id = c.id
+    order by c.n;
 end $$;
 
 -- function: move
@@ -125,10 +162,10 @@ end $$;
 -- settles its hold. All of them or none: a job whose state has no arrow for the moment is an error.
 create or replace function penstock.move(
     moment text, phase text, job_ids uuid[], epochs integer[], attempts smallint[], outputs jsonb[], errors jsonb[],
-    captures bigint[], memos jsonb[], answers jsonb[], notes jsonb[]
+    captures integer[], memos jsonb[], answers jsonb[], notes jsonb[]
 ) returns table (
     job_id uuid, tenant text, account text, kind text, queue text, priority smallint, from_state text, state text,
-    outcome text, seq integer, epoch integer, attempts_ smallint, run smallint, price bigint, captured bigint,
+    outcome text, seq integer, epoch integer, attempts_ smallint, run smallint, price integer, captured integer,
     progress real, stage text, input jsonb, memo jsonb, answer jsonb, created_at timestamptz, expires_at timestamptz
 )
 language plpgsql
@@ -196,50 +233,6 @@ begin
     elsif ends then
         perform penstock.settle(job_ids);
     end if;
-end $$;
-
--- function: submit_batch
--- The whole submit for many jobs in one statement: admitted, enqueued, charged. If an account has changed since it
--- was judged the whole is refused (PS003), and is to be sent again.
-create or replace function penstock.submit_batch(
-    job_ids uuid[], tenants text[], accounts text[], kinds text[], prices bigint[], inputs jsonb[],
-    scopes text[], keys text[], requests jsonb[], priorities smallint[],
-    run_ats timestamptz[], lifetimes interval[], retries uuid[]
-) returns table (
-    verdict text, job_id uuid, state text, phase text, price bigint, available bigint, active bigint,
-    created_at timestamptz, expires_at timestamptz
-)
-language plpgsql
-set plan_cache_mode = force_generic_plan set enable_nestloop = off
-as $$
-#variable_conflict use_column
-begin
-    return query
-    with admitted as materialized (
-        select * from penstock.admit(
-            job_ids, tenants, accounts, kinds, prices, inputs, scopes, keys, requests, priorities,
-            run_ats, lifetimes, retries
-        )
-    ),
-    accepted as materialized (
-        select array_agg(a.job_id) as job_ids, array_agg(a.tenant) as tenants, array_agg(a.account) as accounts,
-            array_agg(a.wallet) as wallets, array_agg(a.kind) as kinds, array_agg(a.queue) as queues,
-            array_agg(a.phase) as phases, array_agg(a.priority) as priorities, array_agg(a.price) as prices,
-            array_agg(a.run_at) as run_ats, array_agg(a.expires_at) as expires_ats, bool_or(a.is_fair) as is_fair
-        from (select * from admitted where verdict = 'accepted' order by n) a
-    ),
-    enqueued as materialized (
-        select penstock.enqueue(
-            a.is_fair, a.job_ids, a.tenants, a.accounts, a.kinds, a.queues, a.phases, a.priorities, a.run_ats, a.expires_ats
-        ) from accepted a where a.job_ids is not null
-    ),
-    charged as materialized (
-        select c.* from accepted a cross join enqueued
-        cross join lateral penstock.charge(a.job_ids, a.wallets, a.prices) c
-    )
-    select a.verdict, a.job_id, a.state, a.phase, a.price, coalesce(c.available, a.available), a.active, a.created_at, a.expires_at
-    from admitted a left join charged c on c.job_id = a.job_id and a.price > 0
-    order by a.n;
 end $$;
 
 -- function: cancel
@@ -333,7 +326,7 @@ end $$;
 -- Retries an ended job in place, where its lifecycle has an arrow for it: a new run with its own hold.
 -- Verdicts: 'revived', 'short', 'capped', 'unavailable', 'absent'.
 create or replace function penstock.revive(tenant text, job_id uuid, lifetime interval)
-returns table (verdict text, state text, available bigint, price bigint, expires_at timestamptz)
+returns table (verdict text, state text, available bigint, price integer, expires_at timestamptz)
 language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -346,7 +339,7 @@ begin
     perform penstock.keep_partitions();
     select j.* into job from penstock.jobs j where j.id = revive.job_id and j.tenant = revive.tenant for update;
     if job.id is null then
-        return query select 'absent', null::text, null::bigint, null::bigint, null::timestamptz;
+        return query select 'absent', null::text, null::bigint, null::integer, null::timestamptz;
         return;
     elsif not exists (
         select from penstock.lifecycle_moves m
@@ -385,8 +378,8 @@ begin
     where kind.entry_state <> kind.initial_state;
     update penstock.jobs j set phase = 'ready' where j.id = job.id and j.phase <> 'ready';
     perform penstock.enqueue(
-        kind.is_fair, array[job.id], array[job.tenant], array[job.account], array[job.kind], array[job.queue], array['ready'],
-        array[job.priority], null, array[deadline]
+        kind.is_fair, present, array[job.id], array[job.tenant], array[job.account], array[job.kind],
+        array[job.priority], null, array[revive.lifetime]
     );
     -- Epochs only grow, over all runs: an old worker must never be taken for the new one.
     update penstock.dispatches d set epoch = job.epoch where d.job_id = job.id;
@@ -456,7 +449,7 @@ end $$;
 -- function: expire
 -- Ends the jobs whose deadline has passed, whatever they are doing, up to `most` at a time.
 create or replace function penstock.expire(most integer)
-returns table (job_id uuid, tenant text, kind text, from_state text, state text, outcome text, price bigint, captured bigint)
+returns table (job_id uuid, tenant text, kind text, from_state text, state text, outcome text, price integer, captured integer)
 language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -480,7 +473,7 @@ end $$;
 -- function: enforce
 -- Cuts off the workers that did not heed a cancel within its grace: the lease is gone, the job ends canceled.
 create or replace function penstock.enforce(most integer)
-returns table (job_id uuid, tenant text, kind text, from_state text, state text, outcome text, price bigint, captured bigint)
+returns table (job_id uuid, tenant text, kind text, from_state text, state text, outcome text, price integer, captured integer)
 language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -527,19 +520,20 @@ begin
 end $$;
 
 -- name: submit :many
--- In the order of the items.
-select verdict, state, available, active, created_at, expires_at
+select tenant, account, available, created_at
 from penstock.submit_batch(
-    $1::uuid[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::jsonb[], $7::text[], $8::text[], $9::jsonb[],
-    $10::smallint[], $11::timestamptz[], $12::interval[], $13::uuid[]
+    $1, $2::uuid[], $3::text[], $4::text[], $5::text[], $6::integer[], $7::jsonb[], $8::text[], $9::text[], $10::jsonb[],
+    $11::smallint[], $12::timestamptz[], $13::interval[], $14::uuid[]
 );
+
+-- name: judge :many
+select verdict, available, active from penstock.judge($1::text[], $2::text[], $3::integer[], $4::text[], $5::text[], $6);
 
 -- name: present :many
 -- Which of these jobs were admitted after all, when the answer to their submit was lost.
 select j.id as job_id, j.tenant, j.account, j.kind, j.state, j.phase, j.price, j.created_at, j.expires_at,
-    coalesce(h.available_after, a.available) as available
+    h.available_after as available
 from penstock.jobs j
-join penstock.accounts a on a.tenant = j.tenant and a.account = j.account
 left join penstock.entries h on h.job_id = j.id and h.run = 1 and h.type = 'hold'
 where j.id = any($1::uuid[]);
 

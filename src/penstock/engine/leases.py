@@ -65,7 +65,7 @@ class End(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.captured is not None:
-            values.check_amount(self.captured, field="captured")
+            values.check_amount(self.captured, field="captured", most=values.PRICE_MAX)
             if self.outcome != "succeeded" and self.captured >= self.lease.price > 0:
                 raise InvalidError("Only a job that succeeds costs its whole price.", field="captured")
 

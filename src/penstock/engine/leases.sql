@@ -8,7 +8,7 @@ create or replace function penstock.claim(
     want integer, token uuid, worker text, duration interval
 ) returns table (
     job_id uuid, tenant text, account text, kind text, queue text, rank smallint, turn bigint, state text,
-    epoch integer, attempts smallint, run smallint, seq integer, price bigint, progress real, stage text,
+    epoch integer, attempts smallint, run smallint, seq integer, price integer, progress real, stage text,
     input jsonb, memo jsonb, answer jsonb, created_at timestamptz, expires_at timestamptz
 )
 language plpgsql as $$
@@ -34,15 +34,15 @@ end $$;
 -- function: finish
 -- Ends jobs as their worker says: 'succeeded', 'failed', 'canceled' or 'blocked'.
 create or replace function penstock.finish(
-    outcome text, job_ids uuid[], tokens uuid[], outputs jsonb[], errors jsonb[], captures bigint[]
-) returns table (job_id uuid, tenant text, kind text, from_state text, state text, price bigint, captured bigint)
+    outcome text, job_ids uuid[], tokens uuid[], outputs jsonb[], errors jsonb[], captures integer[]
+) returns table (job_id uuid, tenant text, kind text, from_state text, state text, price integer, captured integer)
 language plpgsql as $$
 #variable_conflict use_column
 declare
     ids uuid[];
     outputs_ jsonb[];
     errors_ jsonb[];
-    captures_ bigint[];
+    captures_ integer[];
 begin
     select array_agg(i.job_id), array_agg(i.output), array_agg(i.error), array_agg(i.captured)
     into ids, outputs_, errors_, captures_
@@ -62,7 +62,7 @@ end $$;
 create or replace function penstock.requeue(
     cause text, is_wish boolean, job_ids uuid[], tokens uuid[], delays interval[], errors jsonb[]
 ) returns table (
-    job_id uuid, tenant text, kind text, queue text, from_state text, state text, fate text, price bigint, captured bigint
+    job_id uuid, tenant text, kind text, queue text, from_state text, state text, fate text, price integer, captured integer
 )
 language plpgsql as $$
 #variable_conflict use_column
@@ -90,7 +90,7 @@ end $$;
 -- serves jobs at their cap, so nothing can be held for ever.
 create or replace function penstock.lapse(most integer)
 returns table (
-    job_id uuid, tenant text, kind text, queue text, from_state text, state text, fate text, price bigint, captured bigint, worker text
+    job_id uuid, tenant text, kind text, queue text, from_state text, state text, fate text, price integer, captured integer, worker text
 )
 language plpgsql as $$
 #variable_conflict use_column
@@ -205,7 +205,7 @@ end $$;
 -- heard the answer to its claim.
 create or replace function penstock.abandon(token uuid)
 returns table (
-    job_id uuid, tenant text, kind text, queue text, from_state text, state text, fate text, price bigint, captured bigint
+    job_id uuid, tenant text, kind text, queue text, from_state text, state text, fate text, price integer, captured integer
 )
 language plpgsql as $$
 #variable_conflict use_column
@@ -231,7 +231,7 @@ from penstock.claim($1::text[], $2::smallint[], $3::smallint[], $4::bigint[], $5
 
 -- name: finish :many
 select job_id, tenant, kind, from_state, state, price, captured
-from penstock.finish($1, $2::uuid[], $3::uuid[], $4::jsonb[], $5::jsonb[], $6::bigint[]);
+from penstock.finish($1, $2::uuid[], $3::uuid[], $4::jsonb[], $5::jsonb[], $6::integer[]);
 
 -- name: requeue :many
 select job_id, tenant, kind, queue, from_state, state, fate, price, captured

@@ -5,8 +5,9 @@
 -- function: charge
 -- Takes the holds of jobs that have just been admitted, in order, under the locks of their accounts. Refuses all
 -- (PS003) if an account cannot carry them after all. Part of penstock.submit_batch: same transaction.
-create or replace function penstock.charge(job_ids uuid[], wallets bigint[], prices bigint[])
-returns table (job_id uuid, available bigint)
+create or replace function penstock.charge(
+    job_ids uuid[], tenants text[], accounts text[], prices integer[], wallets bigint[]
+) returns table (tenant text, account text, available bigint)
 language plpgsql
 set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
 as $$
@@ -14,41 +15,38 @@ as $$
 declare
     done integer;
 begin
+    if cardinality(wallets) > 1 then  -- in the order in which all others take them
+        perform from penstock.accounts a where a.id = any(wallets) order by a.tenant, a.account for update;
+    end if;
+
     return query
-    with item as materialized (
-        select * from unnest(job_ids, wallets, prices) with ordinality as i(job_id, wallet, price, n)
-    ),
-    charged as (
+    with charged as materialized (
         update penstock.accounts a
         set available = a.available - t.price, held = a.held + t.price,
             active = a.active + t.jobs, entries = a.entries + t.holds
         from (
-            select wallet, sum(price) as price, count(*) as jobs, count(*) filter (where price > 0) as holds
-            from item group by wallet
+            select i.tenant, i.account, sum(i.price) as price, count(*) as jobs, count(*) filter (where i.price > 0) as holds
+            from unnest(tenants, accounts, prices) as i(tenant, account, price) group by i.tenant, i.account
         ) t
-        where a.id = any(wallets) and t.wallet = a.id
+        where a.id = any(wallets) and a.tenant = t.tenant and a.account = t.account
             and a.available >= t.price and (a.active_max is null or a.active + t.jobs <= a.active_max)
-        returning a.id, a.tenant, a.account, a.available + t.price as available, a.held - t.price as held, a.entries - t.holds as entries
-    ),
-    held as materialized (
-        select i.job_id, i.price, c.tenant, c.account,
-            (c.available - sum(i.price) over account)::bigint as available_after,
-            (c.held + sum(i.price) over account)::bigint as held_after,
-            c.entries + count(*) filter (where i.price > 0) over account as seq
-        from item i join charged c on c.id = i.wallet
-        window account as (partition by i.wallet order by i.n)
+        returning a.tenant, a.account, a.available, a.held, a.entries, t.price, t.holds
     ),
     entered as (
         insert into penstock.entries (
             tenant, account, seq, at, type, available, held, outside, available_after, held_after, job_id, run
         )
-        select tenant, account, seq, penstock.clock(), 'hold', -price, price, 0, available_after, held_after, job_id, 1
-        from held where price > 0
+        select c.tenant, c.account, c.entries - c.holds + row_number() over account, penstock.clock(), 'hold', -i.price, i.price, 0,
+            c.available + c.price - sum(i.price) over account, c.held - c.price + sum(i.price) over account, i.job_id, 1
+        from unnest(job_ids, tenants, accounts, prices) with ordinality as i(job_id, tenant, account, price, n)
+        join charged c on c.tenant = i.tenant and c.account = i.account
+        where i.price > 0
+        window account as (partition by c.tenant, c.account order by i.n)
     )
-    select job_id, available_after from held;
+    select tenant, account, available from charged;
 
     get diagnostics done = row_count;
-    if done <> cardinality(job_ids) then
+    if done <> cardinality(wallets) then
         raise exception 'an account has changed' using errcode = 'PS003';
     end if;
 end $$;

@@ -3,11 +3,11 @@
 -- purpose, which nothing else may do.
 
 -- name: account_equals_its_entries :many
-select format('%s/%s', a.tenant, a.account) as subject, null::uuid as job_id,
+select format('%s/%s', coalesce(a.tenant, e.tenant), coalesce(a.account, e.account)) as subject, null::uuid as job_id,
     format('account has %s available, %s held, %s entries; its entries say %s, %s, %s',
         a.available, a.held, a.entries, coalesce(e.available, 0), coalesce(e.held, 0), coalesce(e.entries, 0)) as detail
 from penstock.accounts a
-left join (
+full join (
     select tenant, account, sum(available) as available, sum(held) as held, count(*) as entries, max(seq) as last
     from penstock.entries group by tenant, account
 ) e on e.tenant = a.tenant and e.account = a.account
@@ -48,28 +48,30 @@ where $1::uuid is not null and a.held <> coalesce(h.held, 0)
 limit 100;
 
 -- name: active_equals_unended_jobs :many
-select format('%s/%s', a.tenant, a.account) as subject, null::uuid as job_id,
+select format('%s/%s', coalesce(a.tenant, j.tenant), coalesce(a.account, j.account)) as subject, null::uuid as job_id,
     format('account counts %s active jobs; %s have not ended', a.active, coalesce(j.active, 0)) as detail
 from penstock.accounts a
-left join (
+full join (
     select tenant, account, count(*) as active from penstock.jobs where phase <> 'ended' group by tenant, account
 ) j on j.tenant = a.tenant and j.account = a.account
-where $1::uuid is not null and a.active <> coalesce(j.active, 0)
+where $1::uuid is not null and a.active is distinct from coalesce(j.active, 0)
 limit 100;
 
 -- name: ended_jobs_are_settled_once :many
 -- A job that costs has one hold a run; that of an earlier run and of an ended job is settled, that of a live one is not.
 select j.state as subject, j.id as job_id,
-    format('price %s, captured %s, outcome %s: its hold and settlement of run %s do not fit', j.price, j.captured, j.outcome, j.run) as detail
+    format('price %s, captured %s, outcome %s: its hold and settlement of run %s do not fit', j.price, j.captured, j.outcome, r.run) as detail
 from penstock.jobs j
-left join penstock.entries h on h.job_id = j.id and h.run = j.run and h.type = 'hold'
-left join penstock.entries s on s.job_id = j.id and s.run = j.run and s.type in ('capture', 'release')
-where j.id >= $1 and not case
+cross join lateral generate_series(1, j.run) as r(run)
+left join penstock.entries h on h.job_id = j.id and h.run = r.run and h.type = 'hold'
+left join penstock.entries s on s.job_id = j.id and s.run = r.run and s.type in ('capture', 'release')
+where j.id >= $1 and case
     when j.price = 0 then h.job_id is null and s.job_id is null
+    when r.run < j.run then h.held = j.price and s.held = -j.price
     when j.phase <> 'ended' then h.held = j.price and s.job_id is null
     else h.held = j.price and s.held = -j.price and s.outside = j.captured and s.available = j.price - j.captured
         and (j.captured < j.price or j.outcome = 'succeeded') and s.at = j.finished_at
-end
+end is not true
 limit 100;
 
 -- name: unended_jobs_have_a_dispatch :many
@@ -82,6 +84,18 @@ select coalesce(j.state, d.phase) as subject, coalesce(j.id, d.job_id) as job_id
 from (select id, state, phase from penstock.jobs where id >= $1 and phase <> 'ended') j
 full join (select job_id, phase from penstock.dispatches where job_id >= $1) d on d.job_id = j.id
 where d.phase is distinct from j.phase
+limit 100;
+
+-- name: dispatches_agree_with_their_job :many
+-- What both homes keep of a job is the same in both.
+select d.queue as subject, d.job_id,
+    format('the job is %s, its dispatch %s',
+        (j.tenant, j.account, j.kind, j.queue, -j.priority, j.epoch, j.attempts, j.expires_at),
+        (d.tenant, d.account, d.kind, d.queue, d.rank, d.epoch, d.attempts, d.expires_at)) as detail
+from penstock.dispatches d join penstock.jobs j on j.id = d.job_id
+where d.job_id >= $1
+    and (j.tenant, j.account, j.kind, j.queue, -j.priority, j.epoch, j.attempts, j.expires_at)
+        is distinct from (d.tenant, d.account, d.kind, d.queue, d.rank, d.epoch, d.attempts, d.expires_at)
 limit 100;
 
 -- name: ready_dispatches_stand_in_line :many
@@ -117,17 +131,18 @@ where d.job_id >= $1
 limit 100;
 
 -- name: events_have_no_gap :many
-select j.state as subject, j.id as job_id,
+select coalesce(j.state, 'absent') as subject, coalesce(j.id, e.job_id) as job_id,
     format('its last event should be number %s; it has %s events up to number %s', j.events, coalesce(e.events, 0), e.last) as detail
-from penstock.jobs j
-left join (
+from (select id, state, events from penstock.jobs where id >= $1) j
+full join (
     select job_id, count(*) as events, max(seq) as last from penstock.events where job_id >= $1 group by job_id
 ) e on e.job_id = j.id
-where j.id >= $1 and (j.events, j.events) is distinct from (coalesce(e.events, 0), coalesce(e.last, 0))
+where (j.events, j.events) is distinct from (coalesce(e.events, 0), coalesce(e.last, 0))
 limit 100;
 
 -- name: states_follow_from_events :many
--- Each event's state follows from the one before it by an arrow, and the last one's is the job's.
+-- Each event's state follows from the one before it by an arrow, and the last one's is the job's, with the outcome
+-- that its lifecycle gives it.
 select j.state as subject, j.id as job_id,
     case when e.seq is null then 'it has no event'
         else format('event %s (%s) says %s after %s', e.seq, e.type, e.state, coalesce(e.before, 'nothing')) end as detail
@@ -140,6 +155,10 @@ left join (
 where j.id >= $1 and (
     e.seq is null
     or (e.is_last and e.state <> j.state)
+    or (e.is_last and not exists (
+        select from penstock.lifecycle_states s
+        where s.lifecycle = j.lifecycle and s.state = j.state and s.outcome is not distinct from j.outcome
+    ))
     or (e.before is distinct from e.state and not exists (
         select from penstock.lifecycle_moves m
         where m.lifecycle = j.lifecycle and m.from_state = coalesce(e.before, '*') and m.to_state = e.state and m.moment = e.type

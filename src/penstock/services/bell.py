@@ -55,7 +55,7 @@ class Bell:
                 async with self._engine.db.listen(CHANNEL, self._heard) as cut:
                     failures = 0
                     await _first(stop, cut)
-            except PenstockError as error:
+            except Exception as error:  # noqa: BLE001 - without it waiting is longer, and no more
                 failures += 1
                 logs.emit("db.unavailable", service="bell", error=str(error))
                 pause = Backoff().delay(failures, random.random())  # noqa: S311 - jitter

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MOVE_DENIED: Final = "PS001"
 APPEND_ONLY: Final = "PS002"
-CHANGED: Final = "PS003"
+NOT_ACCEPTED: Final = "PS003"
 
 _SESSION: Final = {
     "application_name": "penstock",
@@ -113,11 +113,11 @@ class Database:
     async def listen(self, channel: str, heard: Callable[[str], None]) -> AsyncGenerator[asyncio.Event]:
         """A connection of its own that calls ``heard`` for every notification; the event tells its end."""
         ended = asyncio.Event()
-        with translated():
-            connection = await asyncpg.connect(self.dsn, server_settings=_SESSION)
+        connection = await connect(self.dsn)
         try:
             connection.add_termination_listener(lambda _: ended.set())
-            await connection.add_listener(channel, lambda _connection, _pid, _channel, payload: heard(str(payload)))
+            with translated():
+                await connection.add_listener(channel, lambda _connection, _pid, _channel, payload: heard(str(payload)))
             yield ended
         finally:
             await _leave(connection)
@@ -153,8 +153,8 @@ def translated() -> Any:
     except _AGAIN as error:
         raise _AgainError(str(error)) from error
     except pg.PostgresError as error:
-        if error.sqlstate == CHANGED:
-            raise _AgainError(str(error)) from error
+        if error.sqlstate == NOT_ACCEPTED:
+            raise NotAcceptedError(str(error)) from error
         if error.sqlstate == MOVE_DENIED:
             raise MoveDeniedError(str(error)) from error
         if isinstance(error, _LOST):
@@ -170,6 +170,10 @@ class DuplicateError(StoreError):
     """What was to be written is there already."""
 
     code = "duplicate"
+
+
+class NotAcceptedError(StoreError):
+    """The statement found that it cannot do what it was asked to as things are, and did nothing."""
 
 
 class _AgainError(StoreError):

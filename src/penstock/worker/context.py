@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import threading
 import time
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -26,6 +25,7 @@ Answer = TypeVar("Answer")
 _PROGRESS_GAP: Final = 0.25
 """Seconds between two written progress values: the ones between are passed over, not queued."""
 _LOG_MAX: Final = 8_192
+_LEVEL_MAX: Final = 20
 
 
 class Parked(BaseException):
@@ -52,7 +52,6 @@ class Job:
         self._written_at = 0.0
         self._value = lease.progress
         self._stop: Exception | None = None
-        self._lock = threading.Lock()
         self.captured: int | None = None
 
     @property
@@ -123,7 +122,8 @@ class Job:
 
     def log(self, text: str, *, level: str = "info") -> Awaitable[None]:
         """Write a line that stays readable with the job."""
-        return self._say("log", {"level": level, "text": values.printable(str(text), _LOG_MAX)})
+        line = {"level": values.printable(str(level), _LEVEL_MAX), "text": values.printable(str(text), _LOG_MAX)}
+        return self._say("log", line)
 
     def checkpoint(self) -> Awaitable[None]:
         """Raise if the job must stop."""
@@ -154,14 +154,13 @@ class Job:
         self, word: str, data: dict[str, Any], *, value: float | None = None, stage: str | None = None
     ) -> Awaitable[None]:
         self.checkpoint()
-        with self._lock:  # a plain handler may have threads of its own
-            self._notes += 1
-            number = self._notes
         text = msgspec.json.encode(data).decode()
-        note = Note(self._lease, number, word, text, value, stage)
-        return self._run(self._write(note))
+        return self._run(self._write(word, text, value, stage))
 
-    async def _write(self, note: Note) -> None:
+    async def _write(self, word: str, text: str, value: float | None, stage: str | None) -> None:
+        # Counted here, on the loop's thread and in the step that sends it: numbers go out in their order.
+        self._notes += 1
+        note = Note(self._lease, self._notes, word, text, value, stage)
         try:
             if await self._engine.note(note):
                 self.stop(CanceledError())

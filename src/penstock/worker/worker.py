@@ -29,24 +29,26 @@ from penstock.errors import (
     HandlerError,
     InvalidError,
     LeaseLostError,
+    MoveDeniedError,
     PenstockError,
     TimeLimitError,
     TransientError,
     UnavailableError,
 )
+from penstock.kinds import Kind
 from penstock.worker.context import Job, Parked
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
     from uuid import UUID
 
     from penstock.engine.engine import Engine
-    from penstock.kinds import Kind
     from penstock.services.bell import Bell
 
 POLL: Final = 1.0
 _MARGIN: Final = 0.8  # of a lease is trusted when it could not be prolonged
-_CLOSE_AT: Final = 200  # finished leases to forget at once
+_LAST_WORDS: Final = 3.0  # seconds that a handler has left once it is cut
+_STRANGE: Final = timedelta(seconds=5)  # until a job of a kind we do not know is offered again
 
 
 class InterruptedJobError(HandlerError):
@@ -65,6 +67,7 @@ class Run:
     task: asyncio.Task[None] | None = None
     thread: int | None = None
     cut: Exception | None = None
+    is_over: bool = False
 
 
 @dataclass(slots=True)
@@ -107,16 +110,26 @@ class Worker:
             watch.cancel()
         logs.emit("worker.stopped", worker=self.name)
 
-    async def drain(self) -> int:
-        """Run what is ready now, until nothing is; tells how many jobs that were."""
+    async def drain(self, stop: asyncio.Event | None = None) -> int:
+        """Run what is ready now, until nothing is or it is told to stop; tells how many jobs that were."""
+        stop = stop or asyncio.Event()
         done = 0
-        while True:
-            self._lanes.look_at = 0.0
-            taken = await self._claim(self.slots)
-            if not taken:
-                return done
-            done += taken
-            await self._settle()
+        beat = asyncio.create_task(self._beat())
+        watch = asyncio.create_task(stop.wait())
+        try:
+            while not stop.is_set():
+                self._lanes.look_at = 0.0
+                taken = await self._claim(self.slots)
+                if not taken:
+                    break
+                done += taken
+                while self._runs and not stop.is_set():
+                    await asyncio.wait([watch, *self._tasks()], return_when=asyncio.FIRST_COMPLETED)
+            await self._leave()
+        finally:
+            beat.cancel()
+            watch.cancel()
+        return done
 
     # Taking jobs
 
@@ -130,6 +143,8 @@ class Worker:
                     return
             except UnavailableError as error:
                 logs.emit("db.unavailable", worker=self.name, error=str(error))
+            except Exception as error:  # noqa: BLE001 - whatever it is, jobs are running that must be looked after
+                logs.emit("service.failed", worker=self.name, error=f"{type(error).__name__}: {error}")
             if stop.is_set():
                 return
         with contextlib.suppress(TimeoutError):
@@ -146,7 +161,9 @@ class Worker:
         return len(leases)
 
     def _start(self, lease: Lease) -> None:
-        kind = self.engine.app.kinds[lease.kind]
+        if lease.job_id in self._runs:  # its lease had run out before we noticed, and now it comes round again
+            self._drop([self._runs[lease.job_id]])
+        kind = self.engine.app.kinds.get(lease.kind) or Kind(name=lease.kind)
         run = Run(lease, kind, Job(self.engine, lease, kind, asyncio.get_running_loop()))
         self._runs[lease.job_id] = run
         self._held[lease.token] = self._held.get(lease.token, 0) + 1
@@ -173,8 +190,13 @@ class Worker:
             await self._report(run, await self._outcome(run))
         except LeaseLostError:
             pass
-        except PenstockError as error:
-            logs.emit("service.failed", worker=self.name, job_id=run.lease.job_id, error=str(error))
+        except Exception as error:  # noqa: BLE001 - the lease will run out, and the job be taken back
+            logs.emit(
+                "service.failed",
+                worker=self.name,
+                job_id=run.lease.job_id,
+                error=f"{type(error).__name__}: {values.printable(str(error), 500)}",
+            )
         finally:
             self._forget(run)
 
@@ -192,18 +214,18 @@ class Worker:
 
     async def _call(self, run: Run) -> Any:
         handler = run.kind.handler(run.lease.state)
+        if handler is None and run.kind.name not in self.engine.app.kinds:
+            raise InterruptedJobError("The worker does not know this kind of job; a newer one may.")
         if handler is None:
             raise InvalidError(f"Kind {run.kind.name!r} has no code for the state {run.lease.state!r}.")
         positional, named = run.kind.arguments(run.lease.input)
         limit = run.kind.time_limit.total_seconds() if run.kind.time_limit else None
         if inspect.iscoroutinefunction(handler):
             call = handler(run.job, *positional, **named)
-            if limit is None:
-                return await call
         else:
             call = _in_thread(run, handler, positional, named)
         try:
-            return await asyncio.wait_for(call, limit)
+            return await asyncio.wait_for(_contained(call), limit)
         except TimeoutError:
             if limit is None:
                 raise
@@ -221,7 +243,7 @@ class Worker:
             case BlockedError():
                 return End(run.lease, "blocked", error=told)
             case InterruptedJobError():
-                return Return(run.lease, "interruption", told)
+                return Return(run.lease, "interruption", told, None if run.kind.handlers else _STRANGE)
             case PenstockError() if not error.retryable:
                 self._raised(run, error)
                 return End(run.lease, "failed", error=told)
@@ -257,13 +279,22 @@ class Worker:
                     case None:
                         pass
                 return
+            except MoveDeniedError as denied:
+                # Its lifecycle has no arrow for such an end; every job that runs can fail.
+                if not isinstance(outcome, End) or outcome.outcome == "failed":
+                    raise
+                outcome = End(run.lease, "failed", error=_told(denied))
             except UnavailableError:
                 if time.monotonic() > self._trusted_until:
                     raise
                 await asyncio.sleep(0.5)
 
     def _forget(self, run: Run) -> None:
-        del self._runs[run.lease.job_id]
+        if run.is_over:
+            return
+        run.is_over = True
+        if self._runs.get(run.lease.job_id) is run:
+            del self._runs[run.lease.job_id]
         self._held[run.lease.token] -= 1
         if not self._held[run.lease.token]:
             del self._held[run.lease.token]
@@ -277,7 +308,7 @@ class Worker:
             await asyncio.sleep(self.heartbeat.total_seconds() * random.uniform(0.8, 1.0))  # noqa: S311 - jitter
             try:
                 await self._heartbeat()
-            except PenstockError as error:
+            except Exception as error:  # noqa: BLE001 - a worker without a heartbeat loses all it does
                 logs.emit("db.unavailable", worker=self.name, error=str(error))
                 if time.monotonic() > self._trusted_until:
                     self._drop(list(self._runs.values()))
@@ -310,7 +341,7 @@ class Worker:
         asyncio.get_running_loop().call_later(self.grace.total_seconds(), self._cut, run, reason)
 
     def _cut(self, run: Run, reason: Exception) -> None:
-        if run.lease.job_id in self._runs and run.task is not None:
+        if not run.is_over and run.task is not None:
             run.cut = run.cut or reason
             _interrupt(run.thread)
             run.task.cancel()
@@ -318,20 +349,22 @@ class Worker:
     async def _leave(self) -> None:
         """Finish what ends within the grace; give back the rest without a penalty for its attempts."""
         if self._runs:
-            await asyncio.wait(
-                [run.task for run in self._runs.values() if run.task], timeout=self.grace.total_seconds()
-            )
+            await asyncio.wait(self._tasks(), timeout=self.grace.total_seconds())
         for run in list(self._runs.values()):
             run.job.stop(InterruptedJobError())
             self._cut(run, InterruptedJobError())
-        await self._settle()
+        if self._runs:
+            await asyncio.wait(self._tasks(), timeout=_LAST_WORDS)
+        for run in list(self._runs.values()):  # code that takes no notice: its job goes back over its head
+            with contextlib.suppress(PenstockError):
+                await self.engine.give_back(Return(run.lease, "interruption", _told(InterruptedJobError())))
+            self._forget(run)
         if self._closed:
             with contextlib.suppress(PenstockError):
                 await self.engine.close_leases(self._closed)
 
-    async def _settle(self) -> None:
-        while tasks := [run.task for run in self._runs.values() if run.task]:
-            await asyncio.wait(tasks)
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        return [run.task for run in self._runs.values() if run.task]
 
     async def _watch(self, stop: asyncio.Event) -> None:
         await stop.wait()
@@ -345,7 +378,19 @@ def _told(error: BaseException) -> dict[str, Any]:
     else:
         told = {"code": HandlerError.code, "message": f"{type(error).__name__}: {error}"}
     told["message"] = values.printable(str(told["message"]), 2_000)
+    try:
+        values.encode(told, field="error")
+    except InvalidError:
+        return {"code": told["code"], "message": told["message"]}
     return told
+
+
+async def _contained(call: Awaitable[Any]) -> Any:
+    """A handler that wants to end the process ends its job instead."""
+    try:
+        return await call
+    except (KeyboardInterrupt, SystemExit) as error:
+        raise RuntimeError(repr(error)) from error
 
 
 def _in_thread(run: Run, handler: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> asyncio.Future[Any]:

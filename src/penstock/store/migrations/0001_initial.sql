@@ -76,8 +76,8 @@ create table penstock.jobs (
     attempts            smallint not null default 0,
     events              integer not null,
     noted               integer not null default 0,
-    price               bigint not null check (price >= 0),
-    captured            bigint check (captured between 0 and price),
+    price               integer not null check (price >= 0),
+    captured            integer check (captured between 0 and price),
     progress            real not null default 0 check (progress between 0 and 1),
     stage               text,
     created_at          timestamptz not null,
@@ -149,7 +149,6 @@ create table penstock.idempotency (
     key        text collate "C" not null,
     job_id     uuid not null,
     request    jsonb,
-    available  bigint,
     created_at timestamptz not null,
     expires_at timestamptz,
     primary key (tenant, scope, key)
