@@ -152,9 +152,9 @@ begin
     return query
     select distinct d.job_id, d.lease_token, d.epoch, d.cancel_at is not null
     from penstock.dispatches d
-    join unnest(job_ids, tokens) as i(job_id, token) on i.job_id = d.job_id and i.token = d.lease_token
+    join unnest(held.job_ids, tokens) as i(job_id, token) on i.job_id = d.job_id and i.token = d.lease_token
     join penstock.leases l on l.token = i.token
-    where d.job_id = any(job_ids) and l.token = any(tokens) and l.expires_at > penstock.clock();
+    where d.job_id = any(held.job_ids) and l.token = any(tokens) and l.expires_at > penstock.clock();
 end $$;
 
 -- function: withdraw
@@ -169,8 +169,8 @@ declare
 begin
     return query
     delete from penstock.dispatches d
-    using unnest(job_ids, tokens) as i(job_id, token), penstock.leases l
-    where d.job_id = any(job_ids) and i.job_id = d.job_id and d.lease_token = i.token
+    using unnest(withdraw.job_ids, tokens) as i(job_id, token), penstock.leases l
+    where d.job_id = any(withdraw.job_ids) and i.job_id = d.job_id and d.lease_token = i.token
         and l.token = any(tokens) and l.token = i.token and l.expires_at > present
     returning d.job_id;
 end $$;
@@ -199,11 +199,11 @@ begin
                 d.interruptions + (cause = 'interruption')::int as interruptions,
                 d.lapses + (cause = 'lapse')::int as lapses
             from penstock.dispatches d
-            where d.job_id = any(job_ids) and d.phase = 'leased'
+            where d.job_id = any(give_back.job_ids) and d.phase = 'leased'
             order by d.job_id
             for update
         ) d
-        join unnest(job_ids, tokens, delays) as i(job_id, token, delay)
+        join unnest(give_back.job_ids, tokens, delays) as i(job_id, token, delay)
             on i.job_id = d.job_id and i.token = d.lease_token
         left join penstock.leases l on l.token = any(tokens) and l.token = i.token
         where not is_wish or l.expires_at > present
@@ -253,8 +253,8 @@ begin
     return query
     update penstock.dispatches d
     set phase = 'parked', lease_token = null
-    from unnest(job_ids, tokens) as i(job_id, token), penstock.leases l
-    where d.job_id = any(job_ids) and i.job_id = d.job_id and d.lease_token = i.token and d.cancel_at is null
+    from unnest(set_aside.job_ids, tokens) as i(job_id, token), penstock.leases l
+    where d.job_id = any(set_aside.job_ids) and i.job_id = d.job_id and d.lease_token = i.token and d.cancel_at is null
         and l.token = any(tokens) and l.token = i.token and l.expires_at > present
     returning d.job_id;
 end $$;

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock import ids, logs
 from penstock.app import Penstock
 from penstock.engine import events, jobs, leases, ledger, queues, registry
 from penstock.engine.batcher import SIZE_MAX, Batcher
-from penstock.errors import InvalidError
+from penstock.errors import InvalidError, PenstockError
 from penstock.store.db import Database
 from penstock.store.migrate import migrate
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 BULK_MAX: Final = 10_000
 CANCEL_TOPIC: Final = "cancel:"
 BACK_TOPIC: Final = "back:"
-_BULK_LANES: Final = 2
+_BULK_LANES: Final = 3  # one is prepared here while the database, which has more than one core, is at two
 
 
 class Engine:
@@ -77,31 +78,37 @@ class Engine:
         return submitted
 
     async def submit_many(self, requests: Sequence[dict[str, Any]]) -> list[Submitted | Exception]:
-        """Take many jobs in; each is accepted or refused by itself, in order."""
+        """Take many jobs in; each is accepted or refused by itself.
+
+        They are sent some hundreds at a time. Where an account cannot pay for all, the first of each such part get
+        what there is.
+        """
         if len(requests) > BULK_MAX:
             raise InvalidError(f"At most {BULK_MAX:,} jobs may be submitted at once.", field="jobs")
-        answers: list[Submitted | Exception | None] = []
-        items: list[Submission] = []
-        for request in requests:
-            try:
-                items.append(jobs.prepare(self.app.kinds, **request))
-                answers.append(None)
-            except Exception as error:  # noqa: BLE001 - each item has its own outcome
-                answers.append(error)
-        submitted = iter(await self._submit_items(items))
-        self.ring({self.app.kinds[item.kind].queue for item in items})
-        return [next(submitted) if answer is None else answer for answer in answers]
-
-    async def _submit_items(self, items: Sequence[Submission]) -> list[Submitted | Exception]:
-        """Two statements at a time: the database has more than one core."""
         gate = asyncio.Semaphore(_BULK_LANES)
 
-        async def send(batch: Sequence[Submission]) -> list[Submitted | Exception]:
+        async def send(chunk: Sequence[dict[str, Any]]) -> list[Submitted | Exception]:
             async with gate:
-                return await jobs.submit(self.db, batch)
+                return await self._submit_chunk(chunk)
 
-        batches = [items[n : n + SIZE_MAX] for n in range(0, len(items), SIZE_MAX)]
-        return [answer for answers in await asyncio.gather(*map(send, batches)) for answer in answers]
+        chunks = [requests[n : n + SIZE_MAX] for n in range(0, len(requests), SIZE_MAX)]
+        return [answer for answers in await asyncio.gather(*map(send, chunks)) for answer in answers]
+
+    async def _submit_chunk(self, requests: Sequence[dict[str, Any]]) -> list[Submitted | Exception]:
+        prepared = [self._prepared(request) for request in requests]
+        items = [item for item in prepared if not isinstance(item, Exception)]
+        try:
+            submitted = iter(await jobs.submit(self.db, items))
+        except PenstockError as error:
+            submitted = repeat(error)
+        self.ring({self.app.kinds[item.kind].queue for item in items})
+        return [item if isinstance(item, Exception) else next(submitted) for item in prepared]
+
+    def _prepared(self, request: dict[str, Any]) -> Submission | Exception:
+        try:
+            return jobs.prepare(self.app.kinds, **request)
+        except Exception as error:  # noqa: BLE001 - each item has its own outcome
+            return error
 
     async def read(self, tenant: str, job_id: UUID | str) -> JobRecord:
         return await jobs.read(self.db, tenant, job_id)

@@ -99,10 +99,10 @@ declare
 begin
     for lease in
         delete from penstock.leases l
-        where l.token in (
+        where l.token = any(array(
             select l.token from penstock.leases l where l.expires_at <= penstock.clock()
             order by l.expires_at limit most for update skip locked
-        )
+        ))
         returning l.*
     loop
         return query
@@ -147,6 +147,8 @@ as $$
 #variable_conflict use_column
 declare
     present timestamptz := penstock.clock();
+    first uuid := penstock.least_id(job_ids);
+    last uuid := penstock.greatest_id(job_ids);
 begin
     return query
     with item as materialized (
@@ -160,7 +162,7 @@ begin
         select j.id, j.epoch, j.noted, j.cancel_requested_at is not null as is_canceling, k.stages, k.firm_stages
         from (
             select j.id, j.kind, j.epoch, j.noted, j.cancel_requested_at from penstock.jobs j
-            where j.id = any(job_ids) and j.phase = 'leased' order by j.id for update
+            where j.id = any(job_ids) and j.id >= first and j.id <= last and j.phase = 'leased' order by j.id for update
         ) j
         join penstock.kinds k on k.kind = j.kind
     ),
@@ -188,7 +190,7 @@ begin
                 else j.stage
             end
         from latest l
-        where j.id = any(job_ids) and l.job_id = j.id
+        where j.id = any(job_ids) and j.id >= first and j.id <= last and l.job_id = j.id
         returning j.id, l.token, j.tenant, j.state, j.events, j.events - l.fresh as before,
             j.cancel_requested_at is not null as is_canceling
     ),

@@ -59,10 +59,13 @@ language plpgsql
 set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
 as $$
 #variable_conflict use_column
+declare
+    first uuid := penstock.least_id(job_ids);
+    last uuid := penstock.greatest_id(job_ids);
 begin
     with ended as materialized (
         select j.id, j.tenant, j.account, j.price, j.captured, j.run, j.finished_at
-        from penstock.jobs j where j.id = any(job_ids)
+        from penstock.jobs j where j.id = any(job_ids) and j.id >= first and j.id <= last
     ),
     wallet as materialized (
         select w.*

@@ -8,6 +8,15 @@ language sql immutable strict parallel safe as $$
     select (lpad(to_hex((extract(epoch from born) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
 $$;
 
+-- function: least_id
+-- The bounds of some ids. PostgreSQL does not leave out partitions for `id = any(ids)` alone; with the bounds it does.
+create or replace function penstock.least_id(ids uuid[]) returns uuid
+language sql immutable strict parallel safe as 'select id from unnest(ids) as id order by id limit 1';
+
+-- function: greatest_id
+create or replace function penstock.greatest_id(ids uuid[]) returns uuid
+language sql immutable strict parallel safe as 'select id from unnest(ids) as id order by id desc limit 1';
+
 -- function: week
 create or replace function penstock.week(moment timestamptz) returns timestamptz
 language sql immutable strict parallel safe as $$
