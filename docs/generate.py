@@ -1,0 +1,503 @@
+"""Writes the parts of docs/reference that are made from the code.
+
+    docs/generate.py            rewrites them
+    docs/generate.py --check    says which are stale, and fails if any is
+
+A part stands between `<!-- generated: name -->` and `<!-- end of name -->`; the rest of a page is written by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import asyncio
+import dataclasses
+import inspect
+import re
+import sys
+import tempfile
+from datetime import timedelta
+from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from penstock import app, errors, lifecycle, logs, retry, settings
+from penstock import kinds as kinds_module
+from penstock.blueprints import LIFECYCLES
+from penstock.cli import app as cli
+from penstock.cli.output import EXIT_CODES
+from penstock.engine import engine, events, jobs, ledger, verify
+from penstock.store import embedded, queries
+from penstock.store.db import connect
+from penstock.store.migrate import migrate
+from penstock.worker import context, worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+REFERENCE = Path(__file__).parent / "reference"
+
+_PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
+_HEADER = re.compile(r"^-- (name|function): (\w+).*\n((?:-- .*\n)*)", re.MULTILINE)
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description="Write the generated parts of docs/reference.")
+    arguments.add_argument("--check", action="store_true", help="write nothing; fail if something is stale")
+    is_check = arguments.parse_args().check
+    with tempfile.TemporaryDirectory(prefix="penstock-docs-") as folder, embedded.open_embedded(Path(folder)) as server:
+        stale = asyncio.run(stale_pages(server.dsn))
+    for page, text in stale.items():
+        print(f"{'stale' if is_check else 'written'}: {page.relative_to(REFERENCE.parent.parent)}")
+        if not is_check:
+            page.write_text(text, "utf-8")
+    sys.exit(1 if is_check and stale else 0)
+
+
+async def stale_pages(dsn: str) -> dict[Path, str]:
+    """The pages that are not what the code says, with what they should be."""
+    await migrate(dsn)
+    parts = {name: "\n".join(make()) for name, make in PARTS.items()}
+    parts["schema"] = "\n".join(await schema(dsn))
+    stale: dict[Path, str] = {}
+    for page in sorted(REFERENCE.glob("*.md")):
+        text = page.read_text("utf-8")
+        made = _PART.sub(lambda part: f"{part[1]}\n{parts[part[2]].strip()}\n\n{part[3]}", text)
+        if made != text:
+            stale[page] = made
+    return stale
+
+
+# Lifecycles and moments
+
+
+def lifecycles() -> Iterator[str]:
+    for made in (lifecycle.STANDARD, *LIFECYCLES):
+        yield f"\n## {made.name}\n"
+        yield f"```mermaid\n{made.mermaid().strip()}\n```\n"
+        yield from table(
+            ("state", "phase", "outcome", "can go to"),
+            (
+                (f"`{state.name}`", state.phase, state.outcome or "", _targets(made, state.name))
+                for state in made.states.values()
+            ),
+        )
+
+
+def _targets(made: lifecycle.Lifecycle, source: str) -> str:
+    return ", ".join(f"`{target}`" for start, target in sorted(made.pairs) if start == source)
+
+
+def moments() -> Iterator[str]:
+    yield from table(
+        ("moment", "phase afterwards"), ((f"`{name}`", phase) for name, phase in lifecycle.MOMENTS.items())
+    )
+
+
+# Errors
+
+
+def error_codes() -> Iterator[str]:
+    yield from table(
+        ("code", "class", "HTTP status", "retryable", "meaning"),
+        (
+            (f"`{made.code}`", f"`{made.__name__}`", made.status, "yes" if made.retryable else "no", _first_line(made))
+            for made in _tree(errors.PenstockError)
+        ),
+    )
+
+
+def error_tree() -> Iterator[str]:
+    drawn = inspect.cleandoc(errors.__doc__ or "").split("\n\n")[1]
+    yield f"```text\n{inspect.cleandoc(drawn)}\n```"
+
+
+def exit_codes() -> Iterator[str]:
+    yield from table(
+        ("exit status", "meaning"),
+        (
+            (0, "done"),
+            (1, "a check found something, or an error without a status of its own"),
+            (2, "the command line was not understood"),
+            *((code, f"`{kind.__name__}` and what is under it") for kind, code in EXIT_CODES),
+        ),
+    )
+
+
+def _tree(made: type[errors.PenstockError]) -> Iterator[type[errors.PenstockError]]:
+    yield made
+    for child in made.__subclasses__():
+        if child.__module__ == errors.__name__:
+            yield from _tree(child)
+
+
+# Settings and log events
+
+
+def settings_table() -> Iterator[str]:
+    told = _field_docs(settings.Settings)
+    yield from table(
+        ("variable", "default", "meaning"),
+        (
+            (f"`{settings.PREFIX}{field.name.upper()}`", _setting(field.default), told[field.name])
+            for field in dataclasses.fields(settings.Settings)
+        ),
+    )
+
+
+def _setting(default: Any) -> str:
+    if default is None:
+        return "none"
+    if isinstance(default, timedelta):
+        return f"`{_length(default)}`"
+    return f"`{default}`"
+
+
+def _length(span: timedelta) -> str:
+    seconds = int(span.total_seconds())
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds % size == 0 and seconds > size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def log_events() -> Iterator[str]:
+    yield from table(
+        ("event", "level", "meaning"), ((f"`{name}`", level, told) for name, (level, told) in logs.CATALOGUE.items())
+    )
+
+
+# The command line
+
+
+def commands() -> Iterator[str]:
+    yield from _command(typer.main.get_command(cli), "penstock")
+
+
+def _command(command: Any, path: str) -> Iterator[str]:
+    if hasattr(command, "commands"):
+        for name, child in sorted(command.commands.items()):
+            yield from _command(child, f"{path} {name}")
+        return
+    arguments = [p for p in command.params if not p.opts[0].startswith("-")]
+    options = [p for p in command.params if p.opts[0].startswith("-") and not p.hidden]
+    usage = " ".join([path, *(p.name.upper() for p in arguments), *(["[OPTIONS]"] if options else [])])
+    yield f"\n## {path}\n"
+    yield f"```text\n{usage}\n```\n"
+    yield f"{inspect.cleandoc(command.help or '')}\n"
+    if command.params:
+        yield from table(
+            ("argument or option", "default", "meaning"),
+            ((_usage(p), _default(p), _one_line(p.help or "")) for p in (*arguments, *options)),
+        )
+
+
+def _usage(parameter: Any) -> str:
+    if not parameter.opts[0].startswith("-"):
+        return f"`{parameter.name.upper()}`"
+    names = [f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts)]
+    return " / ".join(names) if parameter.is_flag else f"`{parameter.opts[0]} {parameter.name.upper()}`"
+
+
+def _default(parameter: Any) -> str:
+    if parameter.required:
+        return "required"
+    if parameter.is_flag:
+        chosen = parameter.opts[0] if parameter.default else next(iter(parameter.secondary_opts), None)
+        return f"`{chosen}`" if chosen else "off"
+    return "" if parameter.default is None else f"`{parameter.default}`"
+
+
+# Python
+
+
+def python_app() -> Iterator[str]:
+    yield from _methods(app.Penstock, ("kind", "add", "kinds"))
+
+
+def python_kind() -> Iterator[str]:
+    yield from _fields(kinds_module.Kind)
+
+
+def python_job() -> Iterator[str]:
+    names = [name for name in _public(context.Job) if name != "stop"]
+    yield from _methods(context.Job, names)
+
+
+def python_engine() -> Iterator[str]:
+    hidden = {"claim", "extend", "note", "finish", "give_back", "park", "abandon", "close_leases", "ring_back"}
+    yield from _methods(engine.Engine, [name for name in _public(engine.Engine) if name not in hidden])
+
+
+def python_submit() -> Iterator[str]:
+    parameters = [p for p in inspect.signature(jobs.prepare).parameters.values() if p.name != "declared"]
+    yield from table(
+        ("option", "type", "default"),
+        (
+            (f"`{p.name}`", f"`{p.annotation}`", "required" if p.default is p.empty else f"`{p.default!r}`")
+            for p in parameters
+        ),
+    )
+
+
+def python_worker() -> Iterator[str]:
+    yield from _fields(worker.Worker)
+
+
+def python_records() -> Iterator[str]:
+    for made in (
+        jobs.Submitted,
+        jobs.JobRecord,
+        jobs.CancelAnswer,
+        events.Event,
+        ledger.Balance,
+        ledger.Entry,
+        retry.Backoff,
+    ):
+        yield f"\n### {made.__name__}\n"
+        if made.__doc__ and not made.__doc__.startswith(f"{made.__name__}("):
+            yield f"{_sentence(made)}\n"
+        names = list(inspect.get_annotations(made))
+        names += [name for name in _public(made) if isinstance(inspect.getattr_static(made, name), property)]
+        yield ", ".join(f"`{name}`" for name in names) + "\n"
+
+
+def _public(made: type) -> list[str]:
+    return [name for name in vars(made) if not name.startswith("_") and name not in inspect.get_annotations(made)]
+
+
+def _methods(made: type, names: Any) -> Iterator[str]:
+    yield from table(("name", "meaning"), ((_call(made, name), _told(made, name)) for name in names))
+
+
+def _call(made: type, name: str) -> str:
+    found = inspect.getattr_static(made, name)
+    if isinstance(found, property):
+        return f"`{name}`"
+    found = found.__func__ if isinstance(found, classmethod) else found
+    parameters = list(inspect.signature(found).parameters.values())[1:]
+    shown = [f"**{p.name}" if p.kind is p.VAR_KEYWORD else p.name for p in parameters]
+    first_named = next((n for n, p in enumerate(parameters) if p.kind is p.KEYWORD_ONLY), None)
+    if first_named is not None:
+        shown.insert(first_named, "*")
+    awaited = "await " if inspect.iscoroutinefunction(found) else ""
+    return f"`{awaited}{name}({', '.join(shown)})`"
+
+
+def _told(made: type, name: str) -> str:
+    found = inspect.getattr_static(made, name)
+    if isinstance(found, property):
+        found = found.fget
+    text = inspect.getdoc(getattr(found, "__func__", found))
+    return _one_line(text or NOUNS.get(name, ""))
+
+
+NOUNS = {
+    "account": "Whose wallet pays for it.",
+    "add": "Add a kind that was made by hand.",
+    "adjust": "Put an account right, up or down, with the reason why; never below zero.",
+    "balance": "What an account has; one that was never used has nothing.",
+    "close": "Leave the database.",
+    "entries": "One page of an account's ledger, the newest first.",
+    "events": "The events of a job after a number, in order.",
+    "grant": "Top an account up; the same reference grants once. Tells what is available now.",
+    "id": "Its id as text.",
+    "kind": "The name of its kind.",
+    "kinds": "The kinds by name.",
+    "list_jobs": "One page of an account's jobs, the newest first; filters: before, kind, state, phase, limit.",
+    "pause": "Hand out no more of a queue's jobs; what runs goes on.",
+    "read": "A job as it stands.",
+    "resume": "Let a paused queue move again.",
+    "set_cap": "Limit how many jobs an account may have active at once; None lifts the limit.",
+    "state": "The state in which it was started.",
+    "tenant": "Whose job it is.",
+}
+"""For names whose docstring would only repeat them in the code."""
+
+
+def _fields(made: type) -> Iterator[str]:
+    told = _field_docs(made)
+    yield from table(
+        ("field", "default", "meaning"),
+        (
+            (f"`{field.name}`", _field_default(field), told.get(field.name, FIELDS.get(field.name, "")))
+            for field in dataclasses.fields(made)
+            if field.init
+        ),
+    )
+
+
+FIELDS = {
+    "attempts_max": "How often its code may fail before the job fails.",
+    "backoff": "How long to wait after a failed attempt.",
+    "bell": "Wakes the worker when there is work; without one it polls.",
+    "engine": "The engine whose app it serves.",
+    "expires_in": "How long after its submission (or its `run_at`) the job expires.",
+    "grace": "How long a job may take to end once it is told to.",
+    "heartbeat": "How often leases are prolonged.",
+    "input_type": "The shape of the input, read off the handler's parameters.",
+    "interruptions_max": "How often its worker may have to go before the job fails.",
+    "lapses_max": "How often its lease may run out before the job fails.",
+    "lease": "How long a silent worker keeps its jobs.",
+    "lifecycle": "Its states and moves.",
+    "name": "Its name.",
+    "price": "Credits to hold: a number, or a function of the input.",
+    "priority": "From -100 to 100; the highest goes first.",
+    "queue": "The line it stands in; its own name if none is given.",
+    "schema": "A JSON Schema for the input, instead of the handler's types.",
+    "slots": "How many jobs it runs at once.",
+    "stages": "Its stages, in order.",
+    "summary": "One sentence; the handler's docstring.",
+}
+"""For fields that need no explanation in the code."""
+
+
+def _field_default(field: dataclasses.Field[Any]) -> str:
+    if field.default is not dataclasses.MISSING:
+        value: Any = field.default
+        if isinstance(value, timedelta):
+            return f"`{_length(value)}`"
+        if isinstance(value, lifecycle.Lifecycle):
+            return f"`{value.name}`"
+        return f"`{value!r}`"
+    if field.default_factory is retry.Backoff:
+        return "`Backoff()`"
+    return "required" if field.default_factory is dataclasses.MISSING else "made for it"
+
+
+# The schema and its functions
+
+_TABLES = """
+select c.oid, c.relname as name, obj_description(c.oid, 'pg_class') as told,
+    pg_get_partkeydef(c.oid) as partition_key
+from pg_class c
+where c.relnamespace = 'penstock'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
+order by c.relname
+"""
+_COLUMNS = """
+select a.attname as name, format_type(a.atttypid, a.atttypmod) as type, a.attnotnull as is_required,
+    coalesce(pg_get_expr(d.adbin, d.adrelid), case when a.attidentity <> '' then 'identity' end) as standard,
+    col_description(a.attrelid, a.attnum) as told
+from pg_attribute a left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
+where a.attrelid = $1 and a.attnum > 0 and not a.attisdropped
+order by a.attnum
+"""
+_RULES = """
+select pg_get_constraintdef(oid) as rule from pg_constraint
+where conrelid = $1 and contype in ('c', 'p', 'u') and conparentid = 0
+order by array_position(array['p', 'u', 'c']::"char"[], contype), conname
+"""
+_INDEXES = """
+select replace(pg_get_indexdef(i.indexrelid), ' ON penstock.', ' on ') as made
+from pg_index i join pg_class c on c.oid = i.indexrelid
+where i.indrelid = $1 and not exists (select from pg_constraint k where k.conindid = i.indexrelid)
+order by c.relname
+"""
+
+
+async def schema(dsn: str) -> list[str]:
+    lines: list[str] = []
+    connection = await connect(dsn)
+    try:
+        for found in await connection.fetch(_TABLES):
+            home, _, told = (found["told"] or "").partition(". ")
+            lines += [f"\n## {found['name']}\n", f"{told or ''}\n", f"Home: {home.removeprefix('home: ')}.\n"]
+            if found["partition_key"]:
+                lines += [f"Partitioned by `{found['partition_key']}`.\n"]
+            columns = await connection.fetch(_COLUMNS, found["oid"])
+            lines += table(("column", "type", "null", "default", "meaning"), (_column(row) for row in columns))
+            rules = [row["rule"] for row in await connection.fetch(_RULES, found["oid"])]
+            rules += [
+                row["made"].lower().replace("create ", "") for row in await connection.fetch(_INDEXES, found["oid"])
+            ]
+            lines += ["", *(f"- `{rule}`" for rule in rules if not rule.startswith("NOT NULL"))]
+    finally:
+        await connection.close()
+    return lines
+
+
+def _column(row: Any) -> tuple[str, ...]:
+    standard = f"`{row['standard']}`" if row["standard"] else ""
+    return f"`{row['name']}`", row["type"], "no" if row["is_required"] else "yes", standard, row["told"] or ""
+
+
+def functions() -> Iterator[str]:
+    for package, noun in queries.SOURCES:
+        told = _comments(package, noun, "function")
+        names = list(queries.functions(package, noun))
+        if names:
+            yield f"\n### {noun}.sql\n"
+            yield from table(("function", "meaning"), ((f"`penstock.{name}`", told.get(name, "")) for name in names))
+
+
+def invariants() -> Iterator[str]:
+    told = _comments("penstock.engine", "verify", "name")
+    yield from table(("invariant", "note"), ((f"`{name}`", told.get(name, "")) for name in verify.SQL))
+
+
+def _comments(package: str, noun: str, what: str) -> dict[str, str]:
+    source = files(package).joinpath(f"{noun}.sql").read_text("utf-8")
+    return {
+        name: _one_line(told.replace("-- ", "")) for is_what, name, told in _HEADER.findall(source) if is_what == what
+    }
+
+
+# Words
+
+
+def table(head: tuple[str, ...], rows: Any) -> Iterator[str]:
+    yield "| " + " | ".join(head) + " |"
+    yield "|" + "---|" * len(head)
+    for row in rows:
+        yield "| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |"
+
+
+def _field_docs(made: type) -> dict[str, str]:
+    """The sentences that stand under the fields of a class."""
+    body = ast.parse(inspect.cleandoc(inspect.getsource(made))).body[0].body  # pyright: ignore[reportAttributeAccessIssue]
+    return {
+        ast.unparse(field.target): _one_line(str(told.value.value))
+        for field, told in pairwise(body)
+        if isinstance(field, ast.AnnAssign) and isinstance(told, ast.Expr) and isinstance(told.value, ast.Constant)
+    }
+
+
+def _sentence(made: type) -> str:
+    return _one_line(inspect.getdoc(made) or "")
+
+
+def _first_line(made: type) -> str:
+    return (inspect.getdoc(made) or "").splitlines()[0]
+
+
+def _one_line(text: str) -> str:
+    text = text.partition("\n\n")[0]
+    text = re.sub(r":\w+:`~?(?:penstock\.)?([\w.]+)`", r"`\1`", text)
+    return " ".join(text.replace("``", "`").split())
+
+
+PARTS: dict[str, Callable[[], Iterator[str]]] = {
+    "lifecycles": lifecycles,
+    "moments": moments,
+    "errors": error_codes,
+    "error_tree": error_tree,
+    "exit_codes": exit_codes,
+    "settings": settings_table,
+    "log_events": log_events,
+    "commands": commands,
+    "python_app": python_app,
+    "python_kind": python_kind,
+    "python_job": python_job,
+    "python_engine": python_engine,
+    "python_submit": python_submit,
+    "python_worker": python_worker,
+    "python_records": python_records,
+    "functions": functions,
+    "invariants": invariants,
+}
+
+if __name__ == "__main__":
+    main()

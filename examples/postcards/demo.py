@@ -1,0 +1,375 @@
+"""`make demo`: a hundred postcards, a worker that dies half way, and a ledger that is right to the credit.
+
+Nothing here is acted: the worker is a process of its own, it is killed with -9, and all that is shown is read
+from the database.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from PIL import Image
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from penstock import Engine, PenstockError
+from penstock.cli.worker import load_app
+from penstock.engine.verify import SQL as INVARIANTS
+from penstock.engine.verify import verify
+from penstock.lifecycle import MOMENTS
+from penstock.store.embedded import open_embedded
+from penstock.store.queries import Query
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from penstock.engine.jobs import JobRecord
+    from penstock.engine.ledger import Entry
+
+APP = Path(__file__).with_name("app.py")
+PEOPLE = ("Ada", "Alan", "Barbara", "Donald", "Edsger", "Frances", "Grace", "Katherine", "Leslie", "Radia")
+PLACES = ("Cusco", "Galway", "Hobart", "Kyoto", "Lisbon", "Oslo", "Quito", "Samarkand", "Turku", "Zanzibar")
+JOBS = len(PEOPLE) * len(PLACES)
+WHO = {"tenant": "acme", "account": "mary"}
+CREDITS = 600
+SLOTS = 8
+WORKER = {"PENSTOCK_LEASE": "3s", "PENSTOCK_HEARTBEAT": "1s", "PENSTOCK_GRACE": "2s", "PENSTOCK_LOG_FORMAT": "json"}
+FRAME_SECONDS = 0.1
+LINE_SECONDS = 1.0
+PATIENCE_SECONDS = 120.0
+
+LEASES = Query(
+    "demo.leases",
+    "many",
+    "select d.job_id, l.worker, extract(epoch from l.expires_at - penstock.clock())::float8 as seconds"
+    " from penstock.dispatches d join penstock.leases l on l.token = d.lease_token",
+)
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description="See what Penstock is for, in a minute.")
+    arguments.add_argument("--keep", action="store_true", help="keep the database, to look into it afterwards")
+    is_kept = arguments.parse_args().keep
+    console = Console(highlight=False)
+    folder = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
+    try:
+        asyncio.run(run(console, folder))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        shutil.rmtree(folder)
+        console.print(f"\nStopped. The worker and the database are down, and {folder} is removed.", soft_wrap=True)
+        sys.exit(130)
+    except PenstockError as error:
+        console.print(f"\n[red]The demo failed:[/] {error}", soft_wrap=True)
+        sys.exit(1)
+    finally:
+        if not is_kept:
+            shutil.rmtree(folder / "db", ignore_errors=True)
+    if is_kept:
+        console.print(f"\nThe database is kept: penstock verify --data-dir {folder / 'db'}", soft_wrap=True)
+
+
+async def run(console: Console, folder: Path) -> None:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, _task().cancel)
+    console.print("[bold]Penstock[/]: a hundred jobs, a worker that dies half way, and an exact ledger")
+    with open_embedded(folder / "db") as postgres:
+        engine = await Engine.open(postgres.dsn, load_app(str(APP)))
+        demo = Demo(engine, postgres.dsn, folder, console)
+        try:
+            await demo.play(postgres.version)
+        finally:
+            demo.stop_workers()
+            await engine.close()
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the database says at one moment."""
+
+    jobs: list[JobRecord]
+    leases: dict[Any, tuple[str, float]]
+    available: int
+    held: int
+    captured: int
+
+    @property
+    def running(self) -> list[JobRecord]:
+        return [job for job in self.jobs if job.phase == "leased"]
+
+    @property
+    def ended(self) -> int:
+        return sum(job.phase == "ended" for job in self.jobs)
+
+    def states(self) -> str:
+        counts = Counter(job.state for job in self.jobs)
+        return " · ".join(f"{counts[state]:>3} {state}" for state in ("queued", "running", "succeeded"))
+
+    def wallet(self) -> str:
+        return f"{self.available:>3} available · {self.held:>3} held · {self.captured:>3} captured"
+
+
+@dataclass(slots=True)
+class Demo:
+    engine: Engine
+    dsn: str
+    folder: Path
+    console: Console
+    workers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    killed: set[str] = field(default_factory=set)
+    step: int = 0
+
+    # The play
+
+    async def play(self, version: str) -> None:
+        self.say(f"PostgreSQL {version} is up", f"embedded, in {self.folder / 'db'}; nothing else is needed")
+        await self.engine.grant(**WHO, amount=CREDITS, reference="welcome")
+        self.say(
+            f"Mary is granted {CREDITS} credits", "Her account is a wallet: what is available, what is held for jobs."
+        )
+        self.start_worker("worker-1")
+        self.say(f"worker-1 starts, with {SLOTS} slots", "It is a process of its own: penstock worker app.py")
+        await self.submit()
+        before = await self.watch(lambda view: view.ended >= JOBS // 2)
+        self.kill_worker("worker-1")
+        self.say(
+            f"kill -9 worker-1, with {len(before.running)} jobs in its hands",
+            "It could tell nobody. After 3 s of silence its leases run out, and its jobs",
+            "go back into the queue. worker-2 starts now and takes the others meanwhile.",
+        )
+        self.start_worker("worker-2")
+        after = await self.watch(lambda view: view.ended == JOBS)
+        await self.tell(after)
+
+    async def submit(self) -> None:
+        requests = [
+            {"kind": "postcard", "input": {"to": to, "place": place}, "idempotency_key": f"{place}-{to}", **WHO}
+            for place, to in product(PLACES, PEOPLE)
+        ]
+        began = time.monotonic()
+        new = sum(map(_is_new, await self.engine.submit_many(requests)))
+        took = time.monotonic() - began
+        repeated = sum(map(_is_new, await self.engine.submit_many(requests)))
+        self.say(
+            f"{new} jobs are submitted, in {took * 1000:.0f} ms",
+            "Key, hold of 5 credits, job, place in the queue and first events of each",
+            "commit together or not at all. The same hundred once more, as from a client",
+            f"that lost its answer: {repeated} new jobs.",
+        )
+
+    async def tell(self, view: View) -> None:
+        again = [job for job in view.jobs if job.epoch > 1]
+        self.say(
+            f"All {view.ended} cards are painted",
+            f"{len(again)} jobs were handed out twice; each was paid for once. One of them:",
+        )
+        for event in await self.engine.events(WHO["tenant"], again[0].job_id) if again else ():
+            line = f"   {event.seq:>3}  {event.at:%H:%M:%S.%f}  {event.type:<10} {_told(event.data)}"
+            self.console.print(line, style="" if event.type in MOMENTS else "dim", soft_wrap=True)
+        self.say("The ledger", "Each entry is one balanced transaction; the total is the wallet.")
+        self.console.print(ledger(await self.engine.entries(**WHO, limit=1_000)))
+        violations = await verify(self.engine.db)
+        for violation in violations:
+            self.console.print(f"   [red]{violation}[/]")
+        if violations:
+            raise PenstockError(f"verify: {len(violations)} violations")
+        self.console.print(f"   [bold green]verify: ok[/]  [dim]{len(INVARIANTS)} invariants hold[/]")
+        sheet = contact_sheet(view.jobs, self.folder)
+        self.say("Look at the cards", f"all on one sheet   {sheet}", f"each by itself     {self.folder / 'cards'}")
+
+    def say(self, headline: str, *explanation: str) -> None:
+        self.step += 1
+        self.console.print(f"\n[bold cyan]{self.step}[/]  [bold]{headline}[/]", soft_wrap=True)
+        for line in explanation:
+            self.console.print(f"   {line}", style="dim", soft_wrap=True)
+
+    # Workers
+
+    def start_worker(self, name: str) -> None:
+        penstock = Path(sys.executable).with_name("penstock")
+        command = [penstock, "worker", APP, "--name", name, "--slots", str(SLOTS), "--database-url", self.dsn]
+        inherited = {name: text for name, text in os.environ.items() if not name.startswith("PENSTOCK_")}
+        environ = inherited | WORKER | {"POSTCARDS": str(self.folder / "cards")}
+        with (self.folder / f"{name}.log").open("wb") as log:
+            self.workers[name] = subprocess.Popen(
+                command,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # a Ctrl-C is for us, who then stop it
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - it takes no lock
+            )
+
+    def kill_worker(self, name: str) -> None:
+        self.workers[name].kill()
+        self.workers[name].wait()
+        self.killed.add(name)
+
+    def stop_workers(self) -> None:
+        for worker in self.workers.values():
+            worker.terminate()
+        for worker in self.workers.values():
+            try:
+                worker.wait(5)
+            except subprocess.TimeoutExpired:
+                worker.kill()
+                worker.wait()
+
+    # Watching
+
+    async def watch(self, until: Callable[[View], bool]) -> View:
+        """Show what happens until it has happened."""
+        self.console.print()
+        if self.console.is_terminal and not self.console.is_dumb_terminal:
+            return await self.watch_live(until)
+        return await self.watch_plain(until)
+
+    async def watch_live(self, until: Callable[[View], bool]) -> View:
+        with Live(console=self.console, auto_refresh=False) as live:
+            async for view in self.views():
+                live.update(self.picture(view), refresh=True)
+                if until(view):
+                    live.update(self.picture(view, with_jobs=False), refresh=True)
+                    return view
+        raise AssertionError
+
+    async def watch_plain(self, until: Callable[[View], bool]) -> View:
+        spoke_at = 0.0
+        async for view in self.views():
+            is_done = until(view)
+            if is_done or time.monotonic() - spoke_at > LINE_SECONDS:
+                spoke_at = time.monotonic()
+                self.console.print(f"   {view.states()}   |  {view.wallet()}{self.mourn(view)}", soft_wrap=True)
+            if is_done:
+                return view
+        raise AssertionError
+
+    async def views(self) -> AsyncIterator[View]:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            for name, worker in self.workers.items():
+                if name not in self.killed and worker.poll() is not None:
+                    raise PenstockError(f"{name} ended by itself; {self.folder / name}.log says why")
+            yield await self.look()
+            await asyncio.sleep(FRAME_SECONDS)
+        raise PenstockError(f"The jobs did not end within {PATIENCE_SECONDS:.0f} s; see the logs in {self.folder}")
+
+    async def look(self) -> View:
+        jobs = await self.engine.list_jobs(**WHO, limit=200)
+        leases = await self.engine.db.run(LEASES)
+        entries = await self.engine.entries(**WHO, limit=1_000)
+        return View(
+            sorted(jobs, key=lambda job: job.job_id),
+            {row["job_id"]: (row["worker"], row["seconds"]) for row in leases},
+            entries[0].available_after,
+            entries[0].held_after,
+            sum(entry.outside for entry in entries if entry.type == "capture"),
+        )
+
+    def picture(self, view: View, *, with_jobs: bool = True) -> Group:
+        whole = Table.grid(padding=(0, 1))
+        whole.add_row("  ", "jobs", Text(view.states()))
+        whole.add_row("  ", "wallet", Text(view.wallet()))
+        bars = Table.grid(padding=(0, 1))
+        bars.add_column(width=2)
+        bars.add_column(width=23)
+        bars.add_row("", "all", ProgressBar(JOBS, view.ended, width=20), f"{view.ended}/{JOBS}")
+        room = max(self.console.height - 5, 0) if with_jobs else 0
+        for job in view.running[:room]:
+            bars.add_row("", *self.row(job, *view.leases.get(job.job_id, ("", 0.0))))
+        return Group(whole, bars)
+
+    def row(self, job: JobRecord, worker: str, seconds: float) -> tuple[Any, ...]:
+        is_lost = worker in self.killed
+        where = f"{worker}  {job.stage or ''}"
+        if is_lost:
+            where = f"{worker} is dead; lease {max(seconds, 0):.1f} s"
+        return (
+            Text(f"{job.input['place']} for {job.input['to']}", "red" if is_lost else ""),
+            ProgressBar(1.0, job.progress, width=20, complete_style="red" if is_lost else "cyan"),
+            Text(where, "red" if is_lost else "dim"),
+        )
+
+    def mourn(self, view: View) -> str:
+        left = [seconds for worker, seconds in view.leases.values() if worker in self.killed]
+        return f"   |  {len(left)} jobs of a dead worker: lease ends in {max(*left, 0):.1f} s" if left else ""
+
+
+def ledger(entries: Sequence[Entry]) -> Table:
+    table = Table(box=None, padding=(0, 2), show_footer=True, header_style="dim", footer_style="bold")
+    table.add_column(" ", "  total")
+    for name in ("available", "held", "outside"):
+        total = sum(getattr(entry, name) for entry in entries)
+        table.add_column(name, f"{total:+}" if total else "0", justify="right")
+    table.add_column("entries", str(len(entries)), justify="right")
+    for kind in ("grant", "hold", "capture", "release"):
+        rows = [entry for entry in entries if entry.type == kind]
+        sums = [sum(getattr(row, name) for row in rows) for name in ("available", "held", "outside")]
+        table.add_row(f"  {kind}", *(f"{amount:+}" if amount else "0" for amount in sums), str(len(rows)))
+    return table
+
+
+def contact_sheet(jobs: Sequence[JobRecord], folder: Path) -> Path:
+    wide, high, gap = 150, 100, 6
+    sheet = Image.new("RGB", (10 * (wide + gap) + gap, 10 * (high + gap) + gap), "#1c1c22")
+    for place, job in enumerate(jobs):
+        row, column = divmod(place, 10)
+        with Image.open(folder / "cards" / job.output["image"]) as card:
+            small = card.resize((wide, high), Image.Resampling.LANCZOS)
+        sheet.paste(small, (gap + column * (wide + gap), gap + row * (high + gap)))
+    path = folder / "contact-sheet.png"
+    sheet.save(path)
+    return path
+
+
+def _is_new(answer: Any) -> bool:
+    if isinstance(answer, Exception):
+        raise answer
+    return not answer.is_replay
+
+
+def _told(data: Any) -> str:
+    """What an event says beside its type."""
+    match data:
+        case {"progress": value}:
+            return f"{value:.0%}"
+        case {"stage": name}:
+            return name
+        case {"cause": cause, "error": {"message": message}}:
+            return f"{cause}: {message}"
+        case {"text": text}:
+            return text
+        case _:
+            return ""
+
+
+def _task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - for the type checker
+    return task
+
+
+def _die_with_parent() -> None:
+    """Should the demo itself be killed with -9, its workers go with it (Linux: PR_SET_PDEATHSIG)."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()
