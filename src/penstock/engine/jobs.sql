@@ -178,8 +178,8 @@ declare
     ends boolean := move.phase = 'ended';
     succeeds boolean := move.moment = 'succeeded';
     renews boolean := move.moment = 'retried';
-    first uuid := penstock.least_id(job_ids);
-    last uuid := penstock.greatest_id(job_ids);
+    low uuid := penstock.least_id(job_ids);
+    high uuid := penstock.greatest_id(job_ids);
     done integer;
 begin
     return query
@@ -208,7 +208,7 @@ begin
             cancel_requested_at = case when renews then null else j.cancel_requested_at end,
             captured = case when ends then least(j.price, coalesce(i.captured, case when succeeds then j.price else 0 end)) end
         from item i, penstock.lifecycle_moves m
-        where j.id = any(job_ids) and j.id >= first and j.id <= last and i.job_id = j.id
+        where j.id = any(job_ids) and j.id >= low and j.id <= high and i.job_id = j.id
             and m.lifecycle = j.lifecycle and m.from_state = j.state and m.moment = move.moment
         returning j.id, j.tenant, j.account, j.kind, j.queue, j.priority, m.from_state, j.state, j.outcome, j.events,
             j.epoch, j.attempts, j.run, j.price, j.captured, j.progress, j.stage,

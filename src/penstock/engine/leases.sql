@@ -147,8 +147,8 @@ as $$
 #variable_conflict use_column
 declare
     present timestamptz := penstock.clock();
-    first uuid := penstock.least_id(job_ids);
-    last uuid := penstock.greatest_id(job_ids);
+    low uuid := penstock.least_id(job_ids);
+    high uuid := penstock.greatest_id(job_ids);
 begin
     return query
     with item as materialized (
@@ -162,7 +162,7 @@ begin
         select j.id, j.epoch, j.noted, j.cancel_requested_at is not null as is_canceling, k.stages, k.firm_stages
         from (
             select j.id, j.kind, j.epoch, j.noted, j.cancel_requested_at from penstock.jobs j
-            where j.id = any(job_ids) and j.id >= first and j.id <= last and j.phase = 'leased' order by j.id for update
+            where j.id = any(job_ids) and j.id >= low and j.id <= high and j.phase = 'leased' order by j.id for update
         ) j
         join penstock.kinds k on k.kind = j.kind
     ),
@@ -190,7 +190,7 @@ begin
                 else j.stage
             end
         from latest l
-        where j.id = any(job_ids) and j.id >= first and j.id <= last and l.job_id = j.id
+        where j.id = any(job_ids) and j.id >= low and j.id <= high and l.job_id = j.id
         returning j.id, l.token, j.tenant, j.state, j.events, j.events - l.fresh as before,
             j.cancel_requested_at is not null as is_canceling
     ),

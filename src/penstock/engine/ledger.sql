@@ -60,12 +60,12 @@ set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_se
 as $$
 #variable_conflict use_column
 declare
-    first uuid := penstock.least_id(job_ids);
-    last uuid := penstock.greatest_id(job_ids);
+    low uuid := penstock.least_id(job_ids);
+    high uuid := penstock.greatest_id(job_ids);
 begin
     with ended as materialized (
         select j.id, j.tenant, j.account, j.price, j.captured, j.run, j.finished_at
-        from penstock.jobs j where j.id = any(job_ids) and j.id >= first and j.id <= last
+        from penstock.jobs j where j.id = any(job_ids) and j.id >= low and j.id <= high
     ),
     wallet as materialized (
         select w.*
