@@ -58,6 +58,7 @@ begin
     from unnest(tenants, scopes, keys, job_ids, requests, run_ats, lifetimes)
         as i(tenant, scope, key, job_id, request, run_at, lifetime)
     where i.key is not null
+    order by i.tenant, i.scope, i.key  -- two batches with the same keys then wait for each other, and not in a ring
     on conflict do nothing;
     get diagnostics keyed = row_count;
     if keyed <> cardinality(array_remove(keys, null)) then

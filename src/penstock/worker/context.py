@@ -50,7 +50,7 @@ class Job:
         self._loop = loop
         self._notes = 0
         self._written_at = 0.0
-        self._value = lease.progress
+        self._value = round(lease.progress, 6)  # the database keeps fewer digits than Python shows
         self._stop: Exception | None = None
         self.captured: int | None = None
 
@@ -103,8 +103,10 @@ class Job:
         """How far it is, from 0 to 1; never goes back."""
         if isinstance(value, bool) or not math.isfinite(value) or not 0 <= value <= 1:
             raise InputError(f"{value!r} is not a progress from 0 to 1.", field="progress")
+        if value <= self._value:
+            return self.checkpoint()
         now = time.monotonic()
-        self._value = max(self._value, value)
+        self._value = value
         if now - self._written_at < _PROGRESS_GAP:
             return self.checkpoint()
         self._written_at = now
