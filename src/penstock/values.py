@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, Final, cast
 
 import msgspec
@@ -117,6 +118,8 @@ def _search(value: Any, field: str) -> None:
 
 def check_name(given: Any, *, field: str) -> str:
     """A tenant, account, queue or kind: short, printable, without spaces."""
+    if type(given) is str and _is_name(given):
+        return given
     if not isinstance(given, str) or not given:
         raise InvalidError("It must be a non-empty text.", field=field)
     if len(given) > NAME_LENGTH_MAX:
@@ -124,6 +127,12 @@ def check_name(given: Any, *, field: str) -> str:
     if not _NAME.fullmatch(given):
         raise InvalidError("Only letters, digits and . _ : @ + / - may stand in it.", field=field)
     return given
+
+
+@lru_cache(4_096)
+def _is_name(text: str) -> bool:
+    """The same few names come with every job."""
+    return len(text) <= NAME_LENGTH_MAX and _NAME.fullmatch(text) is not None
 
 
 def check_key(given: Any) -> str:

@@ -243,7 +243,7 @@ end $$;
 -- 'firm' (its stage refuses), 'unavailable' (its lifecycle has no way), 'ended', 'absent'.
 create or replace function penstock.cancel(tenant text, job_id uuid, grace interval)
 returns table (verdict text, state text, stage text)
-language plpgsql as $$
+language plpgsql set enable_seqscan = off as $$
 #variable_conflict use_column
 declare
     dispatch penstock.dispatches;
@@ -300,7 +300,7 @@ $$;
 -- 'unavailable' (it is not parked, or has another answer); 'absent'.
 create or replace function penstock.answer(tenant text, job_id uuid, answer jsonb)
 returns table (verdict text, state text, queue text)
-language plpgsql as $$
+language plpgsql set enable_seqscan = off as $$
 #variable_conflict use_column
 declare
     dispatch penstock.dispatches;
@@ -330,7 +330,7 @@ end $$;
 -- Verdicts: 'revived', 'short', 'capped', 'unavailable', 'absent'.
 create or replace function penstock.revive(tenant text, job_id uuid, lifetime interval)
 returns table (verdict text, state text, available bigint, price integer, expires_at timestamptz)
-language plpgsql as $$
+language plpgsql set enable_seqscan = off as $$
 #variable_conflict use_column
 declare
     job penstock.jobs;
@@ -396,7 +396,7 @@ end $$;
 -- Verdicts: 'moved', 'denied', 'absent'.
 create or replace function penstock.shift(tenant text, job_id uuid, to_state text)
 returns table (verdict text, from_state text, state text, outcome text)
-language plpgsql as $$
+language plpgsql set enable_seqscan = off as $$
 #variable_conflict use_column
 declare
     dispatch penstock.dispatches;
@@ -453,7 +453,7 @@ end $$;
 -- Ends the jobs whose deadline has passed, whatever they are doing, up to `most` at a time.
 create or replace function penstock.expire(most integer)
 returns table (job_id uuid, tenant text, kind text, from_state text, state text, outcome text, price integer, captured integer)
-language plpgsql as $$
+language plpgsql set enable_seqscan = off as $$
 #variable_conflict use_column
 declare
     present timestamptz := penstock.clock();
@@ -477,7 +477,7 @@ end $$;
 -- Cuts off the workers that did not heed a cancel within its grace: the lease is gone, the job ends canceled.
 create or replace function penstock.enforce(most integer)
 returns table (job_id uuid, tenant text, kind text, from_state text, state text, outcome text, price integer, captured integer)
-language plpgsql as $$
+language plpgsql set enable_seqscan = off as $$
 #variable_conflict use_column
 declare
     present timestamptz := penstock.clock();
@@ -501,7 +501,7 @@ end $$;
 -- Lets the jobs whose time has come join the line.
 create or replace function penstock.promote(most integer)
 returns table (job_id uuid, tenant text, kind text, queue text, from_state text, state text)
-language plpgsql as $$
+language plpgsql set enable_seqscan = off as $$
 #variable_conflict use_column
 declare
     present timestamptz := penstock.clock();
