@@ -35,6 +35,7 @@ CATALOGUE: Final[dict[str, tuple[Level, str]]] = {
     "job.expired": ("warning", "A job reached its deadline."),
     "job.blocked": ("info", "A job's content was not allowed."),
     "job.requeued": ("info", "A job went back into the queue."),
+    "library.warned": ("warning", "A library that Penstock stands on has something to say."),
     "lease.lapsed": ("warning", "A silent worker's jobs were taken back."),
     "lease.lost": ("warning", "A worker's report came too late and was dropped."),
     "handler.raised": ("warning", "A job's code raised an error."),

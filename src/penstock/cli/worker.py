@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import importlib
 import importlib.util
+import logging
 import os
 import signal
 import sys
@@ -91,6 +92,19 @@ def configure_logs(settings: Settings) -> None:
 
     as_json = {"json": True, "console": False}.get(settings.log_format)
     logs.configure(settings.log_level, as_json=as_json)  # pyright: ignore[reportArgumentType]
+    for name in ("asyncio", "asyncpg"):
+        library = logging.getLogger(name)
+        library.handlers = [Relay(logging.WARNING)]
+        library.propagate = False
+
+
+class Relay(logging.Handler):
+    """What a library writes to Python's log, as one event of ours rather than as loose lines between them."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        from penstock import logs
+
+        logs.emit("library.warned", library=record.name, text=self.format(record))
 
 
 def load_app(name: str) -> Penstock:

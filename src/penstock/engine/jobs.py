@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -40,7 +42,6 @@ PAGE_MAX: Final = 200
 GRACE: Final = timedelta(seconds=30)
 _LAST: Final = UUID(int=2**128 - 1)
 _TRIES: Final = 4
-_FINAL: Final = frozenset({"capped", "replay", "short"})
 
 
 class Submission(msgspec.Struct, frozen=True):
@@ -183,7 +184,8 @@ async def submit(db: Database, batch: Sequence[Submission]) -> list[Submitted | 
     fails on what the first has written by then.
     """
     done: dict[UUID, Submitted | Exception] = {}
-    todo = list(batch)
+    by_id = {item.job_id: item for item in reversed(batch)}
+    todo = list(reversed(by_id.values()))
     for left in reversed(range(_TRIES)):
         try:
             if done or left < _TRIES - 1:
@@ -194,26 +196,31 @@ async def submit(db: Database, batch: Sequence[Submission]) -> list[Submitted | 
         except (UnavailableError, DuplicateError):
             if not left:
                 raise
-    return [done[item.job_id] for item in batch]
+    return [done[item.job_id] if _is_same(item, by_id[item.job_id]) else _id_is_taken() for item in batch]
 
 
 async def _submit_round(db: Database, todo: Sequence[Submission], done: dict[UUID, Submitted | Exception]) -> None:
-    """One round: all are accepted, or those that cannot be are found and the others stay for the next."""
+    """One round: all are accepted; or those that can be are, those that never can are told, the others stay."""
     first = _without_twins(todo)
-    columns = _columns(first)
     try:
-        accounts = await db.run(SQL["submit"], any(item.is_fair for item in first), *columns)
+        done.update(await _accept(db, first))
     except NotAcceptedError:
-        done.update(await _judge(db, first))
-    else:
-        done.update(_accepted(first, accounts))
+        final, fitting = await _judge(db, first)
+        done.update(final)
+        with contextlib.suppress(NotAcceptedError):  # It has changed once more.
+            done.update(await _accept(db, fitting) if fitting else {})
+
+
+async def _accept(db: Database, items: Sequence[Submission]) -> dict[UUID, Submitted]:
+    accounts = await db.run(SQL["submit"], any(item.is_fair for item in items), *_columns(items))
+    return _accepted(items, accounts)
 
 
 def _without_twins(todo: Sequence[Submission]) -> list[Submission]:
     """Of the items with one key the first only: the others wait for the next round, to find its answer."""
     first: dict[object, Submission] = {}
     for item in todo:
-        name = (item.tenant, item.job_id) if item.key is None else (item.tenant, item.scope, item.key)
+        name = item.job_id if item.key is None else (item.tenant, item.scope, item.key)
         first.setdefault(name, item)
     return list(first.values())
 
@@ -246,20 +253,44 @@ def _submitted(item: Submission, born: datetime, available: int | None) -> Submi
     )
 
 
-async def _judge(db: Database, items: Sequence[Submission]) -> dict[UUID, Submitted | Exception]:
-    """What is final about items that were not accepted together: refusals, and answers given before."""
-    _, tenants, accounts, _, prices, _, scopes, keys, *_ = _columns(items)
-    rows: Sequence[Row] = await db.run(SQL["judge"], tenants, accounts, prices, scopes, keys, len(items))
+async def _judge(
+    db: Database, items: Sequence[Submission]
+) -> tuple[dict[UUID, Submitted | Exception], list[Submission]]:
+    """Of items that were not accepted together: refusals and answers given before, which are final; and what fits."""
+    _, tenants, accounts, _, _, _, scopes, keys, *_ = _columns(items)
+    rows: Sequence[Row] = await db.run(SQL["judge"], tenants, accounts, scopes, keys, len(items))
     judged = list(zip(items, rows, strict=True))
-    if strangers := [item for item, row in judged if row["verdict"] == "stranger"]:
+    if strangers := [item for item, row in judged if row["is_stranger"]]:
         await ledger.open_accounts(db, ((item.tenant, item.account) for item in strangers))
-    refused = {item.job_id: (item, _refusal(item, row)) for item, row in judged if row["verdict"] in _FINAL}
-    keyed = [item for item, _ in refused.values() if item.key is not None]
+    refused, fitting = _sift(judged)
+    keyed = [item for item, row in judged if item.key is not None and (row["is_replay"] or item.job_id in refused)]
     answers = await idempotency.answers(db, keyed) if keyed else {}
-    return {
-        job_id: _replay(item, answers[job_id]) if job_id in answers else error
-        for job_id, (item, error) in refused.items()
-    }
+    replayed = {item.job_id: _replay(item, answers[item.job_id]) for item in keyed if item.job_id in answers}
+    return {**refused, **replayed}, fitting
+
+
+def _sift(judged: Iterable[tuple[Submission, Row]]) -> tuple[dict[UUID, Exception], list[Submission]]:
+    """What is refused for what its account has, and what fits into it together, in order.
+
+    Nothing is refused for the sake of another item: that one may still be refused itself, before it is accepted.
+    """
+    refused: dict[UUID, Exception] = {}
+    fitting: list[Submission] = []
+    taken: dict[tuple[str, str], tuple[int, int]] = {}
+    for item, row in judged:
+        price, jobs = taken.get((item.tenant, item.account), (0, 0))
+        if row["is_stranger"]:
+            continue  # The account exists by now: the next round sees what it can carry.
+        if refusal := _refusal(item, row):
+            refused[item.job_id] = refusal
+        elif item.price <= row["available"] - price and row["active"] + jobs < _limit(row):
+            taken[item.tenant, item.account] = price + item.price, jobs + 1
+            fitting.append(item)
+    return refused, fitting
+
+
+def _limit(row: Row) -> float:
+    return math.inf if row["active_max"] is None else row["active_max"]
 
 
 def _replay(item: Submission, row: Row) -> Submitted | IdempotencyConflictError:
@@ -284,7 +315,15 @@ async def _recover(db: Database, todo: Iterable[Submission], done: dict[UUID, Su
         if (row["tenant"], row["account"], row["kind"]) == (item.tenant, item.account, item.kind):
             done[item.job_id] = _submitted(item, row["created_at"], row["available"])
         else:
-            done[item.job_id] = ConflictError("The id is taken.", field="job_id")
+            done[item.job_id] = _id_is_taken()
+
+
+def _is_same(item: Submission, other: Submission) -> bool:
+    return (item.tenant, item.account, item.kind) == (other.tenant, other.account, other.kind)
+
+
+def _id_is_taken() -> ConflictError:
+    return ConflictError("The id is taken.", field="job_id")
 
 
 def _columns(batch: Sequence[Submission]) -> list[list[Any] | None]:
@@ -317,20 +356,21 @@ def _unless_empty(column: list[Any]) -> list[Any] | None:
     return None if column.count(None) == len(column) else column
 
 
-def _refusal(item: Submission, row: Row) -> PenstockError:
-    match row["verdict"]:
-        case "short":
-            return InsufficientCreditsError(
-                f"The job costs {item.price} credits and {row['available']} are available.",
-                required=item.price,
-                available=row["available"],
-            )
-        case "capped":
-            return TooManyActiveJobsError(
-                f"The account has {row['active']} active jobs, which is its limit.", active=row["active"]
-            )
-        case _:
-            return UnavailableError("The first request with this key has just been withdrawn; send it again.")
+def _refusal(item: Submission, row: Row) -> PenstockError | None:
+    """Why an item is not accepted, whatever becomes of the others."""
+    if row["is_replay"]:
+        return UnavailableError("The first request with this key has just been withdrawn; send it again.")
+    if item.price > row["available"]:
+        return InsufficientCreditsError(
+            f"The job costs {item.price} credits and {row['available']} are available.",
+            required=item.price,
+            available=row["available"],
+        )
+    if row["active"] >= _limit(row):
+        return TooManyActiveJobsError(
+            f"The account has {row['active']} active jobs, which is its limit.", active=row["active"]
+        )
+    return None
 
 
 async def read(db: Database, tenant: str, job_id: UUID | str) -> JobRecord:

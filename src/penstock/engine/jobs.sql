@@ -104,10 +104,10 @@ language sql immutable parallel safe as $$
 $$;
 
 -- function: judge
--- Why a batch was not accepted, item by item, in order. Verdicts: 'fits'; 'replay' (the key is taken); 'short' (of
--- credits); 'capped'; 'stranger' (no such account yet); 'again' (it would fit if an earlier one were left out).
-create or replace function penstock.judge(tenants text[], accounts text[], prices integer[], scopes text[], keys text[], size integer)
-returns table (verdict text, available bigint, active bigint)
+-- What may stand in the way of a batch that was not accepted, item by item, in order: whether its key is taken, and
+-- what its account has. One that does not exist yet has nothing, not even a limit.
+create or replace function penstock.judge(tenants text[], accounts text[], scopes text[], keys text[], size integer)
+returns table (is_replay boolean, is_stranger boolean, available bigint, active integer, active_max integer)
 language plpgsql
 set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
 as $$
@@ -115,47 +115,27 @@ as $$
 begin
     tenants := penstock.spread(tenants, size);
     accounts := penstock.spread(accounts, size);
-    prices := penstock.spread(prices, size);
     scopes := penstock.spread(scopes, size);
 
     return query
     with item as materialized (
-        select i.*, k.job_id is not null as is_known, case when k.job_id is null then i.price else 0 end as cost
-        from unnest(tenants, accounts, prices, scopes, keys) with ordinality as i(tenant, account, price, scope, key, n)
-        left join lateral (
-            select k.job_id from penstock.idempotency k
-            where k.tenant = i.tenant and k.scope = i.scope and k.key = i.key limit 1
-        ) k on true
+        select i.* from unnest(tenants, accounts, scopes, keys) with ordinality as i(tenant, account, scope, key, n)
     ),
     wallet as materialized (
         select w.* from (select distinct tenant, account from item) i
         cross join lateral (
-            select a.id, a.tenant, a.account, a.available, a.active, a.active_max from penstock.accounts a
+            select a.tenant, a.account, a.available, a.active, a.active_max from penstock.accounts a
             where a.tenant = i.tenant and a.account = i.account limit 1
         ) w
-    ),
-    counted as materialized (
-        select i.n, i.is_known, i.price, i.cost, w.id, w.available, w.active, w.active_max,
-            not i.is_known and sum(i.cost) over account <= w.available
-                and (w.active_max is null or w.active + count(*) filter (where not i.is_known) over account <= w.active_max) as fits
-        from item i left join wallet w on w.tenant = i.tenant and w.account = i.account
-        window account as (partition by w.id order by i.n)
-    ),
-    taken as (
-        select id, sum(cost) as price, count(*) as jobs from counted where fits group by id
     )
-    select
-        case
-            when c.is_known then 'replay'
-            when c.id is null then 'stranger'
-            when c.fits then 'fits'
-            when c.price > c.available - coalesce(t.price, 0) then 'short'
-            when c.active + coalesce(t.jobs, 0) >= c.active_max then 'capped'
-            else 'again'
-        end,
-        c.available - coalesce(t.price, 0), c.active + coalesce(t.jobs, 0)
-    from counted c left join taken t on t.id = c.id
-    order by c.n;
+    select k.job_id is not null, w.tenant is null, coalesce(w.available, 0), coalesce(w.active, 0), w.active_max
+    from item i
+    left join wallet w on w.tenant = i.tenant and w.account = i.account
+    left join lateral (
+        select k.job_id from penstock.idempotency k
+        where k.tenant = i.tenant and k.scope = i.scope and k.key = i.key limit 1
+    ) k on true
+    order by i.n;
 end $$;
 
 -- function: move
@@ -530,7 +510,8 @@ from penstock.submit_batch(
 );
 
 -- name: judge :many
-select verdict, available, active from penstock.judge($1::text[], $2::text[], $3::integer[], $4::text[], $5::text[], $6);
+select is_replay, is_stranger, available, active, active_max
+from penstock.judge($1::text[], $2::text[], $3::text[], $4::text[], $5);
 
 -- name: present :many
 -- Which of these jobs were admitted after all, when the answer to their submit was lost.

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 SQL: Final = queries("penstock.engine", "leases")
 
 DELAY_MAX: Final = timedelta(days=3650)
+NOTE_TYPES: Final = ("log", "progress", "stage")  # never one that the engine itself uses for a move
 _TRIES: Final = 4
 _PAUSE: Final = 0.2
 
@@ -90,6 +91,10 @@ class Note:
     data: str
     value: float | None = None
     stage: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.type not in NOTE_TYPES:
+            raise InvalidError(f"It must be one of {', '.join(NOTE_TYPES)}.", field="type")
 
 
 async def claim(db: Database, lanes: Lanes, want: int, *, worker: str, duration: timedelta) -> list[Lease]:

@@ -87,30 +87,42 @@ end $$;
 
 -- function: lapse
 -- Takes back what silent workers hold, up to `most` leases at a time. It starts from the lease itself and also
--- serves jobs at their cap, so nothing can be held for ever.
+-- serves jobs at their cap, so nothing can be held for ever. All jobs are locked before the first account is.
 create or replace function penstock.lapse(most integer)
 returns table (
     job_id uuid, tenant text, kind text, queue text, from_state text, state text, fate text, price integer, captured integer, worker text
 )
-language plpgsql as $$
+language plpgsql set enable_seqscan = off as $$
 #variable_conflict use_column
 declare
-    lease penstock.leases;
+    ids uuid[];
+    tokens uuid[];
+    workers text[];
 begin
-    for lease in
+    with gone as (
         delete from penstock.leases l
         where l.token = any(array(
             select l.token from penstock.leases l where l.expires_at <= penstock.clock()
             order by l.expires_at limit most for update skip locked
         ))
-        returning l.*
-    loop
-        return query
-        select r.*, lease.worker from penstock.requeue(
-            'lapse', false, lease.job_ids, array_fill(lease.token, array[cardinality(lease.job_ids)]), null,
-            array_fill('{"code": "lease_lost", "message": "Its worker fell silent."}'::jsonb, array[cardinality(lease.job_ids)])
-        ) r;
-    end loop;
+        returning l.token, l.worker, l.job_ids
+    )
+    select array_agg(i.job_id), array_agg(g.token), array_agg(g.worker) into ids, tokens, workers
+    from gone g
+    cross join unnest(g.job_ids) as i(job_id)
+    cross join lateral (  -- still under this lease; a job that went back may stand in a later one as well
+        select from penstock.dispatches d where d.job_id = i.job_id and d.lease_token = g.token limit 1
+    ) d;
+    if ids is null then
+        return;
+    end if;
+    return query
+    select r.*, w.worker
+    from penstock.requeue(
+        'lapse', false, ids, tokens, null,
+        array_fill('{"code": "lease_lost", "message": "Its worker fell silent."}'::jsonb, array[cardinality(ids)])
+    ) r
+    join unnest(ids, workers) as w(job_id, worker) on w.job_id = r.job_id;
 end $$;
 
 -- function: park

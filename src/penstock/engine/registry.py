@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from penstock.errors import LifecycleError
 from penstock.lifecycle import STANDARD, Lifecycle
 from penstock.store.db import fetch
 from penstock.store.queries import queries
@@ -48,6 +49,12 @@ async def _write_lifecycle(tx: Connection, made: Lifecycle) -> bool:
         [move.moment for move in made.moves],
         [move.target for move in made.moves],
     )
+    if row["has_changed"]:
+        for homeless in await fetch(tx, SQL["homeless"], made.name):
+            raise LifecycleError(
+                f"Lifecycle {made.name!r}: {homeless['jobs']} jobs are in state {homeless['state']!r}, which it lacks.",
+                hint="Keep the state until they have ended: a job that has no arrow to go cannot even be claimed.",
+            )
     return bool(row["has_changed"])
 
 

@@ -41,6 +41,15 @@ select penstock.register_lifecycle(
     $1::text, $2::text[], $3::text[], $4::text[], $5::boolean[], $6::text[], $7::text[], $8::text[]
 ) as has_changed;
 
+-- name: homeless :many
+-- The states in which jobs are that their lifecycle no longer has.
+select j.state, count(*) as jobs
+from penstock.jobs j
+where j.lifecycle = $1 and j.phase <> 'ended'
+    and not exists (select from penstock.lifecycle_states s where s.lifecycle = j.lifecycle and s.state = j.state)
+group by j.state
+order by j.state;
+
 -- name: compile_guard :exec
 select penstock.compile_guard();
 

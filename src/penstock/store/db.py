@@ -38,6 +38,7 @@ _LOST: Final = (
     pg.CannotConnectNowError,
     pg.TooManyConnectionsError,
     pg.InterfaceError,
+    pg.InternalClientError,  # raised when a server dies at an awkward moment
     ConnectionError,
     OSError,
     TimeoutError,

@@ -238,8 +238,10 @@ select penstock.compile_guard();
 
 create trigger jobs_birth before insert on penstock.jobs
     for each row execute function penstock.guard_birth();
-create trigger jobs_move before update of state on penstock.jobs
-    for each row when (old.state is distinct from new.state) execute function penstock.guard_move();
+-- What has ended stays as it is: whatever touches it is a move, and only a retry is one.
+create trigger jobs_move before update on penstock.jobs
+    for each row when (old.state is distinct from new.state or old.phase = 'ended' or new.phase = 'ended')
+    execute function penstock.guard_move();
 create trigger events_append_only before update or delete on penstock.events
     for each row execute function penstock.guard_append_only();
 create trigger entries_append_only before update or delete or truncate on penstock.entries

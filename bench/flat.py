@@ -1,0 +1,121 @@
+"""Does Penstock stay fast? With millions of finished jobs behind it, and with a snapshot that nobody closes.
+
+`python -m bench.flat --dsn postgresql://…`; prints one JSON line per number.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+import uvloop
+
+from bench.product import KIND, Product
+from penstock.engine.dispatches import Lanes
+from penstock.engine.leases import End
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+BATCH = 200
+ROUNDS = 60
+CHUNK = 100_000
+LEASE = timedelta(minutes=10)
+HISTORY = Path(__file__).with_name("history.sql")
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description="Measures whether Penstock stays fast.")
+    parser.add_argument("--dsn", required=True)
+    parser.add_argument("--jobs", type=int, default=5_000_000)
+    parser.add_argument("--pinned", type=float, default=60, help="seconds with an open snapshot")
+    arguments = parser.parse_args()
+    product = Product(arguments.dsn)
+    await product.prepare()
+    try:
+        empty = await rates(product)
+        await pinned(product, arguments.pinned)
+        await product.prepare()
+        await fill(arguments.dsn, arguments.jobs)
+        full = await rates(product)
+        for verb, rate in full.items():
+            report(f"flat_{verb}", rate / empty[verb], "of the rate on empty tables", jobs=arguments.jobs)
+    finally:
+        await product.close()
+
+
+async def rates(product: Product) -> dict[str, float]:
+    """Jobs a second through one submit, one claim and one finish at a time, the median over rounds."""
+    engine, lanes = product.engine, Lanes([KIND])
+    taken: dict[str, list[float]] = {"submit": [], "claim": [], "finish": []}
+    for _ in range(ROUNDS):
+        seconds, _ = await timed(lambda: submit(product))
+        taken["submit"].append(BATCH / seconds)
+        seconds, held = await timed(lambda: engine.claim(lanes, BATCH, worker="bench", duration=LEASE))
+        taken["claim"].append(len(held) / seconds)
+        seconds, _ = await timed(
+            lambda held=held: asyncio.gather(*[engine.finish(End(lease, "succeeded", "{}")) for lease in held])
+        )
+        taken["finish"].append(len(held) / seconds)
+        await engine.close_leases({lease.token for lease in held})
+    return {verb: statistics.median(found) for verb, found in taken.items()}
+
+
+async def pinned(product: Product, seconds: float) -> None:
+    """The rate of whole lives of jobs before a snapshot is pinned, and at the end of the time it was."""
+    before = await lives(product, 10)
+    connection = await asyncpg.connect(product.store)
+    async with connection.transaction(isolation="repeatable_read"):
+        await connection.fetchval("select count(*) from penstock.kinds")
+        if seconds > 10:
+            await lives(product, seconds - 10)
+        after = await lives(product, 10)
+    await connection.close()
+    report("pinned", after / before, "of the rate before the snapshot", seconds=seconds, jobs_per_second=round(after))
+
+
+async def lives(product: Product, seconds: float) -> float:
+    lanes, done, began = Lanes([KIND]), 0, time.monotonic()
+    while time.monotonic() - began < seconds:
+        await submit(product)
+        held = await product.engine.claim(lanes, BATCH, worker="bench", duration=LEASE)
+        await asyncio.gather(*[product.engine.finish(End(lease, "succeeded", "{}")) for lease in held])
+        await product.engine.close_leases({lease.token for lease in held})
+        done += len(held)
+    return done / (time.monotonic() - began)
+
+
+async def submit(product: Product) -> None:
+    await product.enqueue_many([product.body(n) for n in range(BATCH)], {"batch": BATCH})
+
+
+async def timed(call: Callable[[], Awaitable[Any]]) -> tuple[float, Any]:
+    began = time.perf_counter()
+    answer = await call()
+    return time.perf_counter() - began, answer
+
+
+async def fill(dsn: str, jobs: int) -> None:
+    connection = await asyncpg.connect(dsn)
+    await connection.execute("set session_replication_role = replica; set synchronous_commit = off")
+    for start in range(0, jobs, CHUNK):
+        await connection.execute(HISTORY.read_text(), CHUNK, start)
+    await connection.execute("vacuum analyze")
+    await connection.execute("checkpoint")
+    await connection.close()
+
+
+def report(metric: str, value: float, unit: str, **settings: Any) -> None:
+    line = {"peer": "penstock", "metric": metric, "value": round(value, 3), "unit": unit, "settings": settings}
+    print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    uvloop.run(main())

@@ -1,0 +1,1 @@
+"""Measures other job queues beside Penstock: `python -m bench.peers --dsn postgresql://…`."""

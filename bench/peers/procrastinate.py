@@ -1,0 +1,131 @@
+"""Measures Procrastinate: `bench/.venv/bin/python -m bench.peers.procrastinate --dsn postgresql://…`.
+
+psycopg's compiled build on uvloop. Procrastinate is given a pool of ours, as its documentation
+allows: in autocommit, and without the check of every connection taken, it enqueues about a third
+more than its own pool does. Every statement of it is a single one, so autocommit is safe. Finished
+jobs are deleted, which leaves the least to write.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from importlib.metadata import version
+from typing import Any, ClassVar
+
+import uvloop
+from procrastinate import App, PsycopgConnector
+from psycopg_pool import AsyncConnectionPool
+
+from . import harness
+from .harness import Settings
+from .workers import Board
+
+# Procrastinate has no command that removes its tables; a schema of its own can be dropped whole.
+SCHEMA = "bench_procrastinate"
+TASK = "noop"
+WORKER = {"pool": 4, "autocommit": True, "delete_jobs": "always"}
+
+# It warns about an app made in __main__, which cannot be avoided in a script.
+logging.getLogger("procrastinate").setLevel(logging.ERROR)
+
+
+class Procrastinate:
+    """Procrastinate as a peer."""
+
+    name = "procrastinate"
+    version = version("procrastinate")
+    enqueue_settings: ClassVar[Settings] = {"pool": 1, "autocommit": True}
+    bulk_choices: ClassVar[Sequence[Settings]] = [{"batch": size, "autocommit": True} for size in (500, 1000, 2500)]
+    drain_choices: ClassVar[Sequence[Settings]] = [
+        WORKER | {"processes": 2, "concurrency": 4},
+        WORKER | {"processes": 4, "concurrency": 4},
+    ]
+    latency_settings: ClassVar[Settings] = WORKER | {"processes": 1, "concurrency": 10}
+
+    def __init__(self, store: str) -> None:
+        self.store = store
+        self.pool: AsyncConnectionPool | None = None
+
+    async def prepare(self) -> None:
+        await self.close()
+        # All is made anew: statements prepared for the tables just dropped would fail.
+        self.app = App(connector=PsycopgConnector())
+        self.task = self.app.task(name=TASK)(ignore)
+        self.pool = make_pool(self.store, size=1)
+        await self.pool.open(wait=True)
+        await self.app.open_async(self.pool)
+        await self.execute(f"drop schema if exists {SCHEMA} cascade")
+        await self.execute(f"create schema {SCHEMA}")
+        await self.app.schema_manager.apply_schema_async()
+
+    async def close(self) -> None:
+        if self.pool:
+            await self.execute(f"drop schema if exists {SCHEMA} cascade")
+            await self.app.close_async()
+            await self.pool.close()
+            self.pool = None
+
+    async def execute(self, query: str) -> None:
+        await self.app.connector.execute_query_async(query)
+
+    def body(self, sequence: int) -> dict[str, Any]:
+        return harness.body(sequence)
+
+    async def enqueue(self, body: dict[str, Any]) -> None:
+        await self.task.defer_async(**body)
+
+    async def enqueue_many(self, bodies: Sequence[dict[str, Any]], settings: Settings) -> None:
+        size = settings["batch"]
+        for start in range(0, len(bodies), size):
+            await self.task.batch_defer_async(*bodies[start : start + size])
+
+    async def settle(self) -> None:
+        await self.execute("vacuum analyze procrastinate_jobs")
+
+    async def unfinished(self) -> int:
+        query = "select count(*) as n from procrastinate_jobs where status in ('todo', 'doing')"
+        return (await self.app.connector.execute_query_one_async(query))["n"]
+
+
+def make_pool(dsn: str, size: int) -> AsyncConnectionPool:
+    return AsyncConnectionPool(
+        dsn,
+        # Its SQL is not plain ASCII, which is all that psycopg sends to a database without encoding.
+        kwargs={"options": f"-c search_path={SCHEMA}", "client_encoding": "UTF8"},
+        # Not among kwargs: Procrastinate passes those on together with its own autocommit.
+        configure=lambda connection: connection.set_autocommit(True),
+        min_size=size,
+        max_size=size,
+        open=False,
+    )
+
+
+async def ignore(sequence: int, padding: str) -> None:
+    """The no-op as the enqueuing side knows it: by its name only."""
+
+
+async def work(dsn: str, board: Board, measure: str, settings: Settings) -> None:
+    app = App(connector=PsycopgConnector())
+    app.task(name=TASK)(handler(board, measure))
+    async with make_pool(dsn, settings["pool"]) as pool, app.open_async(pool):
+        board.wait_at_gate()
+        await app.run_worker_async(
+            concurrency=settings["concurrency"],
+            delete_jobs=settings["delete_jobs"],
+        )
+
+
+def handler(board: Board, measure: str) -> Callable[..., Awaitable[None]]:
+    async def count(**_body: object) -> None:
+        board.count()
+
+    async def stamp(sequence: int, **_rest: object) -> None:
+        board.stamp(sequence, time.monotonic_ns())
+
+    return count if measure == "drain" else stamp
+
+
+if __name__ == "__main__":
+    harness.main(Procrastinate, work, uvloop.run)

@@ -1,0 +1,158 @@
+"""Measures Penstock and its peers side by side and writes `bench/RESULTS.md`: `make bench`.
+
+One machine, one PostgreSQL with durable settings, one run: read the ratios. Peers come from the registry into an
+environment of their own and are never imported by the product. `--quick` leaves out the long ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from penstock.store.embedded import open_embedded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+ROOT = Path(__file__).parent.parent
+RESULTS = Path(__file__).with_name("RESULTS.md")
+
+Numbers = dict[tuple[str, str], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A ratio that must hold: ours to a peer's, or ours alone where there is no peer."""
+
+    what: str
+    ours: str
+    peer: str | None
+    theirs: str
+    least: float
+    is_latency: bool = False
+
+
+TARGETS = (
+    Target("bulk submit", "bulk", "pgqueuer", "bulk", 1.0),
+    Target("bulk submit", "bulk", "procrastinate", "bulk", 5.0),
+    Target("64 concurrent submits / one at a time", "concurrent", "pgqueuer", "enqueue_one", 3.0),
+    Target("64 concurrent submits / one at a time", "concurrent", "procrastinate", "enqueue_one", 8.0),
+    Target("drain of 20,000", "drain", "pgqueuer", "drain", 1.0),
+    Target("drain of 20,000", "drain", "procrastinate", "drain", 10.0),
+    Target("drain of 20,000", "drain", "celery", "drain", 3.0),
+    Target("submit to start, p50 (theirs / ours)", "latency_p50", "pgqueuer", "latency_p50", 1.0, is_latency=True),
+    Target("submit to start, p50 (theirs / ours)", "latency_p50", "procrastinate", "latency_p50", 1.0, is_latency=True),
+    Target("submit at 5,000,000 finished jobs / empty", "flat_submit", None, "", 1 / 1.2),
+    Target("claim at 5,000,000 finished jobs / empty", "flat_claim", None, "", 1 / 1.2),
+    Target("whole lives, 60 s into an open snapshot / before", "pinned", None, "", 0.8),
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one run of each, a short history, a short snapshot")
+    parser.add_argument("--dsn", help="measure on this server instead of the embedded one (its database is emptied)")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-", ignore_cleanup_errors=True) as folder:
+        if arguments.dsn:
+            numbers, server = measure(arguments.dsn, quick=arguments.quick)
+        else:
+            with open_embedded(Path(folder) / "data") as postgres:
+                numbers, server = measure(postgres.dsn, quick=arguments.quick)
+    text = render(numbers, server, quick=arguments.quick)
+    RESULTS.write_text(text, "utf-8")
+    print(text)
+    return 0
+
+
+def measure(dsn: str, *, quick: bool) -> tuple[Numbers, str]:
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute("select current_setting('server_version'), current_setting('fsync')").fetchone()
+    numbers: Numbers = {}
+    for command in commands(dsn, quick=quick):
+        for line in lines(command):
+            numbers[line["peer"], line["metric"]] = line
+    return numbers, f"PostgreSQL {row[0]}, fsync {row[1]}" if row else ""
+
+
+def commands(dsn: str, *, quick: bool) -> Iterator[Sequence[str]]:
+    runs = ["--runs", "1"] if quick else []
+    yield ["bench.product", "--dsn", dsn, *runs]
+    yield ["bench.concurrent", "--dsn", dsn]
+    yield ["bench.peers", "--dsn", dsn, *runs]
+    yield ["bench.flat", "--dsn", dsn, *(["--jobs", "200000", "--pinned", "20"] if quick else [])]
+
+
+def lines(command: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The JSON lines of one measuring process; one that fails leaves its numbers out."""
+    print(f"--- {command[0]}", file=sys.stderr)
+    process = subprocess.Popen([sys.executable, "-m", *command], stdout=subprocess.PIPE, cwd=ROOT, text=True)
+    for line in process.stdout or ():
+        print(line, end="", file=sys.stderr)
+        yield json.loads(line)
+    if process.wait():
+        print(f"--- {command[0]} failed", file=sys.stderr)
+
+
+def render(numbers: Numbers, server: str, *, quick: bool) -> str:
+    return "\n".join(
+        [
+            "# Results",
+            "",
+            f"Written by `make bench` on {datetime.now(UTC):%Y-%m-%d}{' (quick: not for use)' if quick else ''}.",
+            f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {server}.",
+            "",
+            "The job is a no-op with a 200-byte body. Penstock writes all it stands for: idempotency key, cap, hold,",
+            "job, dispatch, events, capture. Each number is the median of its runs with the peer's best settings; the",
+            "methods are in `bench/peers/harness.py`, `bench/concurrent.py` and `bench/flat.py`. Read the ratios.",
+            "",
+            "## Targets",
+            "",
+            "| what | against | ours | theirs | ratio | wanted | |",
+            "|---|---|---|---|---|---|---|",
+            *(row(target, numbers) for target in TARGETS),
+            "",
+            "## All numbers",
+            "",
+            "| queue | version | measured | value | unit | settings |",
+            "|---|---|---|---|---|---|",
+            *(full_row(line) for line in numbers.values()),
+            "",
+        ]
+    )
+
+
+def row(target: Target, numbers: Mapping[tuple[str, str], dict[str, Any]]) -> str:
+    ours = numbers.get(("penstock", target.ours))
+    theirs = numbers.get((target.peer, target.theirs)) if target.peer else None
+    if ours is None or (target.peer and theirs is None):
+        return f"| {target.what} | {target.peer or '–'} | – | – | not measured | ≥ {target.least:.2f} | |"
+    ratio = ours["value"] / theirs["value"] if theirs else ours["value"]
+    ratio = 1 / ratio if target.is_latency else ratio
+    verdict = "met" if ratio >= target.least else "**missed**"
+    shown = f"{theirs['value']:,} {theirs['unit']}" if theirs else "–"
+    value = f"{ours['value']:,} {ours['unit']}" if theirs else "–"
+    return (
+        f"| {target.what} | {target.peer or '–'} | {value} | {shown} | {ratio:.2f} | ≥ {target.least:.2f} | {verdict} |"
+    )
+
+
+def full_row(line: Mapping[str, Any]) -> str:
+    settings = ", ".join(f"{name} {value}" for name, value in line.get("settings", {}).items())
+    cells = (line["peer"], line.get("version", ""), line["metric"], f"{line['value']:,}", line["unit"], settings)
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

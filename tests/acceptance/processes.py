@@ -1,0 +1,124 @@
+"""The command line as its users run it: a process of its own, ended however the test likes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+HANDS = Path(__file__).with_name("hands.py")
+PATIENCE = 30.0
+
+# Short, so that what a silent worker held is soon somebody else's.
+BRISK = {"PENSTOCK_LEASE": "3s", "PENSTOCK_HEARTBEAT": "1s", "PENSTOCK_GRACE": "10s"}
+
+
+@dataclass(slots=True)
+class Command:
+    """A running ``penstock …``; what it says goes to files, so that nothing ever blocks it."""
+
+    process: subprocess.Popen[bytes]
+    out: IO[bytes]
+    err: IO[bytes]
+
+    @property
+    def stdout(self) -> str:
+        return Path(self.out.name).read_text("utf-8")
+
+    @property
+    def stderr(self) -> str:
+        return Path(self.err.name).read_text("utf-8")
+
+    @property
+    def log(self) -> list[dict[str, Any]]:
+        return [msgspec.json.decode(line) for line in self.stderr.splitlines()]
+
+    @property
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
+    def kill(self) -> None:
+        self.process.kill()
+
+    def terminate(self) -> None:
+        self.process.terminate()
+
+    def wait(self, patience: float = PATIENCE) -> int:
+        """Its exit status."""
+        try:
+            return self.process.wait(patience)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it did not end; it said: {self.stderr[-2000:]}") from None
+
+    def close(self) -> None:
+        with suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        self.out.close()
+        self.err.close()
+
+
+@dataclass(slots=True)
+class Shell:
+    """Starts commands in a folder, on a database, and leaves none of them behind."""
+
+    folder: Path
+    dsn: str | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+    commands: list[Command] = field(default_factory=list)
+
+    def start(self, *words: str | Path, **environment: str) -> Command:
+        given = {name: value for name, value in os.environ.items() if not name.startswith(("PENSTOCK_", "DATABASE_"))}
+        if self.dsn is not None:
+            given["DATABASE_URL"] = self.dsn
+        out, err = (tempfile.NamedTemporaryFile(dir=self.folder, delete=False) for _ in range(2))  # noqa: SIM115
+        process = subprocess.Popen(
+            [sys.executable, "-m", "penstock", *map(str, words)],
+            cwd=self.folder,
+            env=given | self.environment | environment,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+        )
+        command = Command(process, out, err)
+        self.commands.append(command)
+        return command
+
+    def run(self, *words: str | Path, **environment: str) -> Command:
+        command = self.start(*words, **environment)
+        command.wait()
+        return command
+
+    def worker(self, *words: str | Path, app: str | Path = HANDS, **environment: str) -> Command:
+        return self.start("worker", app, *words, **BRISK | environment)
+
+
+@contextmanager
+def shell(folder: Path, dsn: str | None) -> Iterator[Shell]:
+    made = Shell(folder, dsn)
+    try:
+        yield made
+    finally:
+        for command in made.commands:
+            command.close()
+
+
+async def until(holds: Callable[[], Awaitable[Any]], patience: float = PATIENCE) -> None:
+    """Poll, with a deadline."""
+    deadline = time.monotonic() + patience
+    while not await holds():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        await asyncio.sleep(0.01)

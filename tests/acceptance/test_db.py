@@ -1,0 +1,114 @@
+"""``penstock db``: the schema, and whether the database is well."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from penstock.store.migrate import migrations
+from tests.acceptance.processes import HANDS, Shell, shell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penstock.engine.engine import Engine
+    from penstock.store.db import Database
+
+NUMBERS = [migration.number for migration in migrations()]
+
+
+@pytest.fixture
+def empty(tmp_path: Path, empty_dsn: str) -> Iterator[Shell]:
+    with shell(tmp_path, empty_dsn) as made:
+        yield made
+
+
+def test_migrate_brings_an_empty_database_up_to_date_once(empty: Shell) -> None:
+    assert empty.run("db", "status").process.returncode == 1
+    command = empty.run("db", "migrate", "--json")
+    assert (command.process.returncode, msgspec.json.decode(command.stdout)) == (0, {"applied": NUMBERS})
+    command = empty.run("db", "migrate", "--json")
+    assert (command.process.returncode, msgspec.json.decode(command.stdout)) == (0, {"applied": []})
+    assert empty.run("db", "status").process.returncode == 0
+
+
+async def test_many_may_migrate_at_once(empty: Shell) -> None:
+    """Every machine of a deployment does so when it starts."""
+    commands = [empty.start("db", "migrate", "--json") for _ in range(4)]
+    applied = [msgspec.json.decode(command.stdout)["applied"] for command in commands if command.wait() == 0]
+    assert sorted(applied) == [[], [], [], NUMBERS]
+
+
+def test_status_tells_what_is_applied_and_what_is_missing(empty: Shell) -> None:
+    command = empty.run("db", "status", "--json")
+    told = msgspec.json.decode(command.stdout)
+    assert (command.process.returncode, told["is_current"], told["pending"]) == (1, False, NUMBERS)
+    empty.run("db", "migrate")
+    command = empty.run("db", "status", "--json")
+    told = msgspec.json.decode(command.stdout)
+    assert (command.process.returncode, told["is_current"], told["applied"]) == (0, True, NUMBERS)
+    command = empty.run("db", "status")
+    assert command.stdout == ""
+    assert "functions current" in command.stderr
+
+
+async def test_a_schema_that_a_newer_version_broke_is_not_touched(engine: Engine, db: Database, sh: Shell) -> None:
+    async with db.transaction() as tx:
+        await tx.execute("insert into penstock.migrations values (9999, 'later', true, 'x')")
+    command = sh.run("db", "migrate")
+    assert command.process.returncode == 8
+    (line,) = command.stderr.splitlines()
+    assert "9999" in line
+    assert sh.run("worker", HANDS).process.returncode == 8
+
+
+async def test_the_doctor_finds_a_healthy_database_healthy(engine: Engine, sh: Shell) -> None:
+    command = sh.run("db", "doctor", "--json")
+    told = msgspec.json.decode(command.stdout)
+    assert (command.process.returncode, told["ok"]) == (0, True)
+    assert {finding["name"] for finding in told["findings"]} >= {"server", "schema", "durability", "services"}
+    command = sh.run("db", "doctor")
+    assert (command.process.returncode, command.stdout) == (0, "")
+    assert all(line.startswith("ok ") for line in command.stderr.splitlines())
+
+
+async def test_the_doctor_finds_what_no_service_sees_to(engine: Engine, db: Database, sh: Shell) -> None:
+    submitted = await engine.submit("asking", tenant="acme", account="ann", expires_in=3600)
+    async with db.transaction() as tx:
+        await tx.execute("update penstock.dispatches set wakes_at = wakes_at - interval '1 day'")
+    command = sh.run("db", "doctor", "--json")
+    told = msgspec.json.decode(command.stdout)
+    assert (command.process.returncode, told["ok"]) == (1, False)
+    assert [finding["name"] for finding in told["findings"] if not finding["is_well"]] == ["services"]
+    assert submitted
+
+
+def test_the_doctor_finds_a_schema_that_is_out_of_date(empty: Shell) -> None:
+    command = empty.run("db", "doctor")
+    assert command.process.returncode == 1
+    assert "run: penstock db migrate" in command.stderr
+
+
+@pytest.mark.parametrize("words", [("db", "migrate"), ("db", "status"), ("db", "doctor"), ("verify",)])
+def test_a_database_that_is_not_there_is_told_in_one_line(tmp_path: Path, words: tuple[str, ...]) -> None:
+    with shell(tmp_path, "postgresql://nobody@/nothing?host=%2Fnowhere") as sh:
+        command = sh.run(*words)
+    assert command.process.returncode == 8
+    assert len(command.stderr.splitlines()) == 1
+
+
+def test_settings_that_do_not_exist_are_told_with_what_was_meant(sh: Shell) -> None:
+    command = sh.run("db", "status", PENSTOCK_LEESE="3s", PENSTOCK_SLOTS="many")
+    assert command.process.returncode == 5
+    assert "Did you mean PENSTOCK_LEASE?" in command.stderr
+    assert "PENSTOCK_SLOTS" in command.stderr
+
+
+def test_without_an_address_the_embedded_database_is_used(tmp_path: Path) -> None:
+    with shell(tmp_path, None) as sh:
+        assert sh.run("db", "migrate", "--data-dir", tmp_path / "data").process.returncode == 0
+        assert sh.run("db", "status", PENSTOCK_DATA_DIR=str(tmp_path / "data")).process.returncode == 0
+        assert sh.run("verify", "--data-dir", tmp_path / "data").process.returncode == 0

@@ -1,0 +1,82 @@
+"""What every test may ask for: a database of its own, an engine on it, a clock to turn, jobs in any state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.engine.engine import Engine
+from penstock.engine.verify import verify
+from penstock.store.db import Database
+from tests.clocks import Clock
+from tests.databases import Server, migrated_template, running_server
+from tests.factories import Factory
+from tests.product import app
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "unsound: leaves the database in a state that `verify` must not like")
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """One PostgreSQL for the whole run."""
+    with running_server() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+async def template(anyio_backend: str, server: Server) -> AsyncIterator[str]:
+    """The name of a migrated database with the test product in it, to be cloned."""
+    async with migrated_template(server) as name:
+        yield name
+
+
+@pytest.fixture
+async def dsn(server: Server, template: str) -> AsyncIterator[str]:
+    """The address of a database of the test's own: migrated, with the test product."""
+    async with server.database(template) as address:
+        yield address
+
+
+@pytest.fixture
+async def empty_dsn(anyio_backend: str, server: Server) -> AsyncIterator[str]:
+    """The address of a database with nothing in it."""
+    async with server.database() as address:
+        yield address
+
+
+@pytest.fixture
+async def db(dsn: str) -> AsyncIterator[Database]:
+    opened = await Database.open(dsn, size=4)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def engine(db: Database, request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
+    """An engine with the test product; every invariant must hold when the test is over."""
+    yield Engine(db, app)
+    if "unsound" not in request.keywords:
+        assert await verify(db) == []
+
+
+@pytest.fixture
+def clock(db: Database) -> Clock:
+    """The database's clock, in the test's hand."""
+    return Clock(db)
+
+
+@pytest.fixture
+def make(engine: Engine, clock: Clock) -> Factory:
+    """Jobs in the state a test begins with."""
+    return Factory(engine, clock)

@@ -1,0 +1,99 @@
+"""The documentation points to what exists, and says what the code says."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.lifecycle import MOMENTS
+from tests.docs.blocks import PAGES as RUN
+from tests.docs.blocks import ROOT, blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PAGES = [*RUN, ROOT / "CONTRIBUTING.md"]
+
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+_FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"^```(?:bash|console)$.*?^```$|`make [^`]*`", re.MULTILINE | re.DOTALL)
+_TARGET = re.compile(r"\bmake ([a-z-]+)")
+_MADE = re.compile(r"^([a-z-]+):", re.MULTILINE)
+
+
+def _named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def _links(page: Path) -> Iterator[str]:
+    text = _FENCE.sub("", page.read_text("utf-8"))
+    return (link for link in _LINK.findall(text) if not link.startswith(("http://", "https://")))
+
+
+def _anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    text = _FENCE.sub("", page.read_text("utf-8"))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in _HEADING.findall(text)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_named)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in _links(page):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{_named(page)} links to {link}"
+        assert not anchor or anchor in _anchors(target), f"{_named(page)} links to {link}"
+
+
+def test_every_page_can_be_found_from_the_readme() -> None:
+    found, pending = set[str](), [ROOT / "README.md"]
+    while pending:
+        page = pending.pop()
+        if _named(page) in found:
+            continue
+        found.add(_named(page))
+        targets = ((page.parent / link.partition("#")[0]).resolve() for link in _links(page))
+        pending += [target for target in targets if target.suffix == ".md" and target.exists()]
+    assert {_named(page) for page in (ROOT / "docs").rglob("*.md")} <= found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_named)
+def test_make_targets_exist(page: Path) -> None:
+    made = set(_MADE.findall((ROOT / "Makefile").read_text("utf-8")))
+    for code in _CODE.findall(page.read_text("utf-8")):
+        assert set(_TARGET.findall(code)) <= made
+
+
+async def test_generated_parts_are_fresh(empty_dsn: str) -> None:
+    """`docs/generate.py` rewrites them."""
+    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    assert [_named(page) for page in await generate.stale_pages(empty_dsn)] == []
+
+
+def test_every_event_of_a_job_is_described() -> None:
+    text = (ROOT / "docs" / "reference" / "job-events.md").read_text("utf-8")
+    for moment in MOMENTS:
+        assert f"`{moment}`" in text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_named)
+def test_diagrams_can_be_read(page: Path) -> None:
+    """GitHub takes a semicolon in a sequence diagram for the end of a statement."""
+    for block in blocks(page):
+        if block.language == "mermaid":
+            kind = block.text.split(maxsplit=1)[0]
+            assert kind in {"flowchart", "sequenceDiagram", "stateDiagram-v2"}, block.place
+            assert kind != "sequenceDiagram" or ";" not in block.text, block.place
+
+
+def test_the_example_is_small() -> None:
+    assert len((ROOT / "examples" / "postcards" / "app.py").read_text("utf-8").splitlines()) < 60

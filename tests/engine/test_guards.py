@@ -1,0 +1,259 @@
+"""What the database itself refuses, to hand-written SQL as to ours."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from asyncpg import CheckViolationError, PostgresError, UniqueViolationError
+
+from penstock.blueprints import LIFECYCLES
+from penstock.errors import MoveDeniedError
+from penstock.lifecycle import STANDARD, Lifecycle
+from penstock.store.db import APPEND_ONLY, MOVE_DENIED
+from tests.checks import refused, unchanged
+from tests.factories import MINUTE, TENANT
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from penstock.engine.engine import Engine
+    from penstock.store.db import Connection, Database
+    from tests.factories import Factory
+
+EVERY = [*LIFECYCLES, STANDARD]
+each_lifecycle = pytest.mark.parametrize("made", EVERY, ids=[made.name for made in EVERY])
+
+
+def way(made: Lifecycle, start: str, target: str) -> list[str]:
+    """The states to pass on the way from one to another, by drawn arrows."""
+    ways: dict[str, list[str]] = {start: []}
+    while target not in ways:
+        for source, state in sorted(made.pairs):
+            if source in ways:
+                ways.setdefault(state, [*ways[source], state])
+    return ways[target]
+
+
+async def bear(connection: Connection, made: Lifecycle, state: str | None = None) -> UUID:
+    """A job by hand, in its first state unless told."""
+    return await connection.fetchval(
+        "insert into penstock.jobs"
+        " (id, tenant, account, kind, lifecycle, queue, state, phase, priority, events, price, created_at, input)"
+        " values (penstock.uuid7(), 'acme', 'ann', 'free', $1, 'free', $2, 'waiting', 0, 1, 0, now(), '{}')"
+        " returning id",
+        made.name,
+        state or made.initial,
+    )
+
+
+async def walk(connection: Connection, job_id: UUID, *states: str) -> None:
+    for state in states:
+        await connection.execute("update penstock.jobs set state = $2 where id = $1", job_id, state)
+
+
+async def row(connection: Connection, job_id: UUID) -> dict[str, Any]:
+    return dict(await connection.fetchrow("select * from penstock.jobs where id = $1", job_id) or {})
+
+
+async def sqlstate(connection: Connection, statement: str, *arguments: Any) -> str | None:
+    """How the database answers a statement, which leaves no trace if it fails."""
+    try:
+        async with connection.transaction():
+            await connection.execute(statement, *arguments)
+    except PostgresError as error:
+        return error.sqlstate
+    return None
+
+
+@pytest.mark.unsound
+@each_lifecycle
+async def test_sql_by_hand_moves_a_job_along_the_drawn_arrows_and_no_other(db: Database, made: Lifecycle) -> None:
+    """Every ordered pair of distinct states: drawn, it passes and fills phase and end; else the row is untouched."""
+    passed: set[tuple[str, str]] = set()
+    async with db.transaction() as tx:
+        for source, target in permutations(made.states, 2):
+            job_id = await bear(tx, made)
+            await walk(tx, job_id, *way(made, made.initial, source))
+            before = await row(tx, job_id)
+            answer = await sqlstate(tx, "update penstock.jobs set state = $2 where id = $1", job_id, target)
+            after = await row(tx, job_id)
+            if answer is None:
+                passed.add((source, target))
+                state = made.states[target]
+                assert (after["state"], after["outcome"]) == (target, state.outcome)
+                assert (after["phase"] == "ended") == (after["finished_at"] is not None) == (state.outcome is not None)
+            else:
+                assert answer == MOVE_DENIED
+                assert after == before
+    assert passed == made.pairs
+
+
+@each_lifecycle
+async def test_a_job_is_born_only_in_an_entry_state(db: Database, made: Lifecycle) -> None:
+    async with db.transaction() as tx:
+        for state in made.states:
+            if state in made.entries:
+                await bear(tx, made, state)
+            else:
+                with pytest.raises(PostgresError) as caught:
+                    async with tx.transaction():
+                        await bear(tx, made, state)
+                assert caught.value.sqlstate == MOVE_DENIED
+
+
+async def test_a_state_of_another_lifecycle_or_of_none_is_no_state(db: Database) -> None:
+    async with db.transaction() as tx:
+        job_id = await bear(tx, STANDARD)
+        for state in ("processing", "nonsense", "", "running "):
+            assert await sqlstate(tx, "update penstock.jobs set state = $2 where id = $1", job_id, state) == MOVE_DENIED
+        changed = "update penstock.jobs set lifecycle = 'studio', state = 'failed' where id = $1"
+        assert await sqlstate(tx, changed, job_id) == MOVE_DENIED
+
+
+async def test_one_wrong_row_undoes_the_whole_statement(db: Database) -> None:
+    async with db.transaction() as tx:
+        good, bad = await bear(tx, STANDARD), await bear(tx, STANDARD)
+        await walk(tx, bad, "canceled")
+        statement = "update penstock.jobs set state = 'running' where id = any($1::uuid[])"
+        assert await sqlstate(tx, statement, [good, bad]) == MOVE_DENIED
+        assert (await row(tx, good))["state"] == "queued"
+
+
+STICKY = {
+    "its state": "state = 'running'",
+    "its phase": "phase = 'ready', outcome = null, finished_at = null, captured = null",
+    "its outcome": "outcome = 'failed'",
+    "its output": """output = '{"better": 1}'""",
+    "its time": "finished_at = finished_at + interval '1 hour'",
+    "what was charged": "captured = 1",
+}
+
+
+@pytest.mark.parametrize("change", STICKY.values(), ids=STICKY)
+async def test_what_has_ended_stays_as_it_is(db: Database, make: Factory, change: str) -> None:
+    ended = await make.ended("priced")
+    async with unchanged(db), db.transaction() as tx:
+        assert await sqlstate(tx, f"update penstock.jobs set {change} where id = $1", ended.job_id) == MOVE_DENIED
+
+
+async def test_no_job_is_ended_by_its_phase_alone(db: Database, make: Factory) -> None:
+    lease = await make.leased("priced")
+    ending = "phase = 'ended', outcome = 'succeeded', finished_at = now(), captured = 5"
+    async with unchanged(db), db.transaction() as tx:
+        assert await sqlstate(tx, f"update penstock.jobs set {ending} where id = $1", lease.job_id) == MOVE_DENIED
+
+
+HISTORY = {
+    "an event is not changed": "update penstock.events set type = 'other'",
+    "an event is not deleted": "delete from penstock.events",
+    "an entry is not changed": "update penstock.entries set reason = 'other'",
+    "an entry is not deleted": "delete from penstock.entries",
+    "the entries are not emptied": "truncate penstock.entries",
+}
+
+
+@pytest.mark.parametrize("statement", HISTORY.values(), ids=HISTORY)
+async def test_history_is_append_only(db: Database, make: Factory, statement: str) -> None:
+    await make.submitted("priced")
+    async with unchanged(db), db.transaction() as tx:
+        assert await sqlstate(tx, statement) == APPEND_ONLY
+
+
+async def test_history_is_append_only_in_its_partitions_too(db: Database, make: Factory) -> None:
+    await make.submitted()
+    async with unchanged(db), db.transaction() as tx:
+        part = await tx.fetchval("select tableoid::regclass::text from penstock.events limit 1")
+        assert part != "penstock.events_default"
+        assert await sqlstate(tx, f"update {part} set type = 'other'") == APPEND_ONLY
+        assert await sqlstate(tx, f"delete from {part}") == APPEND_ONLY
+
+
+# An entry like one that is there, but for a few columns.
+ENTRY = (
+    "insert into penstock.entries select tenant, account, 99, at, {}, held, outside, available_after, held_after, {}"
+    " from penstock.entries where type = '{}'"
+)
+DISPATCH = (
+    "insert into penstock.dispatches (job_id, tenant, account, kind, queue, phase, rank)"
+    " select id, tenant, account, kind, queue, '{}', 0 from penstock.jobs"
+)
+
+JOB = "update penstock.jobs set {} where phase = 'leased'"
+
+BROKEN = {
+    "available below zero": ("update penstock.accounts set available = -1", CheckViolationError),
+    "held below zero": ("update penstock.accounts set held = -1", CheckViolationError),
+    "fewer than no active jobs": ("update penstock.accounts set active = -1", CheckViolationError),
+    "a start before birth": (JOB.format("started_at = created_at - interval '1s'"), CheckViolationError),
+    "an end before the start": (
+        JOB.format("state = 'succeeded', finished_at = started_at - interval '1s'"),
+        CheckViolationError,
+    ),
+    "more captured than the price": (JOB.format("state = 'succeeded', captured = price + 1"), CheckViolationError),
+    "less captured than nothing": (JOB.format("state = 'succeeded', captured = -1"), CheckViolationError),
+    "progress beyond one": (JOB.format("progress = 1.5"), CheckViolationError),
+    "a second hold of a run": (ENTRY.format("'hold', available", "job_id, run", "hold"), UniqueViolationError),
+    "a second settlement": (ENTRY.format("'release', available", "job_id, run", "capture"), UniqueViolationError),
+    "an entry that does not balance": (ENTRY.format("type, available + 1", "null, null", "grant"), CheckViolationError),
+    "a settlement without its job": (ENTRY.format("'release', available", "null, null", "grant"), CheckViolationError),
+    "an event twice": ("insert into penstock.events select * from penstock.events", UniqueViolationError),
+    "a lease without a token": (DISPATCH.format("leased"), CheckViolationError),
+    "parked without a deadline": (DISPATCH.format("parked"), CheckViolationError),
+}
+
+
+@pytest.mark.parametrize(("statement", "error"), BROKEN.values(), ids=BROKEN)
+async def test_the_cheap_invariants_are_constraints(
+    db: Database, make: Factory, statement: str, error: type[Exception]
+) -> None:
+    await make.ended("priced")
+    await make.leased("priced")
+    async with unchanged(db):
+        with pytest.raises(error):
+            async with db.transaction() as tx:
+                await tx.execute(statement)
+
+
+# The same pairs through the engine. A start is a worker's claim and a retry is a retry: neither is an operator's move.
+
+TAKEN_BY = {"started": "a claim", "retried": "a retry"}
+
+
+def moved_by_hand(made: Lifecycle, source: str, target: str) -> bool:
+    """Whether some moment other than a start or a retry makes this change."""
+    return any(move.source == source and move.target == target and move.moment not in TAKEN_BY for move in made.moves)
+
+
+async def brought_to(make: Factory, engine: Engine, made: Lifecycle, state: str) -> UUID:
+    """A job in a state, taken there by claims and moves along the drawn arrows."""
+    kind = "brief" if made is STANDARD else made.name
+    run_at = await make.clock.now() + MINUTE if state == made.initial else None
+    submitted = await make.submitted(kind, run_at=run_at)
+    source = submitted.state
+    for target in way(made, source, state):
+        if moved_by_hand(made, source, target):
+            await engine.move(TENANT, submitted.job_id, target)
+        else:
+            await make.claimed(kind, want=1_000)
+        source = target
+    assert (await make.read(submitted.job_id)).state == state
+    return submitted.job_id
+
+
+@each_lifecycle
+async def test_the_engine_moves_a_job_along_the_drawn_arrows_and_no_other(
+    db: Database, engine: Engine, make: Factory, made: Lifecycle
+) -> None:
+    """Every ordered pair of distinct states, through the operator's verb; a refusal writes nothing."""
+    for source, target in permutations(made.states, 2):
+        job_id = await brought_to(make, engine, made, source)
+        if moved_by_hand(made, source, target):
+            assert await engine.move(TENANT, job_id, target) == target
+            job = await make.read(job_id)
+            assert (job.state, job.outcome) == (target, made.states[target].outcome)
+        else:
+            async with refused(db, MoveDeniedError) as denied:
+                await engine.move(TENANT, job_id, target)
+            assert denied.value.details == {"from_state": source, "to_state": target}

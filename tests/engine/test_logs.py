@@ -1,0 +1,112 @@
+"""What an operator reads in the log about the life of a job."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock import ids, logs
+from penstock.engine import jobs, leases
+from penstock.errors import LeaseLostError, MoveDeniedError
+from tests.factories import ERROR, HOUR, MINUTE, TENANT, attempt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.engine.engine import Engine
+    from penstock.store.db import Database
+    from tests.factories import Factory
+
+Line = dict[str, Any]
+
+
+@pytest.fixture
+def lines() -> Iterator[Callable[[], list[Line]]]:
+    """Everything that was logged, line by line."""
+    stream = io.StringIO()
+    logs.configure("debug", as_json=True, stream=stream)
+    yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
+    logs.silence()
+
+
+def about(lines: list[Line], event: str) -> Line:
+    """The one line of an event, without what every line has."""
+    (line,) = [line for line in lines if line["event"] == event]
+    return {name: value for name, value in line.items() if name not in {"ts", "event", "level", "job_id"}}
+
+
+async def test_birth_start_and_success(make: Factory, lines: Callable[[], list[Line]]) -> None:
+    lease = await make.leased("studio")
+    await make.finish(lease)
+    told = lines()
+    assert about(told, "job.created") == {"type": "studio", "state": "queued", "credits_cost": 3}
+    assert about(told, "job.completed") == {"type": "studio", "to_status": "completed"}
+    assert about(told, "job.transition") == {"type": "studio", "from_status": "processing", "to_status": "completed"}
+    assert {line["job_id"] for line in told} == {ids.text("job", lease.job_id)}
+
+
+async def test_a_failure_tells_its_error_and_what_was_given_back(
+    make: Factory, lines: Callable[[], list[Line]]
+) -> None:
+    await make.finish(await make.leased("priced"), "failed")
+    assert about(lines(), "job.failed") == {"type": "priced", "to_status": "failed", "error": ERROR, "refunded": 5}
+
+
+async def test_a_denied_move_is_told_with_both_states(
+    engine: Engine, make: Factory, lines: Callable[[], list[Line]]
+) -> None:
+    submitted = await make.submitted("studio")
+    with pytest.raises(MoveDeniedError):
+        await engine.move(TENANT, submitted.job_id, "completed")
+    denied = about(lines(), "job.transition_denied")
+    assert (denied["from_status"], denied["to_status"]) == ("queued", "completed")
+    assert "cannot be moved" in denied["reason"]
+
+
+async def test_an_operators_move_is_told(engine: Engine, make: Factory, lines: Callable[[], list[Line]]) -> None:
+    submitted = await make.submitted("studio")
+    await engine.move(TENANT, submitted.job_id, "failed")
+    assert about(lines(), "job.transition") == {"from_status": "queued", "to_status": "failed"}
+
+
+async def test_mishaps_are_told(db: Database, engine: Engine, make: Factory, lines: Callable[[], list[Line]]) -> None:
+    lease = await make.leased("fragile")
+    await engine.give_back(attempt(lease))
+    assert about(lines(), "job.requeued") == {"type": "fragile"}
+    await make.claimed("fragile", worker="w7")
+    await make.clock.advance(2 * MINUTE)
+    await leases.lapse(db, 10)
+    assert about(lines(), "lease.lapsed") == {"worker": "w7", "fate": "requeued"}
+    with pytest.raises(LeaseLostError):
+        await make.finish(lease)
+    assert about(lines(), "lease.lost") == {}
+
+
+async def test_what_time_ends_is_told(
+    db: Database, engine: Engine, make: Factory, lines: Callable[[], list[Line]]
+) -> None:
+    lease = await make.leased("brief")
+    await engine.cancel(TENANT, lease.job_id, grace=MINUTE)
+    await make.submitted("brief")
+    await make.clock.advance(2 * MINUTE)
+    await jobs.enforce(db, 10)
+    assert about(lines(), "job.canceled") == {"type": "brief", "to_status": "canceled"}
+    await make.clock.advance(2 * HOUR)
+    await jobs.expire(db, 10)
+    assert about(lines(), "job.expired") == {"type": "brief", "to_status": "expired"}
+
+
+async def test_a_cancel_before_the_start_is_told(
+    engine: Engine, make: Factory, lines: Callable[[], list[Line]]
+) -> None:
+    submitted = await make.submitted("brief")
+    await engine.cancel(TENANT, submitted.job_id)
+    assert about(lines(), "job.canceled") == {"to_status": "canceled"}
+
+
+async def test_a_blocked_job_is_told(make: Factory, lines: Callable[[], list[Line]]) -> None:
+    await make.finish(await make.leased("priced"), "blocked")
+    assert about(lines(), "job.blocked")["to_status"] == "blocked"

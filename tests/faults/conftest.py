@@ -1,0 +1,42 @@
+"""What the fault tests share: one database a module, wiped before each story."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.engine import leases
+from penstock.engine.engine import Engine
+from penstock.store.db import Database
+from tests.clocks import Clock
+from tests.factories import Factory
+from tests.faults.strikes import Strikes
+from tests.product import app
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.databases import Server
+
+
+@pytest.fixture(scope="module")
+async def make(server: Server, template: str) -> AsyncIterator[Factory]:
+    async with server.database(template) as dsn:
+        db = await Database.open(dsn, size=4)
+        yield Factory(Engine(db, app), Clock(db))
+        await db.close()
+
+
+@pytest.fixture(scope="module")
+async def strikes(make: Factory) -> Strikes:
+    """The database with a fault in every statement, none of them planned yet."""
+    made = Strikes(make.engine.db)
+    await made.install()
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine's pauses between two tries prove nothing here."""
+    monkeypatch.setattr(leases, "_PAUSE", 0.0)

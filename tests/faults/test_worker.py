@@ -1,0 +1,158 @@
+"""A worker among mishaps: a lease that ran out unnoticed, a database that answers with errors."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock import BlockedError, Penstock
+from penstock.engine import leases, registry
+from penstock.engine.engine import Engine
+from penstock.engine.verify import verify
+from penstock.lifecycle import lifecycle
+from penstock.worker.worker import Worker
+from tests.checks import until
+from tests.factories import MINUTE, OWNER, TENANT
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from penstock.store.db import Database
+    from tests.clocks import Clock
+
+PLAIN = lifecycle(
+    "plain",
+    """
+    *       -> running   submitted
+    running -> done      succeeded
+    running -> broken    failed expired
+    """,
+    ends="done=succeeded broken=failed",
+)
+
+
+@pytest.fixture
+def app() -> Penstock:
+    app = Penstock()
+    app.release = asyncio.Event()  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue]
+
+    @app.kind("slow_at_first", price=0)
+    async def slow_at_first(job: Any) -> int:
+        """Hangs the first time it is tried."""
+        while job.epoch == 1:
+            await asyncio.sleep(0.01)
+        return job.epoch
+
+    @app.kind("held")
+    async def held(job: Any) -> str:
+        await app.release.wait()  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue]
+        return "done"
+
+    @app.kind("improper", lifecycle=PLAIN)
+    async def improper(job: Any) -> None:
+        raise BlockedError("Not here.")
+
+    @app.kind("chatty")
+    async def chatty(job: Any) -> None:
+        """Its notes go out in any order and with any level."""
+        await asyncio.gather(*(job.log(f"line {n}", level="\x00" * 50) for n in range(50)))
+
+    return app
+
+
+@asynccontextmanager
+async def working(db: Database, app: Penstock, **options: Any) -> AsyncIterator[tuple[Engine, Worker]]:
+    await registry.register(db, app.kinds.values())
+    engine = Engine(db, app)
+    worker = Worker(engine, grace=timedelta(seconds=0.1), **options)
+    stop = asyncio.Event()
+    task = asyncio.create_task(worker.run(stop))
+    try:
+        yield engine, worker
+    finally:
+        stop.set()
+        await task
+    assert not worker._runs
+    assert not worker._held
+    assert await verify(db) == []
+
+
+async def test_a_job_that_comes_round_again_while_its_first_run_hangs_is_run_once_more(
+    db: Database, clock: Clock, app: Penstock
+) -> None:
+    """Its lease ran out before the worker noticed; both runs are its own, and neither may free the other's slot."""
+    async with working(db, app, heartbeat=timedelta(hours=1)) as (engine, worker):
+        submitted = await engine.submit("slow_at_first", **OWNER)
+        await until(lambda: is_in(engine, submitted.job_id, "leased"))
+        await clock.advance(MINUTE + timedelta(seconds=1))
+        await leases.lapse(db, 10)
+        await until(lambda: is_in(engine, submitted.job_id, "ended"))
+        await until(lambda: is_idle(worker))
+    assert (await engine.read(TENANT, submitted.job_id)).output == 2
+
+
+async def test_a_heartbeat_outlives_a_database_that_answers_with_errors(db: Database, app: Penstock) -> None:
+    """An error is not the end of the heart: without it every lease would run out."""
+    options = {"lease": timedelta(seconds=60), "heartbeat": timedelta(seconds=0.05)}
+    async with working(db, app, **options) as (engine, _):
+        submitted = await engine.submit("held", **OWNER)
+        await until(lambda: is_in(engine, submitted.job_id, "leased"))
+        await until(lambda: is_prolonged(db))
+        await order(db, "alter table penstock.leases rename to hidden")
+        await asyncio.sleep(0.2)  # a few heartbeats
+        await order(db, "alter table penstock.hidden rename to leases")
+        await until(lambda: is_prolonged(db))
+        app.release.set()  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue]
+        await until(lambda: is_in(engine, submitted.job_id, "ended"))
+    job = await engine.read(TENANT, submitted.job_id)
+    assert (job.output, job.epoch) == ("done", 1)
+
+
+async def test_a_worker_outlives_a_claim_that_fails(db: Database, app: Penstock) -> None:
+    async with working(db, app) as (engine, _):
+        await order(db, "alter table penstock.ready rename to hidden")
+        await asyncio.sleep(0.05)
+        await order(db, "alter table penstock.hidden rename to ready")
+        submitted = await engine.submit("chatty", **OWNER)
+        await until(lambda: is_in(engine, submitted.job_id, "ended"))
+
+
+async def test_an_end_that_the_lifecycle_does_not_draw_is_a_failure(db: Database, app: Penstock) -> None:
+    """Better failed than in nobody's hands: every job that runs can fail."""
+    async with working(db, app) as (engine, _):
+        submitted = await engine.submit("improper", **OWNER)
+        await until(lambda: is_in(engine, submitted.job_id, "ended"))
+    job = await engine.read(TENANT, submitted.job_id)
+    assert (job.state, job.epoch, job.error["code"]) == ("broken", 1, "move_denied")
+
+
+async def test_many_notes_at_once_are_all_written(db: Database, app: Penstock) -> None:
+    async with working(db, app) as (engine, _):
+        submitted = await engine.submit("chatty", **OWNER)
+        await until(lambda: is_in(engine, submitted.job_id, "ended"))
+    events = await engine.events(TENANT, submitted.job_id)
+    assert [event.seq for event in events] == list(range(1, 54))
+
+
+async def is_in(engine: Engine, job_id: Any, phase: str) -> bool:
+    return (await engine.read(TENANT, job_id)).phase == phase
+
+
+async def is_idle(worker: Worker) -> bool:
+    return not worker._runs
+
+
+async def is_prolonged(db: Database) -> bool:
+    async with db.transaction() as tx:
+        before = await tx.fetchval("select max(expires_at) from penstock.leases")
+        await asyncio.sleep(0.1)
+        return before < await tx.fetchval("select max(expires_at) from penstock.leases")
+
+
+async def order(db: Database, statement: str) -> None:
+    async with db.transaction() as tx:
+        await tx.execute(statement)

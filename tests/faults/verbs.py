@@ -1,0 +1,359 @@
+"""Every verb of the engine as a little story: what must be there, the call, and who may call it twice."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from penstock.engine import jobs, leases, registry
+from penstock.engine.dispatches import Lanes
+from penstock.engine.engine import Engine
+from penstock.engine.leases import End, Lease
+from penstock.engine.verify import verify
+from penstock.errors import InsufficientCreditsError, LeaseLostError, PenstockError, RetryUnavailableError
+from penstock.services.pruner import pruner
+from tests.factories import ACCOUNT, ERROR, HOUR, MINUTE, OWNER, TENANT, Factory, attempt, interruption, progress
+from tests.faults.dumps import Dump, story, wipe
+from tests.product import app
+
+SHOE = {"product": "shoe"}
+DAY = timedelta(days=1)
+MOMENT = timedelta(seconds=5)  # less than the services are given to do their work
+
+Setting = Callable[[Factory], Awaitable[Any]]
+Call = Callable[[Engine, Any], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A verb to be disturbed. ``told`` is how a second call may be refused when the first one came through."""
+
+    name: str
+    arrange: Setting
+    act: Call
+    told: tuple[type[PenstockError], ...] = ()
+    is_atomic: bool = True
+    """Whether it is one transaction: one that fails has then written nothing at all."""
+    is_repeatable: bool = True
+    """Whether it names what it does, so that a caller who heard nothing may call again."""
+    leaves_traces: bool = False
+    """Whether undoing what got lost is itself an event of the job."""
+    passes_over: bool = False
+    """Whether it leaves out what another transaction has in hand, also that of a client just cut off."""
+
+
+VERBS: list[Verb] = []
+
+
+def verb(arrange: Setting, *told: type[PenstockError], **flags: Any) -> Callable[[Call], Call]:
+    def add(act: Call) -> Call:
+        VERBS.append(Verb(act.__name__, arrange, act, told, **flags))
+        return act
+
+    return add
+
+
+async def begin(make: Factory, verb: Verb) -> Any:
+    """Nothing but what the verb needs."""
+    await wipe(make.engine.db)
+    await make.clock.advance(-make.clock.offset)
+    return await verb.arrange(make)
+
+
+async def undisturbed(make: Factory, verb: Verb) -> Dump:
+    """What the database says after one call that nothing went wrong with."""
+    await verb.act(make.engine, await begin(make, verb))
+    return await ending(make, verb)
+
+
+async def ending(make: Factory, verb: Verb) -> Dump:
+    """What the database says; whatever it is, every invariant holds."""
+    assert await verify(make.engine.db) == []
+    return await story(make.engine.db, in_order=verb.is_atomic)
+
+
+# What must be there
+
+
+async def nothing(make: Factory) -> None:
+    pass
+
+
+async def credits_(make: Factory) -> None:
+    await make.credits(100)
+
+
+async def three_ready(make: Factory) -> None:
+    for _ in range(3):
+        await make.submitted("priced")
+
+
+async def held(make: Factory) -> Lease:
+    return await make.leased("priced")
+
+
+async def three_held(make: Factory) -> list[Lease]:
+    await three_ready(make)
+    return await make.claimed("priced", want=3)
+
+
+async def held_brief(make: Factory) -> Lease:
+    return await make.leased("brief")
+
+
+async def held_once_broken(make: Factory) -> Lease:
+    """Its next mishap is its last."""
+    lease = await make.leased("fragile")
+    await make.engine.give_back(attempt(lease))
+    (again,) = await make.claimed("fragile")
+    return again
+
+
+async def parked(make: Factory) -> Lease:
+    return await make.parked()
+
+
+async def pending(make: Factory) -> Any:
+    return await make.submitted("priced")
+
+
+async def ignored_cancel(make: Factory) -> None:
+    """Its worker was asked to stop and did not."""
+    lease = await make.leased("priced")
+    await make.engine.cancel(TENANT, lease.job_id, grace=MINUTE / 2)
+    await make.clock.advance(MINUTE / 2 + MOMENT)
+
+
+async def four_past_their_deadline(make: Factory) -> None:
+    """One in each phase that a deadline can find a job in."""
+    await make.parked("brief")
+    await make.submitted("brief")
+    await make.claimed("brief", duration=2 * HOUR)
+    await make.submitted("brief")
+    soon = await make.clock.now() + HOUR / 2
+    await make.submitted("brief", run_at=soon, expires_in=HOUR / 2)
+    await make.clock.advance(HOUR + MOMENT)
+
+
+async def two_due(make: Factory) -> None:
+    present = await make.clock.now()
+    for _ in range(2):
+        await make.submitted("studio", run_at=present + HOUR)
+    await make.clock.advance(HOUR + MOMENT)
+
+
+async def silent_workers(make: Factory) -> None:
+    """One job that may be tried again, one at its cap, one whose cancel was asked for."""
+    await make.leased("fragile")
+    await make.clock.advance(MINUTE + MOMENT)
+    await leases.lapse(make.engine.db, 10)
+    await make.claimed("fragile")
+    await make.leased("priced")
+    canceling = await make.leased("staged", account="bob")  # two ends in one wallet may come in any order
+    await make.engine.cancel(TENANT, canceling.job_id, grace=HOUR)
+    await make.clock.advance(MINUTE + MOMENT)
+
+
+async def failed_studio(make: Factory) -> Any:
+    job = await make.ended("studio", "failed")
+    await make.credits(3)
+    return job
+
+
+async def failed_standard(make: Factory) -> Any:
+    job = await make.ended("priced", "failed")
+    await make.credits(5)
+    return job
+
+
+async def old_keys(make: Factory) -> None:
+    """A key whose time has passed, and one whose job is still alive."""
+    lease = await make.leased("priced", idempotency_key="ended")
+    await make.engine.finish(End(lease, "succeeded", "{}"))
+    await make.submitted("priced", idempotency_key="alive")
+    await make.clock.advance(2 * DAY)
+
+
+# The verbs
+
+
+@verb(credits_)
+async def submit_with_a_key(engine: Engine, _: Any) -> Any:
+    return (await engine.submit("priced", SHOE, **OWNER, idempotency_key="k", run_at=None)).job_id
+
+
+@verb(credits_, is_repeatable=False)
+async def submit_without_a_key(engine: Engine, _: Any) -> Any:
+    return (await engine.submit("priced", SHOE, **OWNER)).job_id
+
+
+@verb(nothing, is_atomic=False)
+async def submit_by_a_stranger(engine: Engine, _: Any) -> Any:
+    return (await engine.submit("free", {}, **OWNER, idempotency_key="k")).job_id
+
+
+@verb(credits_, is_atomic=False)
+async def submit_many(engine: Engine, _: Any) -> Any:
+    """Two are accepted, one is refused, one is for an account that does not exist yet."""
+    requests = [
+        {"kind": "metered", "input": {"units": units}, **OWNER, "idempotency_key": f"k{units}"}
+        for units in (60, 70, 40)
+    ]
+    requests.append({"kind": "free", "tenant": TENANT, "account": "bob", "idempotency_key": "k"})
+    answers = await engine.submit_many(requests)
+    for answer in answers:
+        if isinstance(answer, Exception) and not isinstance(answer, InsufficientCreditsError):
+            raise answer
+    return [getattr(answer, "price", getattr(answer, "code", None)) for answer in answers]
+
+
+@verb(three_ready, leaves_traces=True, passes_over=True)
+async def claim(engine: Engine, _: Any) -> list[Lease]:
+    return await engine.claim(Lanes(["priced"]), 3, worker="w", duration=MINUTE)
+
+
+@verb(three_held)
+async def extend(engine: Engine, held: list[Lease]) -> Any:
+    return await engine.extend(held, HOUR)
+
+
+@verb(held)
+async def note(engine: Engine, lease: Lease) -> Any:
+    return await engine.note(progress(lease, 1, 0.5))
+
+
+@verb(held)
+async def finish_succeeded(engine: Engine, lease: Lease) -> Any:
+    return await engine.finish(End(lease, "succeeded", '{"url": "x"}'))
+
+
+@verb(held)
+async def finish_with_a_part_captured(engine: Engine, lease: Lease) -> Any:
+    return await engine.finish(End(lease, "succeeded", '{"url": "x"}', captured=2))
+
+
+@verb(held)
+async def finish_failed(engine: Engine, lease: Lease) -> Any:
+    return await engine.finish(End(lease, "failed", error=ERROR))
+
+
+@verb(three_held)
+async def finish_three(engine: Engine, held: list[Lease]) -> Any:
+    return await leases.finish(engine.db, [End(lease, "succeeded", "{}") for lease in held])
+
+
+@verb(held, LeaseLostError)
+async def give_back_after_an_attempt(engine: Engine, lease: Lease) -> Any:
+    return await engine.give_back(attempt(lease, delay=MINUTE))
+
+
+@verb(held, LeaseLostError)
+async def give_back_after_an_interruption(engine: Engine, lease: Lease) -> Any:
+    return await engine.give_back(interruption(lease))
+
+
+@verb(held_once_broken, LeaseLostError)
+async def give_back_at_the_cap(engine: Engine, lease: Lease) -> Any:
+    return await engine.give_back(attempt(lease))
+
+
+@verb(held_brief, LeaseLostError)
+async def park(engine: Engine, lease: Lease) -> Any:
+    return await engine.park(lease, {"page": 2})
+
+
+@verb(parked)
+async def answer(engine: Engine, lease: Lease) -> Any:
+    return await engine.answer(TENANT, lease.job_id, {"approved": True})
+
+
+@verb(pending)
+async def cancel_pending(engine: Engine, submitted: Any) -> Any:
+    return (await engine.cancel(TENANT, submitted.job_id)).state
+
+
+@verb(parked)
+async def cancel_parked(engine: Engine, lease: Lease) -> Any:
+    return (await engine.cancel(TENANT, lease.job_id)).state
+
+
+@verb(held)
+async def cancel_running(engine: Engine, lease: Lease) -> Any:
+    return (await engine.cancel(TENANT, lease.job_id)).state
+
+
+@verb(ignored_cancel, passes_over=True)
+async def enforce(engine: Engine, _: Any) -> None:
+    await jobs.enforce(engine.db, 10)
+
+
+@verb(four_past_their_deadline, passes_over=True)
+async def expire(engine: Engine, _: Any) -> None:
+    await jobs.expire(engine.db, 10)
+
+
+@verb(two_due, passes_over=True)
+async def promote(engine: Engine, _: Any) -> None:
+    await jobs.promote(engine.db, 10)
+
+
+@verb(silent_workers, passes_over=True)
+async def lapse(engine: Engine, _: Any) -> None:
+    await leases.lapse(engine.db, 10)
+
+
+@verb(three_held)
+async def abandon(engine: Engine, held: list[Lease]) -> None:
+    await engine.abandon(held[0].token)
+
+
+@verb(failed_studio, RetryUnavailableError)
+async def retry_in_place(engine: Engine, job: Any) -> Any:
+    return (await engine.retry(TENANT, job.job_id)).state
+
+
+@verb(failed_standard, is_repeatable=False)
+async def retry_as_a_new_job(engine: Engine, job: Any) -> Any:
+    return (await engine.retry(TENANT, job.job_id)).state
+
+
+@verb(nothing)
+async def grant(engine: Engine, _: Any) -> Any:
+    return await engine.grant(TENANT, ACCOUNT, 100, reference="invoice 1")
+
+
+@verb(credits_)
+async def adjust(engine: Engine, _: Any) -> Any:
+    return await engine.adjust(TENANT, ACCOUNT, -40, reference="ticket 1", reason="Granted twice.")
+
+
+@verb(nothing)
+async def set_cap(engine: Engine, _: Any) -> Any:
+    return await engine.set_cap(TENANT, ACCOUNT, 3)
+
+
+@verb(held_brief, PenstockError)
+async def move(engine: Engine, lease: Lease) -> Any:
+    return await engine.move(TENANT, lease.job_id, "parked")
+
+
+@verb(nothing)
+async def pause(engine: Engine, _: Any) -> None:
+    await engine.pause("priced")
+
+
+@verb(three_held)
+async def close_leases(engine: Engine, held: list[Lease]) -> None:
+    await engine.close_leases({held[0].token})
+
+
+@verb(nothing)
+async def register(engine: Engine, _: Any) -> None:
+    await registry.register(engine.db, [app.kinds["priced"], app.kinds["studio"]])
+
+
+@verb(old_keys, is_atomic=False)
+async def prune(engine: Engine, _: Any) -> None:
+    await pruner(engine).run_once()

@@ -1,0 +1,230 @@
+table penstock.accounts
+    -- home: tenant. A wallet: what is available, what is held, how many jobs are active, the number of its last entry.
+    with (fillfactor=50)
+    id bigint not null identity
+    tenant text collate "C" not null
+    account text collate "C" not null
+    available bigint not null default 0
+    held bigint not null default 0
+    active integer not null default 0
+    active_max integer
+    entries bigint not null default 0
+    created_at timestamp with time zone not null default clock_timestamp()
+    constraint accounts_active_check CHECK ((active >= 0))
+    constraint accounts_active_max_check CHECK ((active_max >= 0))
+    constraint accounts_available_check CHECK ((available >= 0))
+    constraint accounts_held_check CHECK ((held >= 0))
+    constraint accounts_id_key UNIQUE (id)
+    constraint accounts_pkey PRIMARY KEY (tenant, account)
+
+table penstock.dispatches
+    -- home: central. One row for every job that has not ended, and none for one that has: the lock that every verb takes first.
+    with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=10000, autovacuum_vacuum_cost_delay=0)
+    job_id uuid not null
+    tenant text collate "C" not null
+    account text collate "C" not null
+    kind text collate "C" not null
+    queue text collate "C" not null
+    phase text collate "C" not null
+    rank smallint not null -- The priority, negated: the smallest goes first.
+    turn bigint not null default 0 -- Order between tenants in a fair queue; 0 elsewhere.
+    epoch integer not null default 0
+    attempts smallint not null default 0
+    interruptions smallint not null default 0
+    lapses smallint not null default 0
+    lease_token uuid
+    run_at timestamp with time zone
+    expires_at timestamp with time zone
+    cancel_at timestamp with time zone -- When an asked-for cancel is enforced: the lease is revoked and the job ends.
+    wakes_at timestamp with time zone -- When a service must look at this row: its start, its deadline or the end of its grace. Not the end of its lease.
+    CREATE INDEX dispatches_wakes ON penstock.dispatches USING btree (wakes_at) WHERE (wakes_at IS NOT NULL)
+    constraint dispatches_check CHECK (((phase = 'leased'::text) = (lease_token IS NOT NULL)))
+    constraint dispatches_check1 CHECK (((phase <> 'parked'::text) OR (expires_at IS NOT NULL)))
+    constraint dispatches_check2 CHECK (((attempts >= 0) AND (interruptions >= 0) AND (lapses >= 0)))
+    constraint dispatches_phase_check CHECK ((phase = ANY (ARRAY['waiting'::text, 'ready'::text, 'leased'::text, 'parked'::text, 'delivering'::text])))
+    constraint dispatches_pkey PRIMARY KEY (job_id)
+
+table penstock.entries
+    -- home: tenant. The ledger, append-only. One row is one balanced transaction over three purses: available, held, and outside (granted from, captured to).
+    tenant text collate "C" not null
+    account text collate "C" not null
+    seq bigint not null
+    at timestamp with time zone not null
+    type text collate "C" not null
+    available bigint not null
+    held bigint not null
+    outside bigint not null
+    available_after bigint not null
+    held_after bigint not null
+    job_id uuid
+    run smallint
+    reference text collate "C"
+    reason text
+    CREATE TRIGGER entries_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON penstock.entries FOR EACH STATEMENT EXECUTE FUNCTION penstock.guard_append_only()
+    CREATE UNIQUE INDEX entries_hold ON penstock.entries USING btree (job_id, run) WHERE (type = 'hold'::text)
+    CREATE UNIQUE INDEX entries_reference ON penstock.entries USING btree (tenant, account, reference) WHERE (reference IS NOT NULL)
+    CREATE UNIQUE INDEX entries_settlement ON penstock.entries USING btree (job_id, run) WHERE (type = ANY (ARRAY['capture'::text, 'release'::text]))
+    constraint entries_available_after_check CHECK ((available_after >= 0))
+    constraint entries_check CHECK ((((available + held) + outside) = 0))
+    constraint entries_check1 CHECK (((type = ANY (ARRAY['hold'::text, 'capture'::text, 'release'::text])) = ((job_id IS NOT NULL) AND (run IS NOT NULL))))
+    constraint entries_held_after_check CHECK ((held_after >= 0))
+    constraint entries_pkey PRIMARY KEY (tenant, account, seq)
+    constraint entries_type_check CHECK ((type = ANY (ARRAY['grant'::text, 'adjust'::text, 'hold'::text, 'capture'::text, 'release'::text])))
+
+table penstock.events partition by RANGE (job_id)
+    -- home: tenant. What happened to each job, in order, append-only.
+    job_id uuid not null
+    seq integer not null
+    at timestamp with time zone not null
+    type text collate "C" not null
+    state text collate "C" not null
+    tenant text collate "C" not null
+    data jsonb
+    CREATE TRIGGER events_append_only BEFORE DELETE OR UPDATE ON penstock.events FOR EACH ROW EXECUTE FUNCTION penstock.guard_append_only()
+    constraint events_pkey PRIMARY KEY (job_id, seq)
+    constraint events_seq_check CHECK ((seq > 0))
+
+table penstock.events_default partition of penstock.events DEFAULT
+    -- home: tenant. Takes events whose partition was not made in time; should stay empty.
+
+table penstock.idempotency
+    -- home: tenant. Which job answers a key, and what of that answer the job itself may change. The request is kept only where it differs from the job's input.
+    tenant text collate "C" not null
+    scope text collate "C" not null
+    key text collate "C" not null
+    job_id uuid not null
+    request jsonb
+    created_at timestamp with time zone not null
+    expires_at timestamp with time zone
+    CREATE INDEX idempotency_age ON penstock.idempotency USING brin (created_at)
+    constraint idempotency_pkey PRIMARY KEY (tenant, scope, key)
+
+table penstock.jobs partition by RANGE (id)
+    -- home: tenant. One row a job, partitioned by the time in its id.
+    id uuid not null
+    tenant text collate "C" not null
+    account text collate "C" not null
+    kind text collate "C" not null
+    lifecycle text collate "C" not null
+    queue text collate "C" not null
+    state text collate "C" not null
+    phase text collate "C" not null
+    outcome text collate "C"
+    priority smallint not null
+    run smallint not null default 1 -- How often it was started from its beginning: a retry in place adds one. Each run has its own hold.
+    epoch integer not null default 0 -- How often it was leased. Only grows.
+    attempts smallint not null default 0
+    events integer not null -- The number of its last event.
+    noted integer not null default 0 -- The number of the last note of its present lease: a note that comes twice is written once.
+    price integer not null
+    captured integer
+    progress real not null default 0
+    stage text
+    created_at timestamp with time zone not null
+    run_at timestamp with time zone
+    expires_at timestamp with time zone
+    started_at timestamp with time zone
+    finished_at timestamp with time zone
+    cancel_requested_at timestamp with time zone
+    retry_of uuid
+    input jsonb not null
+    memo jsonb -- What its handler left for itself when it parked the job.
+    answer jsonb -- What a parked job was waiting for.
+    output jsonb
+    error jsonb
+    CREATE INDEX jobs_account ON ONLY penstock.jobs USING btree (tenant, account, id)
+    CREATE TRIGGER jobs_birth BEFORE INSERT ON penstock.jobs FOR EACH ROW EXECUTE FUNCTION penstock.guard_birth()
+    CREATE TRIGGER jobs_move BEFORE UPDATE ON penstock.jobs FOR EACH ROW WHEN (((old.state IS DISTINCT FROM new.state) OR (old.phase = 'ended'::text) OR (new.phase = 'ended'::text))) EXECUTE FUNCTION penstock.guard_move()
+    constraint jobs_check CHECK (((captured >= 0) AND (captured <= price)))
+    constraint jobs_check1 CHECK (((phase = 'ended'::text) = (finished_at IS NOT NULL)))
+    constraint jobs_check2 CHECK (((phase = 'ended'::text) = (outcome IS NOT NULL)))
+    constraint jobs_check3 CHECK (((phase = 'ended'::text) = (captured IS NOT NULL)))
+    constraint jobs_check4 CHECK (((started_at >= created_at) AND (finished_at >= COALESCE(started_at, created_at))))
+    constraint jobs_pkey PRIMARY KEY (id)
+    constraint jobs_price_check CHECK ((price >= 0))
+    constraint jobs_progress_check CHECK (((progress >= (0)::double precision) AND (progress <= (1)::double precision)))
+
+table penstock.jobs_default partition of penstock.jobs DEFAULT
+    -- home: tenant. Takes jobs whose partition was not made in time; should stay empty.
+    with (fillfactor=60)
+
+table penstock.kinds
+    -- home: both. What each kind declares, written when an app registers it.
+    kind text collate "C" not null
+    lifecycle text collate "C" not null
+    queue text collate "C" not null
+    is_fair boolean not null
+    initial_state text collate "C" not null
+    entry_state text collate "C" not null -- The state in which a job that may start at once is born.
+    stages text[] not null
+    firm_stages text[] not null -- The stages in which a cancel is refused.
+    attempts_max smallint not null
+    interruptions_max smallint not null
+    lapses_max smallint not null
+    declaration jsonb not null
+    registered_at timestamp with time zone not null default clock_timestamp()
+    constraint kinds_attempts_max_check CHECK ((attempts_max > 0))
+    constraint kinds_interruptions_max_check CHECK ((interruptions_max > 0))
+    constraint kinds_lapses_max_check CHECK ((lapses_max > 0))
+    constraint kinds_pkey PRIMARY KEY (kind)
+
+table penstock.leases
+    -- home: central. What one claim handed out, until when. A dispatch is held while its token names a lease that has not run out.
+    with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
+    token uuid not null
+    worker text collate "C" not null
+    granted_at timestamp with time zone not null
+    expires_at timestamp with time zone not null
+    job_ids uuid[] not null
+    constraint leases_pkey PRIMARY KEY (token)
+
+table penstock.lifecycle_moves
+    -- home: both. Which state each moment leads to; the guard looks the pair up.
+    lifecycle text collate "C" not null
+    from_state text collate "C" not null
+    moment text collate "C" not null
+    to_state text collate "C" not null
+    CREATE INDEX lifecycle_moves_pair ON penstock.lifecycle_moves USING btree (lifecycle, from_state, to_state)
+    constraint lifecycle_moves_pkey PRIMARY KEY (moment, lifecycle, from_state)
+
+table penstock.lifecycle_states
+    -- home: both. The states of each lifecycle, written from the Python table at migration.
+    lifecycle text collate "C" not null
+    state text collate "C" not null
+    phase text collate "C" not null
+    outcome text collate "C"
+    is_entry boolean not null
+    constraint lifecycle_states_check CHECK (((phase = 'ended'::text) = (outcome IS NOT NULL)))
+    constraint lifecycle_states_pkey PRIMARY KEY (lifecycle, state)
+
+table penstock.migrations
+    -- home: both. What has been applied; number 0 is the functions.
+    number integer not null
+    name text not null
+    is_breaking boolean not null
+    checksum text not null
+    applied_at timestamp with time zone not null default clock_timestamp()
+    constraint migrations_pkey PRIMARY KEY (number)
+
+table penstock.queues
+    -- home: central. A queue may be paused.
+    queue text collate "C" not null
+    paused_at timestamp with time zone
+    constraint queues_pkey PRIMARY KEY (queue)
+
+table penstock.ready
+    -- home: central. The line: the dispatches that may be claimed now, in order. Rows are inserted and deleted, never updated, and only under the lock of their dispatch.
+    with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=10000, autovacuum_vacuum_cost_delay=0)
+    queue text collate "C" not null
+    rank smallint not null
+    turn bigint not null
+    job_id uuid not null
+    constraint ready_pkey PRIMARY KEY (queue, rank, turn, job_id)
+
+table penstock.shares
+    -- home: central. The last turn given to each tenant of a fair queue.
+    with (fillfactor=50)
+    queue text collate "C" not null
+    tenant text collate "C" not null
+    turn bigint not null
+    constraint shares_pkey PRIMARY KEY (queue, tenant)

@@ -1,0 +1,530 @@
+"""The engine beside a model of it: whatever is done to both, in whatever order, they agree.
+
+The model keeps what a customer could: the phase and counters of each job, what each wallet has, which key names
+which job, and until when each lease holds. It knows nothing of tables, locks or statements.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from penstock.engine import jobs, leases
+from penstock.engine.dispatches import Lanes
+from penstock.engine.engine import Engine
+from penstock.engine.leases import End, Lease, Note, Return
+from penstock.engine.verify import verify
+from penstock.errors import (
+    AnswerUnavailableError,
+    IdempotencyConflictError,
+    InsufficientCreditsError,
+    LeaseLostError,
+    PenstockError,
+    RetryUnavailableError,
+    TooManyActiveJobsError,
+)
+from tests.clocks import Clock
+from tests.faults.dumps import wipe
+from tests.product import app
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from penstock.kinds import Kind
+
+KINDS = ("brief", "fragile", "free", "priced", "studio")
+ACCOUNTS = ("ann", "bob")
+PARKING = ("brief", "studio")
+ERROR = {"code": "boom", "message": "It broke."}
+
+# Times are multiples of ten seconds and steps take far less, so no comparison is ever a close call.
+LEASE = 40
+GRACE = 30
+LATER = 600
+STEPS = (20, 20, 20, 130, 1_300, 4_000)
+
+ACCOUNT = st.sampled_from(ACCOUNTS)
+KIND = st.sampled_from(KINDS)
+PICK = st.tuples(st.integers(0, 9), st.sampled_from([True, True, True, False]))
+HAS_LEASES = precondition(lambda machine: any(map(machine.model.holds, machine.leases)))
+
+Pick = tuple[int, bool]
+
+
+@dataclass(eq=False, slots=True)
+class ModelJob:
+    """What became of a job so far."""
+
+    job_id: UUID
+    kind: Kind
+    account: str
+    price: int
+    given: int
+    state: str = ""
+    phase: str = "ready"
+    outcome: str | None = None
+    events: int = 0
+    epoch: int = 0
+    run: int = 1
+    attempts: int = 0
+    interruptions: int = 0
+    lapses: int = 0
+    noted: int = 0
+    progress: float = 0.0
+    captured: int | None = None
+    token: UUID | None = None
+    run_at: int | None = None
+    expires_at: int | None = None
+    cancel_at: int | None = None
+    answer: int | None = None
+
+    def happen(self, moment: str, phase: str) -> None:
+        """The lifecycle, which has tests of its own, says what a moment does to the state."""
+        self.state = self.kind.lifecycle.after(self.state, moment)
+        self.outcome = self.kind.lifecycle.states[self.state].outcome
+        self.phase = "ended" if self.outcome else phase
+        self.events += 1
+        if phase != "leased":
+            self.token = None
+
+
+@dataclass(slots=True)
+class Wallet:
+    available: int = 0
+    held: int = 0
+    active: int = 0
+    active_max: int | None = None
+
+
+@dataclass(slots=True)
+class World:
+    """The real thing, on a loop of its own."""
+
+    runner: asyncio.Runner
+    engine: Engine
+    clock: Clock
+
+    def run(self, call: Coroutine[Any, Any, Any]) -> Any:
+        return self.runner.run(call)
+
+
+@dataclass(slots=True)
+class Model:
+    """All that a customer and a worker may rely on."""
+
+    now: int = 0
+    jobs: dict[UUID, ModelJob] = field(default_factory=dict)
+    wallets: dict[str, Wallet] = field(default_factory=dict)
+    keys: dict[tuple[str, str], ModelJob] = field(default_factory=dict)
+    leases: dict[UUID, int] = field(default_factory=dict)
+
+    def wallet(self, account: str) -> Wallet:
+        return self.wallets.setdefault(account, Wallet())
+
+    def holds(self, lease: Lease) -> ModelJob | None:
+        """The job, if this lease still holds it."""
+        job = self.jobs[lease.job_id]
+        return job if job.token == lease.token and self.leases.get(lease.token, 0) > self.now else None
+
+    def refusal(self, account: str, price: int) -> type[PenstockError] | None:
+        wallet = self.wallet(account)
+        if price > wallet.available:
+            return InsufficientCreditsError
+        if wallet.active_max is not None and wallet.active >= wallet.active_max:
+            return TooManyActiveJobsError
+        return None
+
+    def hold(self, job: ModelJob) -> None:
+        wallet = self.wallet(job.account)
+        wallet.available -= job.price
+        wallet.held += job.price
+        wallet.active += 1
+
+    def be_born(self, job: ModelJob, run_at: int | None) -> None:
+        self.jobs[job.job_id] = job
+        self.hold(job)
+        is_later = run_at is not None and run_at > self.now
+        initial, entry = job.kind.lifecycle.initial, job.kind.entry_state
+        job.state, job.phase, job.events = initial, "waiting", 1
+        job.run_at = run_at if is_later else None
+        if job.kind.expires_in is not None:
+            job.expires_at = (job.run_at or self.now) + int(job.kind.expires_in.total_seconds())
+        if not is_later:
+            job.state, job.phase, job.events = entry, "ready", 1 if entry == initial else 2
+
+    def end(self, job: ModelJob, moment: str, captured: int = 0) -> None:
+        job.happen(moment, "ended")
+        job.captured = captured
+        wallet = self.wallet(job.account)
+        wallet.held -= job.price
+        wallet.available += job.price - captured
+        wallet.active -= 1
+
+    def take_back(self, job: ModelJob, cause: str, delay: int | None = None) -> str:
+        """A job that left its worker without having ended; tells its fate."""
+        setattr(job, cause, getattr(job, cause) + 1)
+        if job.cancel_at is not None:
+            self.end(job, "canceled")
+            return "canceled"
+        if getattr(job, cause) >= getattr(job.kind, f"{cause}_max"):
+            self.end(job, "failed")
+            return "failed"
+        job.happen("requeued", "waiting" if delay else "ready")
+        job.run_at = self.now + delay if delay else None
+        return "requeued"
+
+
+class Machine(RuleBasedStateMachine):
+    """Each rule does one thing to both and compares what they say; after each, everything is compared."""
+
+    world: World
+
+    @initialize(kinds=st.lists(KIND, min_size=3, max_size=6))
+    def begin(self, kinds: list[str]) -> None:
+        """A customer with some credits and some jobs."""
+        self.model = Model()
+        self.leases: list[Lease] = []
+        self.tenant = f"t{uuid4().hex[:12]}"
+        self.world.run(wipe(self.world.engine.db))
+        self.world.run(self.world.clock.advance(-self.world.clock.offset))
+        for account in ACCOUNTS:
+            self.grant(account, 40)
+        for kind in kinds:
+            self.submit(ACCOUNTS[0], kind, None, 0, None)
+
+    # Customers
+
+    @rule(
+        account=ACCOUNT,
+        kind=KIND,
+        key=st.sampled_from([None, "k1", "k2"]),
+        given=st.integers(0, 1),
+        later=st.sampled_from([None, None, LATER]),
+    )
+    def submit(self, account: str, kind: str, key: str | None, given: int, later: int | None) -> None:
+        drawn = app.kinds[kind]
+        content = {"given": given} if kind == "free" else {"size": given + 1} if kind == "priced" else {}
+        seen = given if content else 0
+        known = self.model.keys.get((account, key)) if key else None
+        price = drawn.price if isinstance(drawn.price, int) else 0
+        call = self._submit(account, kind, content, key, later)
+        if known is not None and (known.kind.name, known.given) != (kind, seen):
+            self._refused(IdempotencyConflictError, call)
+        elif known is not None:
+            answer = self.world.run(call)
+            assert (answer.job_id, answer.is_replay) == (known.job_id, True)
+        elif (refusal := self.model.refusal(account, price)) is not None:
+            self._refused(refusal, call)
+        else:
+            answer = self.world.run(call)
+            assert not answer.is_replay
+            job = ModelJob(answer.job_id, drawn, account, price, seen)
+            self.model.be_born(job, self.model.now + later if later else None)
+            if key:
+                self.model.keys[account, key] = job
+
+    async def _submit(self, account: str, kind: str, content: Any, key: str | None, later: int | None) -> Any:
+        begin = await self.world.clock.now() + timedelta(seconds=later) if later else None
+        return await self.world.engine.submit(
+            kind, content, tenant=self.tenant, account=account, idempotency_key=key, run_at=begin
+        )
+
+    @precondition(lambda self: self._alive())
+    @rule(pick=PICK)
+    def cancel(self, pick: Pick) -> None:
+        job = self._job(pick, "leased", "parked", "ready", "waiting")
+        answer = self.world.run(self.world.engine.cancel(self.tenant, job.job_id, grace=timedelta(seconds=GRACE)))
+        assert answer.is_accepted == (job.phase != "ended")
+        if job.phase == "leased":
+            if job.cancel_at is None:
+                job.cancel_at = self.model.now + GRACE
+                job.events += 1
+        elif job.phase != "ended":
+            self.model.end(job, "canceled")
+        assert answer.state == job.state
+
+    @precondition(lambda self: self._are("parked"))
+    @rule(pick=PICK, answer=st.integers(1, 2))
+    def answer(self, pick: Pick, answer: int) -> None:
+        job = self._job(pick, "parked")
+        call = self.world.engine.answer(self.tenant, job.job_id, answer)
+        if job.phase == "parked" and (job.expires_at or 0) > self.model.now:
+            job.happen("answered", "ready")
+            job.answer = answer
+            assert self.world.run(call) == job.state
+        elif job.answer == answer:
+            assert self.world.run(call) == job.state
+        else:
+            self._refused(AnswerUnavailableError, call)
+
+    @precondition(lambda self: self._are("ended"))
+    @rule(pick=PICK)
+    def retry(self, pick: Pick) -> None:
+        """In place where the lifecycle draws it, otherwise as a new job."""
+        job = self._job(pick, "ended")
+        call = self.world.engine.retry(self.tenant, job.job_id)
+        in_place = any(move.moment == "retried" for move in job.kind.lifecycle.moves)
+        can = [move.source for move in job.kind.lifecycle.moves if move.moment == "retried"]
+        if job.phase != "ended" or (in_place and job.state not in can):
+            self._refused(RetryUnavailableError, call)
+        elif (refusal := self.model.refusal(job.account, job.price)) is not None:
+            self._refused(refusal, call)
+        elif in_place:
+            assert self.world.run(call).job_id == job.job_id
+            self._revive(job)
+        else:
+            again = ModelJob(self.world.run(call).job_id, job.kind, job.account, job.price, job.given)
+            self.model.be_born(again, None)
+
+    def _revive(self, job: ModelJob) -> None:
+        self.model.hold(job)
+        job.happen("retried", "waiting")
+        if job.kind.entry_state != job.kind.lifecycle.initial:
+            job.happen("queued", "ready")
+        job.phase, job.run, job.progress, job.captured = "ready", job.run + 1, 0.0, None
+        job.attempts = job.interruptions = job.lapses = 0
+        job.cancel_at = job.run_at = job.answer = None
+        lifetime = job.kind.expires_in
+        job.expires_at = None if lifetime is None else self.model.now + int(lifetime.total_seconds())
+
+    # Operators
+
+    @rule(account=ACCOUNT, amount=st.integers(1, 20), most=st.sampled_from([None, 0, 1, 5]), is_cap=st.booleans())
+    def operate(self, account: str, amount: int, most: int | None, *, is_cap: bool) -> None:
+        if is_cap:
+            self.set_cap(account, most)
+        else:
+            self.grant(account, amount)
+
+    def grant(self, account: str, amount: int) -> None:
+        left = self.world.run(self.world.engine.grant(self.tenant, account, amount))
+        self.model.wallet(account).available += amount
+        assert left == self.model.wallet(account).available
+
+    def set_cap(self, account: str, most: int | None) -> None:
+        self.world.run(self.world.engine.set_cap(self.tenant, account, most))
+        self.model.wallet(account).active_max = most
+
+    # Workers
+
+    @precondition(lambda self: self._are("ready"))
+    @rule()
+    def claim_all(self) -> None:
+        self.claim(set(KINDS), 10)
+
+    @precondition(lambda self: self._are("ready"))
+    @rule(kinds=st.sets(KIND, min_size=1), want=st.integers(1, 3))
+    def claim(self, kinds: set[str], want: int) -> None:
+        ready = sorted(
+            job.job_id
+            for job in self.model.jobs.values()
+            if job.phase == "ready" and job.kind.name in kinds and (job.expires_at or 10**9) > self.model.now
+        )
+        call = self.world.engine.claim(Lanes(sorted(kinds)), want, worker="w", duration=timedelta(seconds=LEASE))
+        held = self.world.run(call)
+        assert sorted(lease.job_id for lease in held) == ready[:want]
+        for lease in held:
+            job = self.model.jobs[lease.job_id]
+            job.happen("started", "leased")
+            job.token, job.epoch, job.noted = lease.token, job.epoch + 1, 0
+            assert (lease.epoch, lease.attempts, lease.run) == (job.epoch, job.attempts, job.run)
+            self.model.leases[lease.token] = self.model.now + LEASE
+        self.leases += held
+
+    @HAS_LEASES
+    @rule(pick=PICK)
+    def extend(self, pick: Pick) -> None:
+        lease = self._lease(pick)
+        pulse = self.world.run(self.world.engine.extend([lease], timedelta(seconds=LEASE)))
+        if self.model.leases.get(lease.token, 0) > self.model.now:
+            self.model.leases[lease.token] = self.model.now + LEASE
+        job = self.model.holds(lease)
+        assert pulse.lost == (set() if job else {lease.job_id})
+        assert pulse.canceling == ({lease.job_id} if job and job.cancel_at is not None else set())
+
+    @HAS_LEASES
+    @rule(pick=PICK, number=st.integers(1, 5), value=st.sampled_from([0.25, 0.5, 0.75]))
+    def note(self, pick: Pick, number: int, value: float) -> None:
+        lease = self._lease(pick)
+        job = self.model.holds(lease)
+        call = self.world.engine.note(Note(lease, number, "progress", "{}", value=value))
+        if job is None:
+            self._refused(LeaseLostError, call)
+            return
+        assert self.world.run(call) == (job.cancel_at is not None)
+        job.progress = max(job.progress, value)
+        if number > job.noted:
+            job.noted, job.events = number, job.events + 1
+
+    @HAS_LEASES
+    @rule(
+        pick=PICK,
+        outcome=st.sampled_from(["succeeded", "failed", "canceled", "blocked"]),
+        captured=st.sampled_from([None, 0, 1, 3]),
+    )
+    def finish(self, pick: Pick, outcome: Any, captured: int | None) -> None:
+        lease = self._lease(pick)
+        job = self.model.holds(lease)
+        captured = captured if outcome == "succeeded" else None
+        call = self.world.engine.finish(End(lease, outcome, "{}", captured=captured))
+        if job is None:
+            self._refused(LeaseLostError, call)
+            return
+        if outcome == "succeeded":
+            job.progress = 1.0
+        whole = job.price if outcome == "succeeded" else 0
+        self.model.end(job, outcome, whole if captured is None else min(captured, job.price))
+        assert self.world.run(call) == job.state
+
+    @HAS_LEASES
+    @rule(pick=PICK, cause=st.sampled_from(["attempt", "interruption"]), delay=st.sampled_from([None, LATER]))
+    def give_back(self, pick: Pick, cause: str, delay: int | None) -> None:
+        lease = self._lease(pick)
+        job = self.model.holds(lease)
+        call = self.world.engine.give_back(Return(lease, cause, ERROR, timedelta(seconds=delay) if delay else None))
+        if job is None:
+            self._refused(LeaseLostError, call)
+        else:
+            assert self.world.run(call) == self.model.take_back(job, f"{cause}s", delay)
+
+    @precondition(lambda self: any(lease.kind in PARKING and self.model.holds(lease) for lease in self.leases))
+    @rule(pick=PICK)
+    def park(self, pick: Pick) -> None:
+        lease = self._lease(pick, PARKING)
+        job = self.model.holds(lease)
+        call = self.world.engine.park(lease)
+        if job is None or job.cancel_at is not None:
+            self._refused(LeaseLostError, call)
+        else:
+            job.happen("parked", "parked")
+            assert self.world.run(call) == job.state
+
+    @HAS_LEASES
+    @rule(pick=PICK)
+    def abandon(self, pick: Pick) -> None:
+        lease = self._lease(pick)
+        self.world.run(self.world.engine.abandon(lease.token))
+        for job in self._held_by(lease.token):
+            self.model.take_back(job, "interruptions")
+        self.model.leases.pop(lease.token, None)
+
+    # Time, and those who watch it
+
+    @rule(seconds=st.sampled_from(STEPS))
+    def wait(self, seconds: int) -> None:
+        self.model.now += seconds
+        self.world.run(self.world.clock.advance(timedelta(seconds=seconds)))
+
+    @rule(service=st.sampled_from(["lapse", "expire", "enforce", "promote"]))
+    def serve(self, service: str) -> None:
+        getattr(self, service)()
+
+    def lapse(self) -> None:
+        self.world.run(leases.lapse(self.world.engine.db, 1_000))
+        for token in [token for token, until in self.model.leases.items() if until <= self.model.now]:
+            for job in self._held_by(token):
+                self.model.take_back(job, "lapses")
+            del self.model.leases[token]
+
+    def expire(self) -> None:
+        self.world.run(jobs.expire(self.world.engine.db, 1_000))
+        for job in self._alive():
+            if job.expires_at is not None and job.expires_at <= self.model.now:
+                self.model.end(job, "expired")
+
+    def enforce(self) -> None:
+        self.world.run(jobs.enforce(self.world.engine.db, 1_000))
+        for job in self._alive():
+            if job.cancel_at is not None and job.cancel_at <= self.model.now:
+                self.model.end(job, "canceled")
+
+    def promote(self) -> None:
+        self.world.run(jobs.promote(self.world.engine.db, 1_000))
+        for job in self._alive():
+            is_due = job.phase == "waiting" and (job.run_at or 0) <= self.model.now
+            if is_due and (job.expires_at is None or job.expires_at > self.model.now):
+                job.happen("queued", "ready")
+                job.run_at = None
+
+    # What must be so
+
+    @invariant()
+    def jobs_agree(self) -> None:
+        rows = self.world.run(self._rows())
+        assert {row["id"]: tuple(row.values())[1:] for row in rows} == {
+            job.job_id: (
+                job.state,
+                job.phase,
+                job.outcome,
+                job.events,
+                job.epoch,
+                job.run,
+                job.attempts,
+                job.progress,
+                job.captured,
+            )
+            for job in self.model.jobs.values()
+        }
+
+    @invariant()
+    def wallets_agree(self) -> None:
+        for account, wallet in self.model.wallets.items():
+            found = self.world.run(self.world.engine.balance(self.tenant, account))
+            assert (found.available, found.held, found.active, found.active_max) == (
+                wallet.available,
+                wallet.held,
+                wallet.active,
+                wallet.active_max,
+            )
+
+    def teardown(self) -> None:
+        """The services do what is due, and every invariant holds."""
+        if hasattr(self, "model"):
+            for service in (self.lapse, self.expire, self.enforce, self.promote):
+                service()
+            self.jobs_agree()
+            self.wallets_agree()
+            assert self.world.run(verify(self.world.engine.db)) == []
+
+    async def _rows(self) -> list[Any]:
+        async with self.world.engine.db.transaction() as tx:
+            return await tx.fetch(
+                "select id, state, phase, outcome, events, epoch, run, attempts, progress, captured"
+                " from penstock.jobs where tenant = $1",
+                self.tenant,
+            )
+
+    def _refused(self, error: type[PenstockError], call: Coroutine[Any, Any, Any]) -> None:
+        with pytest.raises(error) as caught:
+            self.world.run(call)
+        assert type(caught.value) is error
+
+    def _are(self, phase: str) -> bool:
+        return any(job.phase == phase for job in self.model.jobs.values())
+
+    def _job(self, pick: Pick, *phases: str) -> ModelJob:
+        """A job in one of these phases, or now and then any."""
+        number, is_apt = pick
+        every = list(self.model.jobs.values())
+        apt = [job for job in every if job.phase in phases]
+        return (apt if apt and is_apt else every)[number % len(apt if apt and is_apt else every)]
+
+    def _lease(self, pick: Pick, kinds: tuple[str, ...] = KINDS) -> Lease:
+        """A lease that holds its job, or now and then any that ever did."""
+        number, is_apt = pick
+        every = [lease for lease in self.leases if lease.kind in kinds]
+        apt = [lease for lease in every if self.model.holds(lease)]
+        return (apt if apt and is_apt else every)[number % len(apt if apt and is_apt else every)]
+
+    def _alive(self) -> list[ModelJob]:
+        return [job for job in self.model.jobs.values() if job.phase != "ended"]
+
+    def _held_by(self, token: UUID) -> list[ModelJob]:
+        return [job for job in self.model.jobs.values() if job.token == token]

@@ -1,0 +1,47 @@
+"""Hypothesis lets customers, workers, operators and time loose on the engine, in any order it can think of."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from penstock.engine.engine import Engine
+from penstock.store.db import Database
+from tests.clocks import Clock
+from tests.model.machine import Machine, World
+from tests.product import app
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# The same stories in every run; MODEL_EXAMPLES=1000 tells that many new ones.
+EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "0"))
+STORIES = settings(
+    max_examples=EXAMPLES or 80,
+    stateful_step_count=40,
+    derandomize=not EXAMPLES,
+    database=None,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.fixture
+def world(dsn: str) -> Iterator[World]:
+    with asyncio.Runner() as runner:
+        db = runner.run(Database.open(dsn, size=2))
+        yield World(runner, Engine(db, app), Clock(db))
+        runner.run(db.close())
+
+
+@pytest.mark.slow
+def test_the_engine_does_what_its_model_says(world: World) -> None:
+    """States, counters, wallets and keys agree after every step, and every invariant holds at the end."""
+    told = type("Told", (Machine,), {"world": world})
+    run_state_machine_as_test(told, settings=STORIES)

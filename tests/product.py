@@ -1,0 +1,64 @@
+"""The product of the tests: one kind of job for each thing a kind can be."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from penstock.app import Penstock
+from penstock.blueprints import LIFECYCLES
+from penstock.kinds import Kind
+
+app = Penstock()
+
+
+@app.kind("free")
+def free(job: Any, **anything: Any) -> None:
+    """Costs nothing and takes any input."""
+
+
+@app.kind("priced", price=5)
+def priced(job: Any, product: str = "shoe", style: str = "plain", size: int = 1) -> None:
+    """Costs five credits."""
+
+
+@app.kind("metered", price=lambda given: given.units)
+def metered(job: Any, units: int) -> None:
+    """Costs what its input says."""
+
+
+@app.kind("staged", price=5, stages=("planning", "rendering", "uploading"), firm_stages=("uploading",))
+def staged(job: Any) -> None:
+    """Has stages; the last one cannot be interrupted."""
+
+
+@app.kind("brief", price=5, expires_in="1h")
+def brief(job: Any) -> None:
+    """Has a deadline, so it may be parked."""
+
+
+@app.kind("fragile", price=5, attempts_max=2, interruptions_max=2, lapses_max=2)
+def fragile(job: Any) -> None:
+    """Fails at the second mishap of a sort."""
+
+
+@app.kind("fair", is_fair=True)
+def fair(job: Any) -> None:
+    """Its queue takes turns between tenants."""
+
+
+@app.kind(
+    "drawn",
+    schema={
+        "type": "object",
+        "properties": {"width": {"type": "integer", "minimum": 1}},
+        "required": ["width"],
+        "additionalProperties": False,
+    },
+)
+def drawn(job: Any, **given: Any) -> None:
+    """Its input is described by a JSON Schema."""
+
+
+for made in LIFECYCLES:
+    app.add(Kind(name=made.name, lifecycle=made, price=3, expires_in=timedelta(hours=1)))

@@ -1,0 +1,302 @@
+"""Plans: what is asked all the time is answered from an index, however much history there is.
+
+The verbs are functions: the plans of the statements inside them are heard through `auto_explain`, with what each
+node of a plan really touched.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import UUID, uuid4
+
+import pytest
+
+from penstock import ids
+from penstock.engine import dispatches, events, idempotency, jobs, leases, ledger
+from penstock.engine.dispatches import Lanes
+from penstock.store.db import connect, fetch
+from tests.product import app
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from penstock.store.db import Connection
+    from penstock.store.queries import Query
+    from tests.databases import Server
+
+HOT = ("accounts", "dispatches", "entries", "events", "idempotency", "jobs", "ready")
+"""The tables that grow; leases, queues and kinds are few."""
+
+TOUCHED_MAX = 2_000
+"""How many rows a verb for ten jobs may touch in one node of its plan: a bound, and not a measure."""
+
+MINUTE = timedelta(minutes=1)
+LAST = UUID(int=2**128 - 1)
+
+# A hundred thousand ended jobs, and forty thousand others in every phase. One in a hundred is due.
+FILL = """
+set session_replication_role = replica;
+
+insert into penstock.accounts (tenant, account, available)
+select 'acme', 'account-' || n, 1000000 from generate_series(1, 200) n;
+
+create temporary table made as
+select n, penstock.uuid7() as id, 'account-' || (n % 200 + 1) as account,
+    case when n < 100000 then 'ended' when n < 120000 then 'ready' when n < 130000 then 'leased'
+        when n < 138000 then 'waiting' else 'parked' end as phase,
+    ('00000000-0000-0000-0000-' || lpad((greatest(n - 120000, 0) / 20)::text, 12, '0'))::uuid as token,
+    clock_timestamp() + case when n % 100 = 0 then interval '-1 minute' else interval '1 day' end as due
+from generate_series(0, 139999) n;
+
+insert into penstock.jobs (
+    id, tenant, account, kind, lifecycle, queue, state, phase, outcome, priority, events, price, captured,
+    created_at, started_at, finished_at, epoch, input
+)
+select id, 'acme', account, 'brief', 'standard', 'brief',
+    case phase when 'ended' then 'succeeded' when 'leased' then 'running' when 'parked' then 'parked' else 'queued' end,
+    phase, case phase when 'ended' then 'succeeded' end, 0, 2, 5, case phase when 'ended' then 5 end,
+    clock_timestamp(), clock_timestamp(), case phase when 'ended' then clock_timestamp() end, 1, '{}'
+from made;
+
+insert into penstock.events (job_id, seq, at, type, state, tenant)
+select id, seq, clock_timestamp(), 'log', 'queued', 'acme' from made, generate_series(1, 2) seq;
+
+insert into penstock.entries (
+    tenant, account, seq, at, type, available, held, outside, available_after, held_after, job_id, run
+)
+select 'acme', account, n, clock_timestamp(), 'hold', -5, 5, 0, 0, 0, id, 1 from made;
+
+insert into penstock.idempotency (tenant, scope, key, job_id, created_at)
+select 'acme', account, 'k' || n, id, clock_timestamp() from made;
+
+insert into penstock.leases (token, worker, granted_at, expires_at, job_ids)
+select token, 'w', clock_timestamp(),
+    clock_timestamp() + interval '1 day' * case when min(n) = 120000 then -1 else 1 end,
+    array_agg(id)
+from made where phase = 'leased' group by token;
+
+insert into penstock.dispatches (
+    job_id, tenant, account, kind, queue, phase, rank, epoch, lease_token, run_at, expires_at, cancel_at, wakes_at
+)
+select id, 'acme', account, 'brief', 'brief', phase, 0, 1, case phase when 'leased' then token end,
+    case phase when 'waiting' then due end,
+    case when phase in ('ready', 'parked') then due else due + interval '2 days' end,
+    case phase when 'leased' then due end, due
+from made where phase <> 'ended';
+
+insert into penstock.ready (queue, rank, turn, job_id) select 'brief', 0, 0, id from made where phase = 'ready';
+
+update penstock.accounts set held = 1000000, active = 100000, entries = 1000000;
+reset session_replication_role;
+"""
+
+
+@dataclass(slots=True)
+class Ear:
+    """A connection that hears the plan of every statement it is made to run, inside functions too."""
+
+    connection: Connection
+    samples: dict[str, list[Any]]
+    idle: set[str]
+    """The partitions of other weeks: they are empty, and may be looked at as a whole."""
+    heard: list[dict[str, Any]] = field(default_factory=list)
+
+    async def plans(self, query: Query, *arguments: Any) -> list[dict[str, Any]]:
+        """Every node of every plan in a query; nothing that it wrote remains."""
+        self.heard.clear()
+        transaction = self.connection.transaction()
+        await transaction.start()
+        try:
+            await fetch(self.connection, query, *arguments)
+        finally:
+            await transaction.rollback()
+        return [node for plan in self.heard for node in _nodes(plan["Plan"])]
+
+    def hear(self, _connection: object, message: Any) -> None:
+        _, _, plan = str(message.message).partition("plan:\n")
+        if plan:
+            self.heard.append(json.loads(plan))
+
+
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from _nodes(child)
+
+
+@asynccontextmanager
+async def listening(server: Server, template: str, fill: str) -> AsyncIterator[Ear]:
+    """A database of its own, filled, and a connection that hears its plans."""
+    async with server.database(template) as dsn:
+        connection = await connect(dsn)
+        try:
+            if not await connection.fetchval("select rolsuper from pg_roles where rolname = current_user"):
+                pytest.skip("only a superuser can load auto_explain")
+            await connection.execute(fill)
+            await connection.execute("vacuum analyze")
+            samples = {phase: await _sample(connection, phase) for phase in ("leased", "ready", "ended")}
+            ear = Ear(connection, samples, await _idle(connection))
+            await connection.execute(
+                "load 'auto_explain'; set auto_explain.log_min_duration = 0; set auto_explain.log_analyze = on;"
+                "set auto_explain.log_nested_statements = on; set auto_explain.log_format = 'json';"
+                "set auto_explain.log_level = 'notice'; set auto_explain.log_timing = off;"
+                "set client_min_messages = 'notice'"
+            )
+            connection.add_log_listener(ear.hear)
+            yield ear
+        finally:
+            await connection.close()
+
+
+async def _sample(connection: Connection, phase: str) -> list[Any]:
+    """Ten jobs of a phase, or made-up ones where there are none."""
+    found = await connection.fetch(
+        "select j.id, coalesce(d.lease_token, gen_random_uuid()) as token from penstock.jobs j"
+        " left join penstock.dispatches d on d.job_id = j.id where j.phase = $1 order by j.id desc limit 10",
+        phase,
+    )
+    return [(row["id"], row["token"]) for row in found] or [(ids.new(), uuid4()) for _ in range(10)]
+
+
+async def _idle(connection: Connection) -> set[str]:
+    found = await connection.fetch(
+        "select relname from pg_class where relispartition and relkind = 'r' and reltuples <= 0"
+    )
+    return {row[0] for row in found}
+
+
+@pytest.fixture(scope="module")
+async def crowded(anyio_backend: str, server: Server, template: str) -> AsyncIterator[Ear]:
+    async with listening(server, template, FILL) as ear:
+        yield ear
+
+
+@pytest.fixture(scope="module")
+async def empty(anyio_backend: str, server: Server, template: str) -> AsyncIterator[Ear]:
+    """Where statistics say that every table has one page, and a plan is made that stays."""
+    account = "insert into penstock.accounts (tenant, account, available) values ('acme', 'account-7', 1000)"
+    async with listening(server, template, account) as ear:
+        yield ear
+
+
+def held(ear: Ear) -> tuple[list[UUID], list[UUID]]:
+    return [job_id for job_id, _ in ear.samples["leased"]], [token for _, token in ear.samples["leased"]]
+
+
+def one(ear: Ear, phase: str) -> UUID:
+    return ear.samples[phase][0][0]
+
+
+def submissions() -> list[jobs.Submission]:
+    return [
+        jobs.prepare(app.kinds, "priced", tenant="acme", account="account-7", idempotency_key=f"new-{n}")
+        for n in range(10)
+    ]
+
+
+Call: TypeAlias = "Callable[[Ear], tuple[Any, ...]]"
+
+VERBS: dict[str, tuple[Query, Call, set[str]]] = {
+    "claim": (
+        leases.SQL["claim"],
+        lambda _: (*Lanes(["brief"]).columns()[1], 10, uuid4(), "w", MINUTE),
+        {"ready_pkey", "dispatches_pkey"},
+    ),
+    "finish": (
+        leases.SQL["finish"],
+        lambda ear: ("succeeded", *held(ear), ["{}"] * 10, None, None),
+        {"dispatches_pkey", "accounts_id_key"},
+    ),
+    "requeue": (
+        leases.SQL["requeue"],
+        lambda ear: ("attempt", *held(ear), [None] * 10, ["{}"] * 10),
+        {"dispatches_pkey"},
+    ),
+    "note": (
+        leases.SQL["note"],
+        lambda ear: (*held(ear), [1] * 10, ["log"] * 10, [None] * 10, [None] * 10, ["{}"] * 10),
+        {"dispatches_pkey"},
+    ),
+    "park": (leases.SQL["park"], lambda ear: (*held(ear), ["{}"] * 10), {"dispatches_pkey"}),
+    "lapse": (leases.SQL["lapse"], lambda _: (10,), {"dispatches_pkey"}),
+    "abandon": (leases.SQL["abandon"], lambda ear: (held(ear)[1][0],), {"dispatches_pkey"}),
+    "expire": (jobs.SQL["expire"], lambda _: (10,), {"dispatches_wakes", "dispatches_pkey"}),
+    "enforce": (jobs.SQL["enforce"], lambda _: (10,), {"dispatches_wakes", "dispatches_pkey"}),
+    "promote": (jobs.SQL["promote"], lambda _: (10,), {"dispatches_wakes", "dispatches_pkey"}),
+    "cancel": (jobs.SQL["cancel"], lambda ear: ("acme", one(ear, "ready"), MINUTE), {"dispatches_pkey"}),
+    "submit": (jobs.SQL["submit"], lambda _: (False, *jobs._columns(submissions())), {"accounts_pkey"}),
+}
+"""Each verb with its arguments and the indexes it must use."""
+
+READS: dict[str, tuple[Query, Call, set[str]]] = {
+    "read": (jobs.SQL["read"], lambda ear: (one(ear, "ended"), "acme"), set()),
+    "list": (
+        jobs.SQL["list"],
+        lambda _: ("acme", "account-7", LAST, None, None, None, 50),
+        {"*_tenant_account_id_idx"},
+    ),
+    "present": (jobs.SQL["present"], lambda ear: (held(ear)[0],), {"entries_hold"}),
+    "after": (events.SQL["after"], lambda ear: (one(ear, "ended"), "acme", 0, 500), {"events_*_pkey"}),
+    "entries": (ledger.SQL["entries"], lambda _: ("acme", "account-7", 2**62, 50), {"entries_pkey"}),
+    "post": (ledger.SQL["post"], lambda _: ("grant", "acme", "account-7", 5, "order", None), {"entries_reference"}),
+    "answers": (
+        idempotency.SQL["answers"],
+        lambda _: (["acme"] * 3, ["account-7"] * 3, ["k6", "k206", "none"], ["brief"] * 3, ["{}"] * 3, [None] * 3),
+        {"idempotency_pkey"},
+    ),
+    "canceling": (dispatches.SQL["canceling"], held, {"dispatches_pkey"}),
+    "ended": (leases.SQL["ended"], lambda ear: (held(ear)[0], [1] * 10, ["succeeded"] * 10), set()),
+}
+
+
+def parent(relation: str) -> str:
+    """The table a partition is a part of."""
+    name, _, week = relation.rpartition("_")
+    return name if week.isdigit() or week == "default" else relation
+
+
+def check(nodes: list[dict[str, Any]], idle: set[str], *, touched_max: int = TOUCHED_MAX) -> None:
+    """No node reads a table that grows as a whole, nor more of it than the verb is about."""
+    for node in nodes:
+        relation = node.get("Relation Name", "")
+        if parent(relation) in HOT:
+            assert node["Node Type"] != "Seq Scan" or relation in idle, node
+            removed = node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
+            assert (node["Actual Rows"] + removed) * node["Actual Loops"] <= touched_max, node
+
+
+def indexes(nodes: list[dict[str, Any]]) -> set[str]:
+    """The indexes in use; the week in the name of a partition's is a star."""
+    names = {str(node["Index Name"]) for node in nodes if "Index Name" in node}
+    return (
+        names
+        | {"_".join("*" if part.isdigit() else part for part in name.split("_")) for name in names}
+        | {f"*_{name.partition('_')[2].partition('_')[2]}" for name in names}
+    )
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_a_verb_uses_its_index_and_walks_over_nothing_else(crowded: Ear, verb: str) -> None:
+    query, arguments, expected = VERBS[verb]
+    nodes = await crowded.plans(query, *arguments(crowded))
+    check(nodes, crowded.idle)
+    assert indexes(nodes) >= expected
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_a_plan_made_on_an_empty_database_is_one_for_a_crowded_one(empty: Ear, verb: str) -> None:
+    """The plans of functions are made once: what is chosen for one page must be good for a million."""
+    query, arguments, _ = VERBS[verb]
+    check(await empty.plans(query, *arguments(empty)), set())
+
+
+@pytest.mark.parametrize("read", READS)
+async def test_a_read_uses_its_index_and_walks_over_nothing_else(crowded: Ear, read: str) -> None:
+    query, arguments, expected = READS[read]
+    nodes = await crowded.plans(query, *arguments(crowded))
+    check(nodes, crowded.idle)
+    assert indexes(nodes) >= expected

@@ -1,0 +1,249 @@
+"""The SQL as a whole: nothing dead, nothing misspelled, nothing in the wrong house."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.store import queries
+from penstock.store.db import connect
+from tests.tidy.sources import (
+    COLUMNS,
+    FUNCTIONS,
+    HOMES,
+    MIGRATIONS,
+    PYTHON,
+    QUERIES,
+    ROOT,
+    SQL_FILES,
+    Block,
+    called,
+    mentioned,
+    package_of,
+    parameters,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.databases import Server
+
+each_query = pytest.mark.parametrize("query", QUERIES, ids=str)
+each_function = pytest.mark.parametrize("function", FUNCTIONS, ids=str)
+
+
+# Nothing misspelled, nothing dead
+
+
+@pytest.fixture(scope="session")
+async def prepared(anyio_backend: str, server: Server, template: str) -> dict[str, str]:
+    """What the database says to each query when it is asked to prepare it; nothing is the right answer."""
+    connection = await connect(server.named(template))
+    said: dict[str, str] = {}
+    try:
+        await connection.execute("set search_path = ''")
+        for query in QUERIES:
+            try:
+                await connection.prepare(query.text)
+            except Exception as error:  # noqa: BLE001 - whatever it says is the finding
+                said[str(query)] = str(error)
+    finally:
+        await connection.close()
+    return said
+
+
+@each_query
+async def test_every_query_prepares_on_the_real_schema(prepared: dict[str, str], query: Block) -> None:
+    assert prepared.get(str(query)) is None
+
+
+@each_query
+def test_every_query_is_run_by_somebody(query: Block) -> None:
+    own = next(path for path in SQL_FILES if path.stem == query.noun).with_suffix(".py")
+    calls = [rf'(?<![\w.])SQL\["{query.name}"\]', r"SQL\.items\(\)"]
+    foreign = rf'\b{query.noun}\.SQL\["{query.name}"\]'
+    assert any(re.search(call, PYTHON[own]) for call in calls) or any(
+        re.search(foreign, text) for text in PYTHON.values()
+    )
+
+
+@each_function
+def test_every_function_is_used_by_somebody(function: Block) -> None:
+    """But for the one that is there for those who write SQL themselves."""
+    if function.name == "uuid7":
+        return
+    name = rf"penstock\.{function.name}\b"
+    others = [block.code for block in (*FUNCTIONS, *QUERIES) if block != function]
+    assert any(re.search(name, text) for text in (*others, MIGRATIONS, *PYTHON.values()))
+
+
+def test_every_file_of_functions_is_applied_by_the_migration() -> None:
+    with_functions = {path for path in SQL_FILES if "-- function: " in path.read_text()}
+    applied = {ROOT.joinpath(*package.split(".")[1:], f"{noun}.sql") for package, noun in queries.SOURCES}
+    assert with_functions <= applied
+
+
+@pytest.mark.parametrize("path", SQL_FILES, ids=lambda path: path.stem)
+def test_every_file_begins_with_what_it_is_about(path: Path) -> None:
+    first = path.read_text().splitlines()[0]
+    assert re.match(rf"-- {path.stem.capitalize()}: .+", first)
+
+
+@each_query
+def test_no_query_gives_whatever_columns_there_are(query: Block) -> None:
+    assert not re.match(r"\s*select\s+(\w+\.)?\*", query.code)
+    assert not re.search(r"returning\s+(\w+\.)?\*\s*;", query.code)
+
+
+@pytest.mark.parametrize("block", [*FUNCTIONS, *QUERIES], ids=str)
+def test_keywords_are_in_lower_case(block: Block) -> None:
+    assert not re.findall(r"\b(SELECT|FROM|WHERE|INSERT|UPDATE|DELETE|JOIN|WITH)\b", block.code)
+
+
+def enclosed(code: str, start: int) -> str:
+    """What stands between an opening bracket and the one that closes it."""
+    depth = 1
+    for end in range(start, len(code)):
+        depth += {"(": 1, ")": -1}.get(code[end], 0)
+        if not depth:
+            return code[start:end]
+    return code[start:]
+
+
+# One door, one clock, no bell
+
+
+def test_state_is_set_in_one_place() -> None:
+    doors = [
+        str(block) for block in (*FUNCTIONS, *QUERIES) if re.search(r"\bset\s+state\s*=|,\s*state\s*=\s", block.code)
+    ]
+    assert doors == ["jobs.move()"]
+
+
+@pytest.mark.parametrize("block", [*FUNCTIONS, *QUERIES], ids=str)
+def test_there_is_one_clock(block: Block) -> None:
+    """Only `penstock.clock` may ask the system what time it is, so that a test can turn it.
+
+    An id carries the time of the machine, and the doctor compares with that of the server's own statistics.
+    """
+    owners = {"clock", "uuid7", "oldest_snapshot"}
+    clocks = r"\b(now\(\)|clock_timestamp|statement_timestamp|transaction_timestamp|current_timestamp|current_date)"
+    assert block.name in owners or not re.search(clocks, block.code)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=str)
+def test_no_verb_rings_inside_its_transaction(function: Block) -> None:
+    """NOTIFY makes commits wait for each other."""
+    assert not re.search(r"\bnotify\b|pg_notify", function.code)
+
+
+@pytest.mark.parametrize("block", [*FUNCTIONS, *QUERIES], ids=str)
+def test_no_limited_choice_of_rows_is_made_more_than_once(block: Block) -> None:
+    """`in (select … limit … for update)` may be planned as a loop that chooses anew each time."""
+    for choice in re.finditer(r"\bin \((?=\s*select)", block.code):
+        assert "limit" not in enclosed(block.code, choice.end())
+
+
+@each_function
+def test_a_list_that_is_given_is_not_mistaken_for_a_column(function: Block) -> None:
+    """Names mean columns first: where a table has a column of a parameter's name, the parameter is written in full."""
+    for statement in function.statements:
+        columns = {column for table in mentioned(statement, COLUMNS) for column in COLUMNS[table]}
+        for name in columns & parameters(function):
+            assert not re.search(rf"\bany\({name}\)", statement), statement
+
+
+# Two houses
+
+CENTRAL = ["dispatches", "queues"]
+HALVES = ["jobs.judge()", "jobs.move()", "jobs.write()", "ledger.charge()", "ledger.settle()", "ledger.post()"]
+
+TOGETHER = {
+    "leases.note()": "the fence and the note are one statement: it writes for exactly the jobs that are held",
+}
+"""Where a statement joins what the other house says, and why."""
+
+
+def homes(names: set[str]) -> set[str]:
+    return {HOMES[name] for name in names} - {"both"}
+
+
+def house(name: str, seen: frozenset[str] = frozenset()) -> set[str]:
+    """The houses a function reaches into, by itself or through those it calls."""
+    found: set[str] = set()
+    for function in FUNCTIONS:
+        if function.name == name and name not in seen:
+            found |= homes(function.tables)
+            for other in function.calls:
+                found |= house(other, seen | {name})
+    return found
+
+
+def test_every_table_has_a_home() -> None:
+    tables = set(re.findall(r"create table penstock\.(\w+)", MIGRATIONS))
+    assert tables <= HOMES.keys()
+    assert set(HOMES.values()) == {"tenant", "central", "both"}
+
+
+def test_no_table_refers_to_another() -> None:
+    assert "references" not in MIGRATIONS.replace("never reference each other", "")
+
+
+@pytest.mark.parametrize("block", [b for b in (*FUNCTIONS, *QUERIES) if b.noun in CENTRAL], ids=str)
+def test_the_queue_knows_no_tenants_table(block: Block) -> None:
+    assert "tenant" not in homes(block.tables)
+
+
+@pytest.mark.parametrize("block", [b for b in FUNCTIONS if str(b) in HALVES], ids=str)
+def test_the_tenants_half_of_a_verb_knows_no_queue(block: Block) -> None:
+    assert house(block.name) == {"tenant"}
+
+
+def test_the_halves_are_there() -> None:
+    assert {str(block) for block in FUNCTIONS} >= set(HALVES)
+
+
+@pytest.mark.parametrize(
+    "block", [b for b in (*FUNCTIONS, *QUERIES) if b.noun != "verify" and str(b) not in TOGETHER], ids=str
+)
+def test_no_statement_reaches_into_both_houses(block: Block) -> None:
+    """Verbs are put together from halves; a statement that names a table of one house asks nothing of the other.
+
+    `verify` compares the houses on purpose.
+    """
+    for statement in block.statements:
+        tables = homes(mentioned(statement, HOMES))
+        assert tables != {"tenant", "central"}, statement
+        halves = [house(name) for name in called(statement)]
+        for half in halves:
+            assert not tables or len(half) > 1 or tables | half == tables, statement
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_the_exceptions_are_still_needed(name: str) -> None:
+    assert name in {str(block) for block in FUNCTIONS}
+
+
+# One driver
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
+def test_only_the_store_speaks_to_the_driver(path: Path) -> None:
+    allowed = {ROOT / "store" / "db.py", ROOT / "store" / "migrate.py"}
+    found = re.search(r"^\s*(from|import) (asyncpg|psycopg|pg8000)\b", PYTHON[path], re.MULTILINE)
+    assert path in allowed or found is None
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
+def test_sql_stands_in_sql_files(path: Path) -> None:
+    """Outside the store nothing spells a statement; two harmless reads are known."""
+    known = {"select penstock.clock()"}
+    text = PYTHON[path]
+    found = re.findall(r'"((?:select|insert|update|delete|with)\s[^"]*penstock\.[^"]*)"', text)
+    assert "store" in path.parts or set(found) <= known
+
+
+def test_packages_of_sql_files_are_real() -> None:
+    assert all(queries._blocks(package_of(path), path.stem) for path in SQL_FILES)
