@@ -36,7 +36,7 @@ docs: $(READY) ## Run the tests of the documentation
 	@$(PY) -m pytest tests/docs $(ARGS)
 
 reference: $(READY) ## Rewrite the parts of docs/reference that are made from the code
-	@$(PY) docs/generate.py
+	@$(PY) docs/generate.py $(ARGS)
 
 lint: $(TOOLS) ## Check style and format
 	@$(PY) -m ruff check .

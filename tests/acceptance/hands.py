@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ from penstock.retry import Backoff
 
 app = Penstock()
 
-SOON = {"backoff": Backoff(first=timedelta(milliseconds=10), jitter=0)}
-OFTEN = {"lapses_max": 1_000, "interruptions_max": 1_000, "attempts_max": 1_000}
+SOON: dict[str, Any] = {"backoff": Backoff(first=timedelta(milliseconds=10), jitter=0)}
+OFTEN: dict[str, Any] = {"lapses_max": 1_000, "interruptions_max": 1_000, "attempts_max": 1_000}
 
 
 @app.kind("quick", price=2)
@@ -34,7 +35,7 @@ async def quick_async(job: Any, number: int = 0) -> dict[str, int]:
 @app.kind("waits", price=2)
 async def waits(job: Any, file: str) -> str:
     """Runs until a file is there, and looks at nothing else."""
-    while not Path(file).exists():  # noqa: ASYNC110, ASYNC240 - a test's signal
+    while not Path(file).exists():
         await asyncio.sleep(0.01)
     return "done"
 
@@ -50,19 +51,15 @@ def waits_plain(job: Any, file: str) -> str:
 async def deaf(job: Any) -> None:
     """Takes every request to stop for somebody else's."""
     while True:
-        try:
+        with suppress(BaseException):
             await asyncio.sleep(3600)
-        except BaseException:  # noqa: BLE001, PERF203, S110 - that is its vice
-            pass
 
 
 @app.kind("deaf_plain", price=2)
 def deaf_plain(job: Any) -> None:
     while True:
-        try:
+        with suppress(BaseException):
             time.sleep(0.05)
-        except BaseException:  # noqa: BLE001, PERF203, S110 - that is its vice
-            pass
 
 
 @app.kind("heedful", price=2)

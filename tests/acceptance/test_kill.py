@@ -21,8 +21,7 @@ import pytest
 
 from penstock.engine.engine import Engine
 from penstock.engine.verify import verify
-from penstock.errors import AnswerUnavailableError, PenstockError, UnavailableError
-from penstock.store.db import Database
+from penstock.errors import AnswerUnavailableError, UnavailableError
 from penstock.store.embedded import EmbeddedPostgres, open_embedded
 from tests.acceptance.hands import app
 from tests.acceptance.processes import Command, Shell, shell
@@ -204,11 +203,14 @@ async def come_to_rest(chaos: Chaos) -> None:
 async def everything_is_accounted_for(chaos: Chaos) -> None:
     assert await verify(chaos.engine.db) == []
     rows = await chaos.rows(
-        "select id, kind, phase, outcome, captured, output, epoch, input->>'n' as n from penstock.jobs"
+        "select id, kind, phase, outcome, captured, input->>'n' as n, (select count(*) from penstock.events e"
+        " where e.job_id = j.id and e.data->>'cause' = 'lapse') as lapses from penstock.jobs j"
     )
     assert {row["phase"] for row in rows} == {"ended"}
     assert {row["kind"]: row["outcome"] for row in rows} == OUTCOMES
     assert all(row["outcome"] == OUTCOMES[row["kind"]] for row in rows)
+    assert {row["captured"] for row in rows if row["outcome"] != "succeeded"} == {0}
+    assert {row["lapses"] for row in rows if row["kind"] == "poison"} == {2}
     chaos.book.read()
     nothing_is_lost_or_invented(chaos.book, rows)
     await credits_are_exact(chaos, sum(row["captured"] for row in rows))

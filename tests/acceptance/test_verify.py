@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.unsound
 
+CAPTURED_BY_A_FAILURE = """
+update penstock.jobs set captured = price where id = {failed};
+update penstock.entries set outside = -held, available = 0 where job_id = {failed} and type = 'release'
+"""
+ANOTHER_EVENT_AFTER_THE_END = """
+insert into penstock.events
+select job_id, seq + 1, at, 'TYPE', state, tenant from penstock.events where job_id = {succeeded} and type = 'succeeded'
+"""
+
 # Each offence as an operator might commit it, by hand, with the guards off.
 OFFENCES = {
     "account_equals_its_entries": [
@@ -37,7 +46,7 @@ OFFENCES = {
     ],
     "held_equals_open_holds": [
         "update penstock.accounts set held = held + 1",
-        "delete from penstock.entries where type = 'hold' and job_id = (select id from penstock.jobs where phase = 'ready')",
+        "delete from penstock.entries where type = 'hold' and job_id = {ready}",
     ],
     "active_equals_unended_jobs": [
         "update penstock.accounts set active = active + 1",
@@ -54,8 +63,7 @@ OFFENCES = {
         "update penstock.jobs set price = 0 where id = {ready}",
         "update penstock.jobs set finished_at = finished_at + interval '1 second' where id = {succeeded}",
         "update penstock.entries set run = 2 where job_id = {succeeded} and type = 'hold'",
-        "update penstock.jobs set captured = price where id = {failed};"
-        " update penstock.entries set outside = -held, available = 0 where job_id = {failed} and type = 'release'",
+        CAPTURED_BY_A_FAILURE,
     ],
     "unended_jobs_have_a_dispatch": [
         "delete from penstock.dispatches where phase = 'ready'",
@@ -102,11 +110,9 @@ OFFENCES = {
         "update penstock.jobs set outcome = 'canceled' where id = {succeeded}",
     ],
     "jobs_end_once_a_run": [
-        "insert into penstock.events select job_id, seq + 1, at, type, state, tenant from penstock.events"
-        " where job_id = {succeeded} and type = 'succeeded'",
+        ANOTHER_EVENT_AFTER_THE_END.replace("TYPE", "succeeded"),
         "update penstock.events set type = 'log' where job_id = {succeeded} and type = 'succeeded'",
-        "insert into penstock.events select job_id, seq + 1, at, 'log', state, tenant from penstock.events"
-        " where job_id = {succeeded} and type = 'succeeded'",
+        ANOTHER_EVENT_AFTER_THE_END.replace("TYPE", "log"),
         "update penstock.jobs set run = run + 1 where id = {ready}",
     ],
     "keys_name_their_job": [

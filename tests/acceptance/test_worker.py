@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock import logs
-from tests.acceptance.processes import HANDS, Shell, until
+from penstock.store.embedded import open_embedded
+from tests.acceptance.processes import HANDS, Shell, shell, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -114,7 +115,7 @@ async def test_a_note_that_was_never_sent_leaves_no_gap(engine: Engine, sh: Shel
     assert await types(engine, job_id) == ["submitted", "started", "log", "succeeded"]
 
 
-async def test_a_job_of_a_kind_it_does_not_know_is_left_to_a_worker_that_does(
+async def test_a_job_of_a_kind_it_does_not_know_goes_back_for_a_worker_that_does(
     engine: Engine, sh: Shell, tmp_path: Path
 ) -> None:
     """While a new version is rolled out, old workers meet jobs they have never heard of."""
@@ -124,15 +125,15 @@ async def test_a_job_of_a_kind_it_does_not_know_is_left_to_a_worker_that_does(
     )
     job_id = await submit(engine, "quick")
     worker = sh.worker(app=old)
-
-    async def was_seen() -> bool:
-        return (await read(engine, job_id)).epoch > 0
-
-    await until(was_seen)
+    await until_in(engine, "waiting", job_id)
+    job = await read(engine, job_id)
+    assert (job.attempts, job.error["code"]) == (0, "interrupted")
+    assert worker.is_running
+    worker.terminate()
+    assert worker.wait() == 0
     sh.worker()
     await until_in(engine, "ended", job_id)
     assert (await read(engine, job_id)).outcome == "succeeded"
-    assert worker.is_running
 
 
 # Cancels
@@ -246,6 +247,19 @@ async def test_drain_heeds_sigterm(engine: Engine, sh: Shell) -> None:
     worker.terminate()
     assert worker.wait() == 0
     assert (await read(engine, job_id)).phase == "ready"
+
+
+async def test_without_an_address_it_brings_its_own_database_and_takes_it_along(tmp_path: Path) -> None:
+    """The embedded server lives as long as its worker."""
+    with shell(tmp_path, None) as sh:
+        worker = sh.worker("--data-dir", tmp_path / "data")
+        await until(lambda: said(worker, "worker.started"))
+        with open_embedded(tmp_path / "data") as found:
+            assert not found.is_owner
+        worker.terminate()
+        assert worker.wait() == 0
+        with open_embedded(tmp_path / "data") as found:
+            assert found.is_owner
 
 
 # Mishaps

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tests.factories import Factory
     from tests.faults.dumps import Dump
 
+pytestmark = pytest.mark.slow
+
 ANSWERED_ALL_THE_SAME = {
     "finish_failed",
     "finish_succeeded",
@@ -78,7 +80,7 @@ class Aftermath:
             await until(self.is_done_by_another_call)
         else:
             if is_unheard:
-                with suppress(self.verb.told):
+                with suppress(*self.verb.told):
                     await self.verb.act(self.engine, self.given)
             assert await self.ending() == self.expected
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tests.factories import Factory
     from tests.faults.strikes import Strikes
 
+pytestmark = pytest.mark.slow
+
 EVERY_VERB = pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
 RETRIED_BY_THE_ENGINE = {
     "abandon",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import BlockedError, Penstock
+from penstock import BlockedError, Penstock, logs
 from penstock.engine import leases, registry
 from penstock.engine.engine import Engine
 from penstock.engine.verify import verify
@@ -19,7 +20,8 @@ from tests.checks import until
 from tests.factories import MINUTE, OWNER, TENANT
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
+    from datetime import datetime
 
     from penstock.store.db import Database
     from tests.clocks import Clock
@@ -36,9 +38,13 @@ PLAIN = lifecycle(
 
 
 @pytest.fixture
-def app() -> Penstock:
+def release() -> asyncio.Event:
+    return asyncio.Event()
+
+
+@pytest.fixture
+def app(release: asyncio.Event) -> Penstock:
     app = Penstock()
-    app.release = asyncio.Event()  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue]
 
     @app.kind("slow_at_first", price=0)
     async def slow_at_first(job: Any) -> int:
@@ -49,7 +55,7 @@ def app() -> Penstock:
 
     @app.kind("held")
     async def held(job: Any) -> str:
-        await app.release.wait()  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue]
+        await release.wait()
         return "done"
 
     @app.kind("improper", lifecycle=PLAIN)
@@ -62,6 +68,14 @@ def app() -> Penstock:
         await asyncio.gather(*(job.log(f"line {n}", level="\x00" * 50) for n in range(50)))
 
     return app
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    stream = io.StringIO()
+    logs.configure("warning", as_json=True, stream=stream)
+    yield stream
+    logs.silence()
 
 
 @asynccontextmanager
@@ -95,28 +109,27 @@ async def test_a_job_that_comes_round_again_while_its_first_run_hangs_is_run_onc
     assert (await engine.read(TENANT, submitted.job_id)).output == 2
 
 
-async def test_a_heartbeat_outlives_a_database_that_answers_with_errors(db: Database, app: Penstock) -> None:
+async def test_a_heartbeat_outlives_a_database_that_answers_with_errors(
+    db: Database, app: Penstock, release: asyncio.Event, log: io.StringIO
+) -> None:
     """An error is not the end of the heart: without it every lease would run out."""
-    options = {"lease": timedelta(seconds=60), "heartbeat": timedelta(seconds=0.05)}
-    async with working(db, app, **options) as (engine, _):
+    async with working(db, app, heartbeat=timedelta(seconds=0.05)) as (engine, _):
         submitted = await engine.submit("held", **OWNER)
         await until(lambda: is_in(engine, submitted.job_id, "leased"))
-        await until(lambda: is_prolonged(db))
-        await order(db, "alter table penstock.leases rename to hidden")
-        await asyncio.sleep(0.2)  # a few heartbeats
-        await order(db, "alter table penstock.hidden rename to leases")
-        await until(lambda: is_prolonged(db))
-        app.release.set()  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue]
+        async with hidden(db, "leases"):
+            await until(lambda: was_said(log, "db.unavailable"))
+        granted = await lease_end(db)
+        await until(lambda: is_prolonged(db, granted))
+        release.set()
         await until(lambda: is_in(engine, submitted.job_id, "ended"))
     job = await engine.read(TENANT, submitted.job_id)
     assert (job.output, job.epoch) == ("done", 1)
 
 
-async def test_a_worker_outlives_a_claim_that_fails(db: Database, app: Penstock) -> None:
+async def test_a_worker_outlives_a_claim_that_fails(db: Database, app: Penstock, log: io.StringIO) -> None:
     async with working(db, app) as (engine, _):
-        await order(db, "alter table penstock.ready rename to hidden")
-        await asyncio.sleep(0.05)
-        await order(db, "alter table penstock.hidden rename to ready")
+        async with hidden(db, "ready"):
+            await until(lambda: was_said(log, "service.failed"))
         submitted = await engine.submit("chatty", **OWNER)
         await until(lambda: is_in(engine, submitted.job_id, "ended"))
 
@@ -146,13 +159,26 @@ async def is_idle(worker: Worker) -> bool:
     return not worker._runs
 
 
-async def is_prolonged(db: Database) -> bool:
+async def lease_end(db: Database) -> datetime:
     async with db.transaction() as tx:
-        before = await tx.fetchval("select max(expires_at) from penstock.leases")
-        await asyncio.sleep(0.1)
-        return before < await tx.fetchval("select max(expires_at) from penstock.leases")
+        return await tx.fetchval("select max(expires_at) from penstock.leases")
 
 
-async def order(db: Database, statement: str) -> None:
+async def is_prolonged(db: Database, granted: datetime) -> bool:
+    return await lease_end(db) > granted
+
+
+async def was_said(log: io.StringIO, event: str) -> bool:
+    return event in log.getvalue()
+
+
+@asynccontextmanager
+async def hidden(db: Database, table: str) -> AsyncIterator[None]:
+    """While a table is away, every statement on it is an error that nobody has a name for."""
     async with db.transaction() as tx:
-        await tx.execute(statement)
+        await tx.execute(f"alter table penstock.{table} rename to hidden")
+    try:
+        yield
+    finally:
+        async with db.transaction() as tx:
+            await tx.execute(f"alter table penstock.hidden rename to {table}")
