@@ -62,35 +62,36 @@ TARGETS = (
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one run of each, a short history, a short snapshot")
+    parser.add_argument("--runs", type=int, default=3, help="each number is the median of so many")
     parser.add_argument("--dsn", help="measure on this server instead of the embedded one (its database is emptied)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="penstock-bench-", ignore_cleanup_errors=True) as folder:
         if arguments.dsn:
-            numbers, server = measure(arguments.dsn, quick=arguments.quick)
+            numbers, server = measure(arguments.dsn, arguments.runs, quick=arguments.quick)
         else:
             with open_embedded(Path(folder) / "data") as postgres:
-                numbers, server = measure(postgres.dsn, quick=arguments.quick)
+                numbers, server = measure(postgres.dsn, arguments.runs, quick=arguments.quick)
     text = render(numbers, server, quick=arguments.quick)
     RESULTS.write_text(text, "utf-8")
     print(text)
     return 0
 
 
-def measure(dsn: str, *, quick: bool) -> tuple[Numbers, str]:
+def measure(dsn: str, runs: int, *, quick: bool) -> tuple[Numbers, str]:
     with psycopg.connect(dsn) as connection:
         row = connection.execute("select current_setting('server_version'), current_setting('fsync')").fetchone()
     numbers: Numbers = {}
-    for command in commands(dsn, quick=quick):
+    for command in commands(dsn, 1 if quick else runs, quick=quick):
         for line in lines(command):
             numbers[line["peer"], line["metric"]] = line
     return numbers, f"PostgreSQL {row[0]}, fsync {row[1]}" if row else ""
 
 
-def commands(dsn: str, *, quick: bool) -> Iterator[Sequence[str]]:
-    runs = ["--runs", "1"] if quick else []
-    yield ["bench.product", "--dsn", dsn, *runs]
+def commands(dsn: str, runs: int, *, quick: bool) -> Iterator[Sequence[str]]:
+    times = ["--runs", str(runs)]
+    yield ["bench.product", "--dsn", dsn, *times]
     yield ["bench.concurrent", "--dsn", dsn]
-    yield ["bench.peers", "--dsn", dsn, *runs]
+    yield ["bench.peers", "--dsn", dsn, *times]
     yield ["bench.flat", "--dsn", dsn, *(["--jobs", "200000", "--pinned", "20"] if quick else [])]
 
 
