@@ -56,7 +56,7 @@ schema: $(READY) ## Rewrite tests/migrations/schema.sql from the migrations
 	@UPDATE_SCHEMA=1 $(PY) -m pytest -q tests/migrations $(ARGS)
 
 bench: $(READY) ## Measure Penstock beside its peers; writes bench/RESULTS.md
-	@$(PY) bench/run.py $(ARGS)
+	@$(PY) -m bench.run $(ARGS)
 
 build: $(READY) ## Build the wheel into dist/
 	@rm -rf dist

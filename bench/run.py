@@ -90,7 +90,7 @@ def measure(dsn: str, runs: int, *, quick: bool) -> tuple[Numbers, str]:
 def commands(dsn: str, runs: int, *, quick: bool) -> Iterator[Sequence[str]]:
     times = ["--runs", str(runs)]
     yield ["bench.product", "--dsn", dsn, *times]
-    yield ["bench.concurrent", "--dsn", dsn]
+    yield ["bench.callers", "--dsn", dsn]
     yield ["bench.peers", "--dsn", dsn, *times]
     yield ["bench.flat", "--dsn", dsn, *(["--jobs", "200000", "--pinned", "20"] if quick else [])]
 
@@ -116,7 +116,7 @@ def render(numbers: Numbers, server: str, *, quick: bool) -> str:
             "",
             "The job is a no-op with a 200-byte body. Penstock writes all it stands for: idempotency key, cap, hold,",
             "job, dispatch, events, capture. Each number is the median of its runs with the peer's best settings; the",
-            "methods are in `bench/peers/harness.py`, `bench/concurrent.py` and `bench/flat.py`. Read the ratios.",
+            "methods are in `bench/peers/harness.py`, `bench/callers.py` and `bench/flat.py`. Read the ratios.",
             "",
             "## Targets",
             "",

@@ -1,4 +1,4 @@
-"""Single submits from 64 concurrent callers in one process: `python -m bench.concurrent --dsn postgresql://…`."""
+"""Single submits from 64 concurrent callers in one process: `python -m bench.callers --dsn postgresql://…`."""
 
 from __future__ import annotations
 
