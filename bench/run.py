@@ -50,7 +50,7 @@ TARGETS = (
     Target("64 concurrent submits / one at a time", "concurrent", "procrastinate", "enqueue_one", 8.0),
     Target("drain of 20,000", "drain", "pgqueuer", "drain", 1.0),
     Target("drain of 20,000", "drain", "procrastinate", "drain", 10.0),
-    Target("drain of 20,000", "drain", "celery", "drain", 3.0),
+    Target("drain of 20,000", "drain", "celery+redis", "drain", 3.0),
     Target("submit to start, p50 (theirs / ours)", "latency_p50", "pgqueuer", "latency_p50", 1.0, is_latency=True),
     Target("submit to start, p50 (theirs / ours)", "latency_p50", "procrastinate", "latency_p50", 1.0, is_latency=True),
     Target("submit at 5,000,000 finished jobs / empty", "flat_submit", None, "", 1 / 1.2),

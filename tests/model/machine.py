@@ -51,8 +51,8 @@ LATER = 600
 STEPS = (20, 20, 20, 130, 1_300, 4_000)
 
 ACCOUNT = st.sampled_from(ACCOUNTS)
-KIND = st.sampled_from(KINDS)
-PICK = st.tuples(st.integers(0, 9), st.sampled_from([True, True, True, False]))
+KIND = st.sampled_from([*KINDS, "fragile"])
+PICK = st.tuples(st.integers(0, 3), st.sampled_from([True, True, True, False]))
 HAS_LEASES = precondition(lambda machine: any(map(machine.model.holds, machine.leases)))
 
 Pick = tuple[int, bool]

@@ -26,7 +26,7 @@ _FIXED = {
 # What the user's postgres.conf may override.
 _TUNED = {
     "autovacuum_analyze_scale_factor": "0.05",
-    "autovacuum_naptime": "5s",
+    "autovacuum_naptime": "15s",
     "autovacuum_vacuum_cost_limit": "1000",
     "autovacuum_vacuum_scale_factor": "0.05",
     "cluster_name": NAME,
@@ -34,9 +34,9 @@ _TUNED = {
     "log_checkpoints": "off",
     "log_timezone": "UTC",
     "max_connections": "200",
+    "max_wal_size": "2GB",  # fewer checkpoints, after each of which every page is written whole once more
     "random_page_cost": "1.1",
     "timezone": "UTC",
-    "wal_compression": "on",
 }
 
 _FILE = "penstock.conf"  # in PGDATA
