@@ -267,8 +267,10 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self._are("ended"))
     @rule(pick=PICK)
     def retry(self, pick: Pick) -> None:
+        self._retry(self._job(pick, "ended"))
+
+    def _retry(self, job: ModelJob) -> None:
         """In place where the lifecycle draws it, otherwise as a new job."""
-        job = self._job(pick, "ended")
         call = self.world.engine.retry(self.tenant, job.job_id)
         in_place = any(move.moment == "retried" for move in job.kind.lifecycle.moves)
         can = [move.source for move in job.kind.lifecycle.moves if move.moment == "retried"]
@@ -352,7 +354,9 @@ class Machine(RuleBasedStateMachine):
     @HAS_LEASES
     @rule(pick=PICK, number=st.integers(1, 5), value=st.sampled_from([0.25, 0.5, 0.75]))
     def note(self, pick: Pick, number: int, value: float) -> None:
-        lease = self._lease(pick)
+        self._note(self._lease(pick), number, value)
+
+    def _note(self, lease: Lease, number: int, value: float) -> None:
         job = self.model.holds(lease)
         call = self.world.engine.note(Note(lease, number, "progress", "{}", value=value))
         if job is None:
@@ -370,7 +374,9 @@ class Machine(RuleBasedStateMachine):
         captured=st.sampled_from([None, 0, 1, 3]),
     )
     def finish(self, pick: Pick, outcome: Any, captured: int | None) -> None:
-        lease = self._lease(pick)
+        self._finish(self._lease(pick), outcome, captured)
+
+    def _finish(self, lease: Lease, outcome: Any, captured: int | None) -> None:
         job = self.model.holds(lease)
         captured = captured if outcome == "succeeded" else None
         call = self.world.engine.finish(End(lease, outcome, "{}", captured=captured))
@@ -452,6 +458,36 @@ class Machine(RuleBasedStateMachine):
             if is_due and (job.expires_at is None or job.expires_at > self.model.now):
                 job.happen("queued", "ready")
                 job.run_at = None
+
+    # What takes several steps, and chance alone would seldom string together
+
+    @precondition(lambda self: self._are("ready"))
+    @rule()
+    def fall_silent(self) -> None:
+        """Whoever holds the jobs is not heard of again."""
+        self.claim_all()
+        self.wait(LEASE + 10)
+        self.lapse()
+
+    @rule(pick=PICK)
+    def come_late(self, pick: Pick) -> None:
+        """Deadlines pass, and others look before those who watch them."""
+        self.wait(max(STEPS))
+        self.promote()
+        if self._are("parked"):
+            self.answer(pick, 1)
+
+    @precondition(lambda self: self._are("ready"))
+    @rule(kind=KIND, most=st.sampled_from([None, 0]))
+    def fail_and_try_again(self, kind: str, most: int | None) -> None:
+        """Half done, failed, and begun anew, where the account may."""
+        known = len(self.leases)
+        self.claim({kind}, 1)
+        for lease in self.leases[known:]:
+            self._note(lease, 1, 0.5)
+            self._finish(lease, "failed", None)
+            self.set_cap(self.model.jobs[lease.job_id].account, most)
+            self._retry(self.model.jobs[lease.job_id])
 
     # What must be so
 
