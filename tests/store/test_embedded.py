@@ -330,10 +330,10 @@ def test_the_machines_binaries_serve_where_there_is_no_wheel(new_dir: Path) -> N
         process.communicate()
 
 
-def test_without_root_it_runs_as_the_user(open_folder: Path) -> None:
+def test_without_root_it_runs_as_the_user(open_folder: Path, open_code: str) -> None:
     data_dir = open_folder / "data"
     python = python_for(NOBODY.pw_uid) if IS_ROOT else sys.executable
-    with opener(data_dir, python=python, uid=NOBODY.pw_uid if IS_ROOT else None) as opened:
+    with opener(data_dir, python=python, uid=NOBODY.pw_uid if IS_ROOT else None, PYTHONPATH=open_code) as opened:
         assert opened.is_owner
         owner = NOBODY.pw_uid if IS_ROOT else os.geteuid()
         assert {path.stat().st_uid for path in data_dir.iterdir()} == {owner}
@@ -372,8 +372,9 @@ def test_root_shares_binaries_that_the_account_cannot_reach(tmp_path: Path, data
 
 
 @needs_root
-def test_a_user_without_a_name_is_told_so(open_folder: Path) -> None:
-    with spawn(OPEN, open_folder / "data", python=python_for(NAMELESS), uid=NAMELESS) as process:
+def test_a_user_without_a_name_is_told_so(open_folder: Path, open_code: str) -> None:
+    python = python_for(NAMELESS)
+    with spawn(OPEN, open_folder / "data", python=python, uid=NAMELESS, PYTHONPATH=open_code) as process:
         assert "has no name here" in process.communicate()[1]
 
 
@@ -411,6 +412,16 @@ def open_folder() -> Iterator[Path]:
     folder.chmod(0o777)
     yield folder
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def open_code(open_folder: Path) -> str:
+    """Where every account finds our code and what it needs: copies, if the checkout lies in a closed folder."""
+    if subprocess.call(["ls", SOURCE, PACKAGES], stdout=subprocess.DEVNULL, **as_account(NOBODY.pw_uid)) == 0:
+        return f"{SOURCE}:{PACKAGES}"
+    shutil.copytree(SOURCE, open_folder / "source")
+    shutil.copytree(PACKAGES, open_folder / "packages")
+    return f"{open_folder / 'source'}:{open_folder / 'packages'}"
 
 
 # Openers in processes of their own
