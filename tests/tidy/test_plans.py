@@ -18,6 +18,7 @@ import pytest
 from penstock import ids
 from penstock.engine import dispatches, events, idempotency, jobs, leases, ledger
 from penstock.engine.dispatches import Lanes
+from penstock.engine.ledger import Bill
 from penstock.store.db import connect, fetch
 from tests.product import app
 
@@ -191,6 +192,12 @@ def one(ear: Ear, phase: str) -> UUID:
     return ear.samples[phase][0][0]
 
 
+def submit_arguments() -> tuple[Any, ...]:
+    items = submissions()
+    bill = Bill((item.tenant, item.account, item.price) for item in items)
+    return (False, *jobs._columns(items), *bill.columns())
+
+
 def submissions() -> list[jobs.Submission]:
     return [
         jobs.prepare(app.kinds, "priced", tenant="acme", account="account-7", idempotency_key=f"new-{n}")
@@ -209,7 +216,7 @@ VERBS: dict[str, tuple[Query, Call, set[str]]] = {
     "finish": (
         leases.SQL["finish"],
         lambda ear: ("succeeded", *held(ear), ["{}"] * 10, None, None),
-        {"dispatches_pkey", "accounts_id_key"},
+        {"dispatches_pkey", "accounts_pkey"},
     ),
     "requeue": (
         leases.SQL["requeue"],
@@ -228,7 +235,7 @@ VERBS: dict[str, tuple[Query, Call, set[str]]] = {
     "enforce": (jobs.SQL["enforce"], lambda _: (10,), {"dispatches_wakes", "dispatches_pkey"}),
     "promote": (jobs.SQL["promote"], lambda _: (10,), {"dispatches_wakes", "dispatches_pkey"}),
     "cancel": (jobs.SQL["cancel"], lambda ear: ("acme", one(ear, "ready"), MINUTE), {"dispatches_pkey"}),
-    "submit": (jobs.SQL["submit"], lambda _: (False, *jobs._columns(submissions())), {"accounts_pkey"}),
+    "submit": (jobs.SQL["submit"], lambda _: submit_arguments(), {"accounts_pkey"}),
 }
 """Each verb with its arguments and the indexes it must use."""
 

@@ -10,12 +10,10 @@
 -- Puts jobs into the queue. In a fair queue each tenant's jobs take turns that start where the line is now,
 -- so a tenant with one job waits for at most one job of every other tenant.
 create or replace function penstock.enqueue(
-    is_fair boolean, present timestamptz, job_ids uuid[], tenants text[], accounts text[], kinds text[], priorities smallint[],
-    run_ats timestamptz[], lifetimes interval[]
+    is_fair boolean, present timestamptz, job_ids uuid[], tenants text[], accounts text[], kinds text[], queues text[],
+    priorities smallint[], run_ats timestamptz[], lifetimes interval[]
 ) returns void
-language plpgsql
-set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
-as $$
+language plpgsql as $$
 #variable_conflict use_column
 declare
     turns bigint[];
@@ -27,18 +25,16 @@ begin
     insert into penstock.dispatches (
         job_id, tenant, account, kind, queue, phase, rank, turn, run_at, expires_at, wakes_at
     )
-    select i.job_id, i.tenant, i.account, i.kind, k.queue,
+    select i.job_id, i.tenant, i.account, i.kind, i.queue,
         case when i.run_at > present then 'waiting' else 'ready' end, -i.priority, coalesce(i.turn, 0),
         i.run_at, greatest(i.run_at, present) + i.lifetime,
         case when i.run_at > present then i.run_at else present + i.lifetime end
-    from unnest(job_ids, tenants, accounts, kinds, priorities, run_ats, lifetimes, turns)
-        as i(job_id, tenant, account, kind, priority, run_at, lifetime, turn)
-    join penstock.kinds k on k.kind = i.kind and k.kind = any(kinds);
+    from unnest(job_ids, tenants, accounts, kinds, queues, priorities, run_ats, lifetimes, turns)
+        as i(job_id, tenant, account, kind, queue, priority, run_at, lifetime, turn);
 
     insert into penstock.ready (queue, rank, turn, job_id)
-    select k.queue, -i.priority, coalesce(i.turn, 0), i.job_id
-    from unnest(job_ids, kinds, priorities, run_ats, turns) as i(job_id, kind, priority, run_at, turn)
-    join penstock.kinds k on k.kind = i.kind and k.kind = any(kinds)
+    select i.queue, -i.priority, coalesce(i.turn, 0), i.job_id
+    from unnest(job_ids, queues, priorities, run_ats, turns) as i(job_id, queue, priority, run_at, turn)
     where i.run_at is null or i.run_at <= present;
 end $$;
 
@@ -89,21 +85,18 @@ end $$;
 
 -- function: lease
 -- Hands out ready jobs, oldest first within a rank. A lane is a queue with a range of ranks and the place to
--- begin (see dispatches.py). What another transaction has in hand is passed over: a claim never waits.
+-- begin (see dispatches.py). What another transaction has in hand is passed over: a claim never waits. Where no
+-- queue is fair no turns are told: they are all 0.
 create or replace function penstock.lease(
     queues text[], ranks smallint[], ranks_max smallint[], turns bigint[], afters uuid[],
-    want integer, token uuid, worker text, duration interval
-) returns table (
-    job_id uuid, queue text, rank smallint, turn bigint, epoch integer, attempts smallint, expires_at timestamptz
+    want integer, token uuid, worker text, duration interval,
+    out job_ids uuid[], out epochs integer[], out turns_ bigint[]
 )
-language plpgsql
-set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
-as $$
+language plpgsql as $$
 #variable_conflict use_column
 declare
     present timestamptz := penstock.clock();
 begin
-    return query
     with picked as materialized (
         select r.place, r.job_id
         from unnest(queues, ranks, ranks_max, turns, afters) as l(queue, rank, rank_max, turn, after)
@@ -133,20 +126,22 @@ begin
         insert into penstock.leases (token, worker, granted_at, expires_at, job_ids)
         select lease.token, lease.worker, present, present + duration, array_agg(job_id)
         from picked having count(*) > 0
+    ),
+    held as (
+        update penstock.dispatches d
+        set phase = 'leased', lease_token = lease.token, epoch = d.epoch + 1
+        where d.job_id = any(array(select job_id from picked))
+        returning d.job_id, d.epoch, d.turn
     )
-    update penstock.dispatches d
-    set phase = 'leased', lease_token = lease.token, epoch = d.epoch + 1
-    where d.job_id = any(array(select job_id from picked))
-    returning d.job_id, d.queue, d.rank, d.turn, d.epoch, d.attempts, d.expires_at;
+    select array_agg(h.job_id), array_agg(h.epoch), case when max(h.turn) > 0 then array_agg(h.turn) end
+    into job_ids, epochs, turns_ from held h;
 end $$;
 
 -- function: held
 -- Which of these jobs the tokens still hold, and whether their cancel was asked for.
 create or replace function penstock.held(job_ids uuid[], tokens uuid[])
 returns table (job_id uuid, token uuid, epoch integer, is_canceling boolean)
-language plpgsql
-set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
-as $$
+language plpgsql as $$
 #variable_conflict use_column
 begin
     return query
@@ -160,9 +155,7 @@ end $$;
 -- function: withdraw
 -- Takes jobs that their worker has ended out of the queue. A job that is left out of the answer was lost.
 create or replace function penstock.withdraw(job_ids uuid[], tokens uuid[]) returns table (job_id uuid)
-language plpgsql
-set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
-as $$
+language plpgsql as $$
 #variable_conflict use_column
 declare
     present timestamptz := penstock.clock();
@@ -184,9 +177,7 @@ create or replace function penstock.give_back(
     cause text, is_wish boolean, job_ids uuid[], tokens uuid[], delays interval[]
 )
 returns table (job_id uuid, fate text, phase text, attempts smallint, counted smallint)
-language plpgsql
-set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
-as $$
+language plpgsql as $$
 #variable_conflict use_column
 declare
     present timestamptz := penstock.clock();
@@ -243,9 +234,7 @@ end $$;
 -- function: set_aside
 -- Takes jobs from their worker until an answer comes; their deadline stays.
 create or replace function penstock.set_aside(job_ids uuid[], tokens uuid[]) returns table (job_id uuid)
-language plpgsql
-set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
-as $$
+language plpgsql as $$
 #variable_conflict use_column
 declare
     present timestamptz := penstock.clock();
@@ -262,9 +251,7 @@ end $$;
 -- function: make_ready
 -- Waiting or parked jobs join the line. The caller holds their locks.
 create or replace function penstock.make_ready(job_ids uuid[]) returns void
-language plpgsql
-set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
-as $$
+language plpgsql as $$
 #variable_conflict use_column
 begin
     with woken as (
@@ -281,9 +268,7 @@ end $$;
 -- Takes jobs out of the queue and its line. The caller holds their locks, taken in an earlier statement: only so
 -- does this one see the line as it is under them.
 create or replace function penstock.discard(job_ids uuid[]) returns void
-language plpgsql
-set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
-as $$
+language plpgsql as $$
 #variable_conflict use_column
 begin
     with gone as (

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from penstock import ids, logs
 from penstock.app import Penstock
 from penstock.engine import events, jobs, leases, ledger, queues, registry
-from penstock.engine.batcher import SIZE_MAX, Batcher
+from penstock.engine.batcher import Batcher
 from penstock.errors import InvalidError, PenstockError
 from penstock.store.db import Database
 from penstock.store.migrate import migrate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from datetime import datetime, timedelta
+    from collections.abc import Iterable, Sequence
+    from datetime import timedelta
     from uuid import UUID
 
     from penstock.engine.dispatches import Lanes
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 BULK_MAX: Final = 10_000
 CANCEL_TOPIC: Final = "cancel:"
 BACK_TOPIC: Final = "back:"
-_BULK_LANES: Final = 3  # one is prepared here while the database, which has more than one core, is at two
+_BULK_SIZE: Final = 1_000
+_BULK_LANES: Final = 4  # some are prepared here, or wait for the disk, while the database is at the others
 
 
 class Engine:
@@ -38,9 +39,9 @@ class Engine:
     def __init__(self, db: Database, app: Penstock | None = None) -> None:
         self.db = db
         self.app = app or Penstock()
-        self.ring: Callable[[set[str]], None] = lambda _: None
-        """Called after a commit that made queues longer; the bell hangs itself here."""
-        self._submits: Batcher[Submission, Submitted] = Batcher(lambda batch: jobs.submit(db, batch))
+        self.bell: Ringer = _Silence()
+        """What wakes those who wait; the bell hangs itself here."""
+        self._submits: Batcher[Submission, Submitted] = Batcher(self._submit_batch)
         self._finishes: Batcher[End, str] = Batcher(
             lambda batch: leases.finish(db, batch), lanes=2, apart=lambda end: end.outcome
         )
@@ -72,10 +73,7 @@ class Engine:
 
     async def submit(self, kind: str, input: Any = None, **options: Any) -> Submitted:
         """Take a job in: its key, cap, hold, row, place in the queue and first events commit together."""
-        item = jobs.prepare(self.app.kinds, kind, input, **options)
-        submitted = await self._submits.add(item)
-        self._ring_for(item, submitted)
-        return submitted
+        return await self._submits.add(jobs.prepare(self.app.kinds, kind, input, **options))
 
     async def submit_many(self, requests: Sequence[dict[str, Any]]) -> list[Submitted | Exception]:
         """Take many jobs in; each is accepted or refused by itself.
@@ -91,18 +89,24 @@ class Engine:
             async with gate:
                 return await self._submit_chunk(chunk)
 
-        chunks = [requests[n : n + SIZE_MAX] for n in range(0, len(requests), SIZE_MAX)]
+        chunks = [requests[n : n + _BULK_SIZE] for n in range(0, len(requests), _BULK_SIZE)]
         return [answer for answers in await asyncio.gather(*map(send, chunks)) for answer in answers]
 
     async def _submit_chunk(self, requests: Sequence[dict[str, Any]]) -> list[Submitted | Exception]:
         prepared = [self._prepared(request) for request in requests]
         items = [item for item in prepared if not isinstance(item, Exception)]
         try:
-            submitted = iter(await jobs.submit(self.db, items))
+            submitted = iter(await self._submit_batch(items))
         except PenstockError as error:
             submitted = repeat(error)
-        self.ring({self.app.kinds[item.kind].queue for item in items})
         return [item if isinstance(item, Exception) else next(submitted) for item in prepared]
+
+    async def _submit_batch(self, items: Sequence[Submission]) -> list[Submitted | Exception]:
+        queues = {item.queue for item in items}
+        topics = self.bell.carry(queues)
+        submitted = await jobs.submit(self.db, items, topics)
+        self.bell.ring(queues, carried=topics is not None)
+        return submitted
 
     def _prepared(self, request: dict[str, Any]) -> Submission | Exception:
         try:
@@ -120,7 +124,7 @@ class Engine:
         """End a job that has not started, or ask the worker of one that has to stop."""
         answer = await jobs.cancel(self.db, tenant, job_id, grace=grace)
         if answer.is_accepted:
-            self.ring({f"{CANCEL_TOPIC}{answer.job_id}"})
+            self.bell.ring({f"{CANCEL_TOPIC}{answer.job_id}"})
         return answer
 
     async def answer(self, tenant: str, job_id: UUID | str, answer: Any) -> str:
@@ -208,12 +212,22 @@ class Engine:
 
     def ring_back(self, queues: Iterable[str]) -> None:
         """Ring for jobs that joined the line not at its end: workers must look behind the place they came to."""
-        self.ring({f"{BACK_TOPIC}{queue}" for queue in queues})
-
-    def _ring_for(self, item: Submission, submitted: Submitted) -> None:
-        if not submitted.is_replay and not _is_later(item.run_at, submitted.created_at):
-            self.ring({self.app.kinds[item.kind].queue})
+        self.bell.ring({f"{BACK_TOPIC}{queue}" for queue in queues})
 
 
-def _is_later(run_at: datetime | None, present: datetime) -> bool:
-    return run_at is not None and run_at > present
+class Ringer(Protocol):
+    """Wakes those who wait for topics: names of queues, or what a prefix above says."""
+
+    def ring(self, topics: set[str], *, carried: bool = False) -> None:
+        """Wake this process at once and the others soon, unless a statement has carried it to them."""
+        ...
+
+    def carry(self, topics: set[str]) -> str | None:
+        """What a statement should ring for on its way; nothing, if the others have only just been woken."""
+        ...
+
+
+class _Silence:
+    def ring(self, topics: set[str], *, carried: bool = False) -> None: ...
+
+    def carry(self, topics: set[str]) -> None: ...

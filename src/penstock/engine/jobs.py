@@ -13,6 +13,7 @@ import msgspec
 
 from penstock import ids, kinds, logs, values
 from penstock.engine import idempotency, ledger
+from penstock.engine.ledger import Bill
 from penstock.errors import (
     AnswerUnavailableError,
     CancelUnavailableError,
@@ -27,7 +28,7 @@ from penstock.errors import (
     UnavailableError,
 )
 from penstock.lifecycle import OUTCOMES
-from penstock.store.db import DuplicateError, NotAcceptedError
+from penstock.store.db import DuplicateError, NotAcceptedError, new_id
 from penstock.store.queries import queries
 
 if TYPE_CHECKING:
@@ -44,13 +45,17 @@ _LAST: Final = UUID(int=2**128 - 1)
 _TRIES: Final = 4
 
 
-class Submission(msgspec.Struct, frozen=True):
+class Submission(msgspec.Struct, frozen=True, gc=False):
     """A job to be, checked and priced; its id is known before it is sent, so it can be sent twice."""
 
     job_id: UUID
     tenant: str
     account: str
     kind: str
+    lifecycle: str
+    queue: str
+    initial_state: str
+    entry_state: str
     price: int
     input: str
     scope: str
@@ -60,12 +65,10 @@ class Submission(msgspec.Struct, frozen=True):
     run_at: datetime | None
     lifetime: timedelta | None
     retry_of: UUID | None
-    initial_state: str
-    entry_state: str
     is_fair: bool
 
 
-class Submitted(msgspec.Struct, frozen=True):
+class Submitted(msgspec.Struct, frozen=True, gc=False):
     """The answer to a submit; a replay is the first answer again.
 
     ``available`` is what the account has left after the hold; a job that costs nothing does not tell.
@@ -157,10 +160,14 @@ def prepare(
     text = values.encode(given, field="input")
     lifetime = found.expires_in if expires_in is None else values.duration(expires_in, field="expires_in")
     return Submission(
-        job_id=job_id or ids.new(),
+        job_id=job_id or new_id(),
         tenant=values.check_name(tenant, field="tenant"),
         account=values.check_name(account, field="account"),
         kind=found.name,
+        lifecycle=found.lifecycle.name,
+        queue=found.queue,
+        initial_state=found.lifecycle.initial,
+        entry_state=found.entry_state,
         price=found.cost(found.read(given)),
         input=text,
         scope=account if scope is None else values.check_name(scope, field="scope"),
@@ -170,14 +177,12 @@ def prepare(
         run_at=None if run_at is None else values.check_moment(run_at, field="run_at"),
         lifetime=lifetime,
         retry_of=retry_of,
-        initial_state=found.lifecycle.initial,
-        entry_state=found.entry_state,
         is_fair=found.is_fair,
     )
 
 
-async def submit(db: Database, batch: Sequence[Submission]) -> list[Submitted | Exception]:
-    """Take in a batch of jobs, each accepted or refused by itself.
+async def submit(db: Database, batch: Sequence[Submission], topics: str | None = None) -> list[Submitted | Exception]:
+    """Take in a batch of jobs, each accepted or refused by itself, and ring for these topics if there are any.
 
     The answer to a submit can get lost on its way. Ids are made here, so it is then asked for what was admitted,
     and only the rest is sent again. Where the server was still at the first try when the second one came, the second
@@ -191,7 +196,7 @@ async def submit(db: Database, batch: Sequence[Submission]) -> list[Submitted | 
             if done or left < _TRIES - 1:
                 await _recover(db, todo, done)
             while todo := [item for item in todo if item.job_id not in done]:
-                await _submit_round(db, todo, done)
+                await _submit_round(db, todo, done, topics)
             break
         except (UnavailableError, DuplicateError):
             if not left:
@@ -199,21 +204,27 @@ async def submit(db: Database, batch: Sequence[Submission]) -> list[Submitted | 
     return [done[item.job_id] if _is_same(item, by_id[item.job_id]) else _id_is_taken() for item in batch]
 
 
-async def _submit_round(db: Database, todo: Sequence[Submission], done: dict[UUID, Submitted | Exception]) -> None:
+async def _submit_round(
+    db: Database, todo: Sequence[Submission], done: dict[UUID, Submitted | Exception], topics: str | None
+) -> None:
     """One round: all are accepted; or those that can be are, those that never can are told, the others stay."""
     first = _without_twins(todo)
     try:
-        done.update(await _accept(db, first))
+        done.update(await _accept(db, first, topics))
     except NotAcceptedError:
         final, fitting = await _judge(db, first)
         done.update(final)
         with contextlib.suppress(NotAcceptedError):  # It has changed once more.
-            done.update(await _accept(db, fitting) if fitting else {})
+            done.update(await _accept(db, fitting, topics) if fitting else {})
 
 
-async def _accept(db: Database, items: Sequence[Submission]) -> dict[UUID, Submitted]:
-    accounts = await db.run(SQL["submit"], any(item.is_fair for item in items), *_columns(items))
-    return _accepted(items, accounts)
+async def _accept(db: Database, items: Sequence[Submission], topics: str | None) -> dict[UUID, Submitted]:
+    bill = Bill((item.tenant, item.account, item.price) for item in items)
+    columns = (any(item.is_fair for item in items), *_columns(items), *bill.columns())
+    row = await (
+        db.run(SQL["submit"], *columns) if topics is None else db.run(SQL["submit_and_ring"], topics, *columns)
+    )
+    return _accepted(items, bill, row)
 
 
 def _without_twins(todo: Sequence[Submission]) -> list[Submission]:
@@ -225,16 +236,14 @@ def _without_twins(todo: Sequence[Submission]) -> list[Submission]:
     return list(first.values())
 
 
-def _accepted(items: Sequence[Submission], accounts: Sequence[Row]) -> dict[UUID, Submitted]:
+def _accepted(items: Sequence[Submission], bill: Bill, row: Row) -> dict[UUID, Submitted]:
     """The answers to accepted items: an account tells what is left after all of them, and so after each."""
-    left = {(row["tenant"], row["account"]): row["available"] for row in accounts}
-    born = accounts[0]["created_at"]
-    answers: dict[UUID, Submitted] = {}
-    for item in reversed(items):
-        account = (item.tenant, item.account)
-        answers[item.job_id] = _submitted(item, born, left[account])
-        left[account] += item.price
-    return answers
+    before = [left + paid for left, paid in zip(row["available"], bill.sums, strict=True)]
+    born = row["created_at"]
+    return {
+        item.job_id: _submitted(item, born, before[payer - 1] - spent)
+        for item, payer, spent in zip(items, bill.payers, bill.spents, strict=True)
+    }
 
 
 def _submitted(item: Submission, born: datetime, available: int | None) -> Submitted:
@@ -257,7 +266,8 @@ async def _judge(
     db: Database, items: Sequence[Submission]
 ) -> tuple[dict[UUID, Submitted | Exception], list[Submission]]:
     """Of items that were not accepted together: refusals and answers given before, which are final; and what fits."""
-    _, tenants, accounts, _, _, _, scopes, keys, *_ = _columns(items)
+    columns = _columns(items)
+    tenants, accounts, scopes, keys = columns[1], columns[2], columns[10], columns[11]
     rows: Sequence[Row] = await db.run(SQL["judge"], tenants, accounts, scopes, keys, len(items))
     judged = list(zip(items, rows, strict=True))
     if strangers := [item for item, row in judged if row["is_stranger"]]:
@@ -333,6 +343,10 @@ def _columns(batch: Sequence[Submission]) -> list[list[Any] | None]:
         _packed([item.tenant for item in batch]),
         _packed([item.account for item in batch]),
         _packed([item.kind for item in batch]),
+        _packed([item.lifecycle for item in batch]),
+        _packed([item.queue for item in batch]),
+        _packed([item.initial_state for item in batch]),
+        _packed([item.entry_state for item in batch]),
         _packed([item.price for item in batch]),
         [item.input for item in batch],
         _packed([item.scope for item in batch]),

@@ -8,15 +8,19 @@
 
 -- function: submit_batch
 -- Takes jobs in: key, job, first events, dispatch and hold, all of them in one transaction or none. If one cannot be
--- accepted as things are, nothing is written (PS003); penstock.judge then tells which and why. Whether an account can
--- pay is first seen without its lock; penstock.charge takes the lock last and looks again, so the lock that all jobs
--- of an account must take is held for no longer than the charge. A column that is the same for all jobs may be given
--- as one value. The answer is a row for each account, with what is available after all its jobs.
+-- accepted as things are, nothing is written (PS003); penstock.judge then tells which and why.
+-- A column that is the same for all jobs may be given as one value. The payers are the accounts, each once and in the
+-- order of their names, with what their jobs come to; `payer` says which of them pays for a job, `nth` the how manieth
+-- of its holds this is and `spent` what its jobs cost up to this one. The answer is what each payer has left.
+-- Whether they can pay is first seen without a lock; penstock.charge takes the locks last and looks again, so the lock
+-- that all jobs of an account must take is held for no longer than the charge. The statements are plain on purpose: to
+-- start one costs more than to run it, and most of all where it joins.
 create or replace function penstock.submit_batch(
-    is_fair boolean, job_ids uuid[], tenants text[], accounts text[], kinds text[], prices integer[], inputs jsonb[],
-    scopes text[], keys text[], requests jsonb[], priorities smallint[],
-    run_ats timestamptz[], lifetimes interval[], retries uuid[]
-) returns table (tenant text, account text, available bigint, created_at timestamptz)
+    is_fair boolean, job_ids uuid[], tenants text[], accounts text[], kinds text[], lifecycles text[], queues text[],
+    initial_states text[], entry_states text[], prices integer[], inputs jsonb[], scopes text[], keys text[], requests jsonb[],
+    priorities smallint[], run_ats timestamptz[], lifetimes interval[], retries uuid[], payers integer[], nths integer[],
+    spents bigint[], payer_tenants text[], payer_accounts text[], sums bigint[], counts integer[], holds integer[]
+) returns table (available bigint[], created_at timestamptz)
 language plpgsql
 set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
 as $$
@@ -24,76 +28,93 @@ as $$
 declare
     present timestamptz := penstock.clock();
     size integer := cardinality(job_ids);
-    wallets bigint[];
-    fits boolean;
+    hops boolean := initial_states is distinct from entry_states;
     keyed integer;
-    made integer;
 begin
-    tenants := penstock.spread(tenants, size);
-    accounts := penstock.spread(accounts, size);
-    kinds := penstock.spread(kinds, size);
-    prices := penstock.spread(prices, size);
-    scopes := penstock.spread(scopes, size);
-    priorities := penstock.spread(priorities, size);
-    run_ats := penstock.spread(run_ats, size);
-    lifetimes := penstock.spread(lifetimes, size);
-
-    select array_agg(w.id), bool_and(
-        w.id is not null and w.available >= t.price and (w.active_max is null or w.active + t.jobs <= w.active_max)
-    ) into wallets, fits
-    from (
-        select i.tenant, i.account, sum(i.price) as price, count(*) as jobs
-        from unnest(tenants, accounts, prices) as i(tenant, account, price) group by i.tenant, i.account
-    ) t
-    left join lateral (
-        select a.id, a.available, a.active, a.active_max from penstock.accounts a
-        where a.tenant = t.tenant and a.account = t.account limit 1
-    ) w on true;
-    if not fits then
+    if not penstock.can_pay(payer_tenants, payer_accounts, sums, counts) then
         raise exception 'an account cannot carry its jobs' using errcode = 'PS003';
     end if;
+    if size > 1 then
+        tenants := penstock.spread(tenants, size);
+        accounts := penstock.spread(accounts, size);
+        kinds := penstock.spread(kinds, size);
+        lifecycles := penstock.spread(lifecycles, size);
+        queues := penstock.spread(queues, size);
+        initial_states := penstock.spread(initial_states, size);
+        entry_states := penstock.spread(entry_states, size);
+        prices := penstock.spread(prices, size);
+        scopes := penstock.spread(scopes, size);
+        priorities := penstock.spread(priorities, size);
+        run_ats := penstock.spread(run_ats, size);
+        lifetimes := penstock.spread(lifetimes, size);
+        payers := penstock.spread(payers, size);
+    end if;
 
-    insert into penstock.idempotency (tenant, scope, key, job_id, request, created_at, expires_at)
-    select i.tenant, i.scope, i.key, i.job_id, i.request, present, greatest(i.run_at, present) + i.lifetime
-    from unnest(tenants, scopes, keys, job_ids, requests, run_ats, lifetimes)
-        as i(tenant, scope, key, job_id, request, run_at, lifetime)
-    where i.key is not null
-    order by i.tenant, i.scope, i.key  -- two batches with the same keys then wait for each other, and not in a ring
-    on conflict do nothing;
-    get diagnostics keyed = row_count;
-    if keyed <> cardinality(array_remove(keys, null)) then
-        raise exception 'an idempotency key is taken' using errcode = 'PS003';
+    if keys is not null then
+        insert into penstock.idempotency (tenant, scope, key, job_id, request, created_at, expires_at)
+        select i.tenant, i.scope, i.key, i.job_id, i.request, present, greatest(i.run_at, present) + i.lifetime
+        from unnest(tenants, scopes, keys, job_ids, requests, run_ats, lifetimes)
+            as i(tenant, scope, key, job_id, request, run_at, lifetime)
+        where i.key is not null
+        order by i.key, i.scope, i.tenant  -- two batches with the same keys then wait for each other, and not in a ring
+        on conflict do nothing;
+        get diagnostics keyed = row_count;
+        if keyed <> cardinality(array_remove(keys, null)) then
+            raise exception 'an idempotency key is taken' using errcode = 'PS003';
+        end if;
     end if;
 
     insert into penstock.jobs (
         id, tenant, account, kind, lifecycle, queue, state, phase, priority, events, price,
         created_at, run_at, expires_at, retry_of, input
     )
-    select i.job_id, i.tenant, i.account, i.kind, k.lifecycle, k.queue,
-        case when i.run_at > present then k.initial_state else k.entry_state end,
+    select i.job_id, i.tenant, i.account, i.kind, i.lifecycle, i.queue,
+        case when i.run_at > present then i.initial_state else i.entry_state end,
         case when i.run_at > present then 'waiting' else 'ready' end,
-        i.priority, case when i.run_at > present or k.entry_state = k.initial_state then 1 else 2 end, i.price,
+        i.priority, case when i.run_at > present or i.entry_state = i.initial_state then 1 else 2 end, i.price,
         present, i.run_at, greatest(i.run_at, present) + i.lifetime, i.retry_of, i.input
-    from unnest(job_ids, tenants, accounts, kinds, prices, inputs, priorities, run_ats, lifetimes, retries)
-        as i(job_id, tenant, account, kind, price, input, priority, run_at, lifetime, retry_of)
-    join penstock.kinds k on k.kind = i.kind and k.kind = any(kinds);
-    get diagnostics made = row_count;
-    if made <> size then
-        raise exception 'a kind is not registered: %', kinds using errcode = 'PS004';
-    end if;
+    from unnest(
+        job_ids, tenants, accounts, kinds, lifecycles, queues, initial_states, entry_states, prices, inputs, priorities, run_ats,
+        lifetimes, retries
+    ) as i(
+        job_id, tenant, account, kind, lifecycle, queue, initial_state, entry_state, price, input, priority, run_at, lifetime, retry_of
+    );
 
     insert into penstock.events (job_id, seq, at, type, state, tenant)
-    select i.job_id, e.seq, present, e.type, case e.seq when 1 then k.initial_state else k.entry_state end, i.tenant
-    from unnest(job_ids, tenants, kinds, run_ats) as i(job_id, tenant, kind, run_at)
-    join penstock.kinds k on k.kind = i.kind and k.kind = any(kinds)
-    join (values (1, 'submitted'), (2, 'queued')) as e(seq, type)
-        on e.seq = 1 or (k.entry_state <> k.initial_state and not coalesce(i.run_at > present, false));
+    select i.job_id, 1, present, 'submitted', i.state, i.tenant
+    from unnest(job_ids, tenants, initial_states) as i(job_id, tenant, state);
+    if hops then
+        insert into penstock.events (job_id, seq, at, type, state, tenant)
+        select i.job_id, 2, present, 'queued', i.entry_state, i.tenant
+        from unnest(job_ids, tenants, initial_states, entry_states, run_ats) as i(job_id, tenant, initial_state, entry_state, run_at)
+        where i.entry_state <> i.initial_state and (i.run_at is null or i.run_at <= present);
+    end if;
 
-    perform penstock.enqueue(is_fair, present, job_ids, tenants, accounts, kinds, priorities, run_ats, lifetimes);
+    perform penstock.enqueue(is_fair, present, job_ids, tenants, accounts, kinds, queues, priorities, run_ats, lifetimes);
 
     return query
-    select c.tenant, c.account, c.available, present
-    from penstock.charge(job_ids, tenants, accounts, prices, wallets) c;
+    select penstock.charge(job_ids, tenants, accounts, prices, payers, nths, spents, payer_tenants, payer_accounts, sums, counts, holds), present;
+end $$;
+
+-- function: submit_and_ring
+-- Takes jobs in, commits, and only then rings for them, all in one trip. A NOTIFY makes the commits of everybody wait
+-- for each other while its transaction is being written; the second one has nothing to write and waits for no disk.
+create or replace procedure penstock.submit_and_ring(
+    topics text, is_fair boolean, job_ids uuid[], tenants text[], accounts text[], kinds text[], lifecycles text[], queues text[],
+    initial_states text[], entry_states text[], prices integer[], inputs jsonb[], scopes text[], keys text[], requests jsonb[],
+    priorities smallint[], run_ats timestamptz[], lifetimes interval[], retries uuid[], payers integer[], nths integer[],
+    spents bigint[], payer_tenants text[], payer_accounts text[], sums bigint[], counts integer[], holds integer[],
+    inout available bigint[], inout created_at timestamptz
+)
+language plpgsql as $$
+begin
+    select s.available, s.created_at into available, created_at
+    from penstock.submit_batch(
+        is_fair, job_ids, tenants, accounts, kinds, lifecycles, queues, initial_states, entry_states, prices, inputs, scopes, keys,
+        requests, priorities, run_ats, lifetimes, retries, payers, nths, spents, payer_tenants, payer_accounts, sums, counts, holds
+    ) s;
+    commit;
+    perform set_config('synchronous_commit', 'off', true), pg_notify('penstock', topics);
 end $$;
 
 -- function: spread
@@ -149,9 +170,7 @@ create or replace function penstock.move(
     outcome text, seq integer, epoch integer, attempts_ smallint, run smallint, price integer, captured integer,
     progress real, stage text, input jsonb, memo jsonb, answer jsonb, created_at timestamptz, expires_at timestamptz
 )
-language plpgsql
-set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
-as $$
+language plpgsql as $$
 #variable_conflict use_column
 declare
     present timestamptz := penstock.clock();
@@ -223,7 +242,9 @@ end $$;
 -- 'firm' (its stage refuses), 'unavailable' (its lifecycle has no way), 'ended', 'absent'.
 create or replace function penstock.cancel(tenant text, job_id uuid, grace interval)
 returns table (verdict text, state text, stage text)
-language plpgsql set enable_seqscan = off as $$
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
 #variable_conflict use_column
 declare
     dispatch penstock.dispatches;
@@ -280,7 +301,9 @@ $$;
 -- 'unavailable' (it is not parked, or has another answer); 'absent'.
 create or replace function penstock.answer(tenant text, job_id uuid, answer jsonb)
 returns table (verdict text, state text, queue text)
-language plpgsql set enable_seqscan = off as $$
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
 #variable_conflict use_column
 declare
     dispatch penstock.dispatches;
@@ -310,7 +333,9 @@ end $$;
 -- Verdicts: 'revived', 'short', 'capped', 'unavailable', 'absent'.
 create or replace function penstock.revive(tenant text, job_id uuid, lifetime interval)
 returns table (verdict text, state text, available bigint, price integer, expires_at timestamptz)
-language plpgsql set enable_seqscan = off as $$
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
 #variable_conflict use_column
 declare
     job penstock.jobs;
@@ -345,7 +370,7 @@ begin
     update penstock.accounts a
     set available = a.available - job.price, held = a.held + job.price, active = a.active + 1,
         entries = a.entries + (job.price > 0)::int
-    where a.id = wallet.id;
+    where a.tenant = job.tenant and a.account = job.account;
     if job.price > 0 then
         insert into penstock.entries (
             tenant, account, seq, at, type, available, held, outside, available_after, held_after, job_id, run
@@ -361,7 +386,7 @@ begin
     where kind.entry_state <> kind.initial_state;
     update penstock.jobs j set phase = 'ready' where j.id = job.id and j.phase <> 'ready';
     perform penstock.enqueue(
-        kind.is_fair, present, array[job.id], array[job.tenant], array[job.account], array[job.kind],
+        kind.is_fair, present, array[job.id], array[job.tenant], array[job.account], array[job.kind], array[job.queue],
         array[job.priority], null, array[revive.lifetime]
     );
     -- Epochs only grow, over all runs: an old worker must never be taken for the new one.
@@ -376,7 +401,9 @@ end $$;
 -- Verdicts: 'moved', 'denied', 'absent'.
 create or replace function penstock.shift(tenant text, job_id uuid, to_state text)
 returns table (verdict text, from_state text, state text, outcome text)
-language plpgsql set enable_seqscan = off as $$
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
 #variable_conflict use_column
 declare
     dispatch penstock.dispatches;
@@ -433,7 +460,9 @@ end $$;
 -- Ends the jobs whose deadline has passed, whatever they are doing, up to `most` at a time.
 create or replace function penstock.expire(most integer)
 returns table (job_id uuid, tenant text, kind text, from_state text, state text, outcome text, price integer, captured integer)
-language plpgsql set enable_seqscan = off as $$
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
 #variable_conflict use_column
 declare
     present timestamptz := penstock.clock();
@@ -457,7 +486,9 @@ end $$;
 -- Cuts off the workers that did not heed a cancel within its grace: the lease is gone, the job ends canceled.
 create or replace function penstock.enforce(most integer)
 returns table (job_id uuid, tenant text, kind text, from_state text, state text, outcome text, price integer, captured integer)
-language plpgsql set enable_seqscan = off as $$
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
 #variable_conflict use_column
 declare
     present timestamptz := penstock.clock();
@@ -481,7 +512,9 @@ end $$;
 -- Lets the jobs whose time has come join the line.
 create or replace function penstock.promote(most integer)
 returns table (job_id uuid, tenant text, kind text, queue text, from_state text, state text)
-language plpgsql set enable_seqscan = off as $$
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
 #variable_conflict use_column
 declare
     present timestamptz := penstock.clock();
@@ -502,11 +535,20 @@ begin
     from penstock.move('queued', 'ready', ids, null, null, null, null, null, null, null, null) m;
 end $$;
 
--- name: submit :many
-select tenant, account, available, created_at
+-- name: submit :one
+select available, created_at
 from penstock.submit_batch(
-    $1, $2::uuid[], $3::text[], $4::text[], $5::text[], $6::integer[], $7::jsonb[], $8::text[], $9::text[], $10::jsonb[],
-    $11::smallint[], $12::timestamptz[], $13::interval[], $14::uuid[]
+    $1, $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::integer[],
+    $11::jsonb[], $12::text[], $13::text[], $14::jsonb[], $15::smallint[], $16::timestamptz[], $17::interval[], $18::uuid[],
+    $19::integer[], $20::integer[], $21::bigint[], $22::text[], $23::text[], $24::bigint[], $25::integer[], $26::integer[]
+);
+
+-- name: submit_and_ring :one
+call penstock.submit_and_ring(
+    $1, $2, $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::integer[],
+    $12::jsonb[], $13::text[], $14::text[], $15::jsonb[], $16::smallint[], $17::timestamptz[], $18::interval[], $19::uuid[],
+    $20::integer[], $21::integer[], $22::bigint[], $23::text[], $24::text[], $25::bigint[], $26::integer[], $27::integer[],
+    null::bigint[], null::timestamptz
 );
 
 -- name: judge :many

@@ -32,7 +32,7 @@ _TRIES: Final = 4
 _PAUSE: Final = 0.2
 
 
-class Lease(msgspec.Struct, frozen=True):
+class Lease(msgspec.Struct, frozen=True, gc=False):
     """A job in a worker's hands."""
 
     job_id: UUID
@@ -105,11 +105,12 @@ async def claim(db: Database, lanes: Lanes, want: int, *, worker: str, duration:
         return []
     began = time.monotonic()
     try:
-        found: Sequence[Row] = await db.run(SQL["claim"], *columns, want, token, worker, duration)
+        found: list[Row] = await db.run(SQL["claim"], *columns, want, token, worker, duration)
     except UnavailableError:
         # It may have been granted all the same: what we never heard of goes back at once.
         await abandon(db, token)
         raise
+    found.sort(key=lambda row: (row["rank"], row["turn"], row["job_id"]))
     lanes.claimed(found, whole=whole, took=time.monotonic() - began)
     return [_lease(token, row) for row in found]
 

@@ -11,24 +11,26 @@ create or replace function penstock.claim(
     epoch integer, attempts smallint, run smallint, seq integer, price integer, progress real, stage text,
     input jsonb, memo jsonb, answer jsonb, created_at timestamptz, expires_at timestamptz
 )
-language plpgsql as $$
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
 #variable_conflict use_column
 declare
     ids uuid[];
     epochs integer[];
     turns_ bigint[];
 begin
-    select array_agg(l.job_id), array_agg(l.epoch), array_agg(l.turn) into ids, epochs, turns_
+    select l.job_ids, l.epochs, l.turns_ into ids, epochs, turns_
     from penstock.lease(claim.queues, ranks, ranks_max, claim.turns, afters, want, token, worker, duration) l;
     if ids is null then
         return;
     end if;
     return query
-    select m.job_id, m.tenant, m.account, m.kind, m.queue, -m.priority, t.turn, m.state, m.epoch, m.attempts_, m.run, m.seq,
-        m.price, m.progress, m.stage, m.input, m.memo, m.answer, m.created_at, m.expires_at
-    from penstock.move('started', 'leased', ids, epochs, null, null, null, null, null, null, null) m
-    join unnest(ids, turns_) as t(job_id, turn) on t.job_id = m.job_id
-    order by -m.priority, t.turn, m.job_id;
+    select m.job_id, m.tenant, m.account, m.kind, m.queue, -m.priority,
+        case when turns_ is null then 0 else turns_[array_position(ids, m.job_id)] end,
+        m.state, m.epoch, m.attempts_, m.run, m.seq, m.price, m.progress, m.stage, m.input, m.memo, m.answer,
+        m.created_at, m.expires_at
+    from penstock.move('started', 'leased', ids, epochs, null, null, null, null, null, null, null) m;
 end $$;
 
 -- function: finish
@@ -36,7 +38,9 @@ end $$;
 create or replace function penstock.finish(
     outcome text, job_ids uuid[], tokens uuid[], outputs jsonb[], errors jsonb[], captures integer[]
 ) returns table (job_id uuid, tenant text, kind text, from_state text, state text, price integer, captured integer)
-language plpgsql as $$
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
 #variable_conflict use_column
 declare
     ids uuid[];
@@ -64,7 +68,9 @@ create or replace function penstock.requeue(
 ) returns table (
     job_id uuid, tenant text, kind text, queue text, from_state text, state text, fate text, price integer, captured integer
 )
-language plpgsql as $$
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
 #variable_conflict use_column
 declare
     fates record;
@@ -92,7 +98,9 @@ create or replace function penstock.lapse(most integer)
 returns table (
     job_id uuid, tenant text, kind text, queue text, from_state text, state text, fate text, price integer, captured integer, worker text
 )
-language plpgsql set enable_seqscan = off as $$
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
 #variable_conflict use_column
 declare
     ids uuid[];
@@ -128,7 +136,9 @@ end $$;
 -- function: park
 create or replace function penstock.park(job_ids uuid[], tokens uuid[], memos jsonb[])
 returns table (job_id uuid, tenant text, kind text, from_state text, state text)
-language plpgsql as $$
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
 #variable_conflict use_column
 declare
     ids uuid[];
@@ -221,7 +231,9 @@ create or replace function penstock.abandon(token uuid)
 returns table (
     job_id uuid, tenant text, kind text, queue text, from_state text, state text, fate text, price integer, captured integer
 )
-language plpgsql as $$
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
 #variable_conflict use_column
 declare
     ids uuid[];

@@ -6,7 +6,7 @@ Holds and settlements are not made here: they are written with the job they belo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock import values
 from penstock.errors import AmountError, ConflictError, InsufficientCreditsError, InvalidError
@@ -25,6 +25,35 @@ PAGE_MAX: Final = 1_000
 _LAST: Final = 2**63 - 1
 _REFERENCE_MAX: Final = 255
 ACTIVE_MAX: Final = 1_000_000
+
+
+class Bill:
+    """What a batch of jobs costs its accounts, these in the order of their names, and how it adds up job by job."""
+
+    __slots__ = ("counts", "holds", "names", "nths", "payers", "spents", "sums")
+
+    def __init__(self, jobs: Iterable[tuple[str, str, int]]) -> None:
+        charges = list(jobs)
+        self.names = sorted({(tenant, account) for tenant, account, _ in charges})
+        self.sums, self.counts, self.holds = ([0] * len(self.names) for _ in range(3))
+        self.payers: list[int] = []
+        """For each job the place of its account, from 1 on."""
+        self.nths: list[int] = []
+        self.spents: list[int] = []
+        places = {name: place for place, name in enumerate(self.names)}
+        for tenant, account, price in charges:
+            place = places[tenant, account]
+            self.sums[place] += price
+            self.counts[place] += 1
+            self.holds[place] += price > 0
+            self.payers.append(place + 1)
+            self.nths.append(self.holds[place])
+            self.spents.append(self.sums[place])
+
+    def columns(self) -> list[list[Any]]:
+        tenants, accounts = ([name[side] for name in self.names] for side in (0, 1))
+        payers = [1] if len(self.names) == 1 else self.payers
+        return [payers, self.nths, self.spents, tenants, accounts, self.sums, self.counts, self.holds]
 
 
 @dataclass(frozen=True, slots=True)

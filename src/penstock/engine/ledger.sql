@@ -2,97 +2,132 @@
 -- Invariants: an account equals the sum of its entries; what is held equals its open holds; each hold is settled
 -- once, captured and released adding up to it.
 
+-- function: wallet
+-- An account as it is now, by a look that starts at its newest version. Each charge leaves an old version behind, and
+-- while some snapshot is held open none of them can be cleaned away: an ordinary look-up would walk over all of them.
+create or replace function penstock.wallet(tenant text, account text)
+returns table (available bigint, held bigint, active integer, active_max integer, entries bigint)
+language sql stable as $$
+    select a.available, a.held, a.active, a.active_max, a.entries
+    from penstock.accounts a
+    where a.tenant = wallet.tenant and a.account >= wallet.account and a.account <= wallet.account
+    order by a.account desc
+    limit 1
+$$;
+
+-- function: can_pay
+-- Whether accounts can carry jobs of these sums and counts, as things are.
+create or replace function penstock.can_pay(tenants text[], accounts text[], sums bigint[], counts integer[]) returns boolean
+language plpgsql as $$
+#variable_conflict use_column
+begin
+    return (
+        select count(*) = cardinality(tenants)
+            and bool_and(a.available >= w.sum and (a.active_max is null or a.active + w.count <= a.active_max))
+        from unnest(tenants, accounts, sums, counts) as w(tenant, account, sum, count)
+        cross join lateral penstock.wallet(w.tenant, w.account) a
+    );
+end $$;
+
 -- function: charge
--- Takes the holds of jobs that have just been admitted, in order, under the locks of their accounts. Refuses all
--- (PS003) if an account cannot carry them after all. Part of penstock.submit_batch: same transaction.
+-- Takes the holds of jobs that have just been admitted, under the locks of their accounts, and tells what these have
+-- left. Refuses all (PS003) if one cannot carry its jobs after all. The columns are those of penstock.submit_batch,
+-- of which it is a part: same transaction.
 create or replace function penstock.charge(
-    job_ids uuid[], tenants text[], accounts text[], prices integer[], wallets bigint[]
-) returns table (tenant text, account text, available bigint)
-language plpgsql
-set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
-as $$
+    job_ids uuid[], tenants text[], accounts text[], prices integer[], payers integer[], nths integer[], spents bigint[],
+    payer_tenants text[], payer_accounts text[], sums bigint[], counts integer[], holds integer[]
+) returns bigint[]
+language plpgsql as $$
 #variable_conflict use_column
 declare
-    done integer;
+    present timestamptz := penstock.clock();
+    places tid[];
+    before bigint[];
+    held bigint[];
+    entries bigint[];
+    fits boolean;
 begin
-    if cardinality(wallets) > 1 then  -- in the order in which all others take them
-        perform from penstock.accounts a where a.id = any(wallets) order by a.tenant, a.account for update;
-    end if;
-
-    return query
-    with charged as materialized (
-        update penstock.accounts a
-        set available = a.available - t.price, held = a.held + t.price,
-            active = a.active + t.jobs, entries = a.entries + t.holds
-        from (
-            select i.tenant, i.account, sum(i.price) as price, count(*) as jobs, count(*) filter (where i.price > 0) as holds
-            from unnest(tenants, accounts, prices) as i(tenant, account, price) group by i.tenant, i.account
-        ) t
-        where a.id = any(wallets) and a.tenant = t.tenant and a.account = t.account
-            and a.available >= t.price and (a.active_max is null or a.active + t.jobs <= a.active_max)
-        returning a.tenant, a.account, a.available, a.held, a.entries, t.price, t.holds
-    ),
-    entered as (
-        insert into penstock.entries (
-            tenant, account, seq, at, type, available, held, outside, available_after, held_after, job_id, run
-        )
-        select c.tenant, c.account, c.entries - c.holds + row_number() over account, penstock.clock(), 'hold', -i.price, i.price, 0,
-            c.available + c.price - sum(i.price) over account, c.held - c.price + sum(i.price) over account, i.job_id, 1
-        from unnest(job_ids, tenants, accounts, prices) with ordinality as i(job_id, tenant, account, price, n)
-        join charged c on c.tenant = i.tenant and c.account = i.account
-        where i.price > 0
-        window account as (partition by c.tenant, c.account order by i.n)
-    )
-    select tenant, account, available from charged;
-
-    get diagnostics done = row_count;
-    if done <> cardinality(wallets) then
+    select array_agg(a.place), array_agg(a.available), array_agg(a.held), array_agg(a.entries),
+        bool_and(a.available >= w.sum and (a.active_max is null or a.active + w.count <= a.active_max))
+    into places, before, held, entries, fits
+    from unnest(payer_tenants, payer_accounts, sums, counts) as w(tenant, account, sum, count)
+    cross join lateral (  -- the newest version first, as in penstock.wallet
+        select a.ctid as place, a.available, a.held, a.entries, a.active, a.active_max from penstock.accounts a
+        where a.tenant = w.tenant and a.account >= w.account and a.account <= w.account
+        order by a.account desc limit 1 for update
+    ) a;
+    if not fits or cardinality(places) <> cardinality(payer_tenants) then
         raise exception 'an account has changed' using errcode = 'PS003';
     end if;
+
+    update penstock.accounts a
+    set available = a.available - w.sum, held = a.held + w.sum, active = a.active + w.count, entries = a.entries + w.holds
+    from unnest(places, sums, counts, charge.holds) as w(place, sum, count, holds)
+    where a.ctid = any(places) and w.place = a.ctid;
+
+    insert into penstock.entries (
+        tenant, account, seq, at, type, available, held, outside, available_after, held_after, job_id, run
+    )
+    select i.tenant, i.account, entries[i.payer] + i.nth, present, 'hold', -i.price, i.price, 0,
+        before[i.payer] - i.spent, held[i.payer] + i.spent, i.job_id, 1
+    from unnest(job_ids, tenants, accounts, prices, payers, nths, spents)
+        as i(job_id, tenant, account, price, payer, nth, spent)
+    where i.price > 0;
+
+    return array(select b.available - b.sum from unnest(before, sums) as b(available, sum));
+end $$;
+
+-- function: lock_wallets
+-- Locks the accounts of jobs, in the order of their names as everyone does, and tells where their rows are.
+create or replace function penstock.lock_wallets(tenants text[], accounts text[]) returns tid[]
+language plpgsql as $$
+#variable_conflict use_column
+begin
+    return array(
+        select a.place
+        from (select distinct i.tenant, i.account from unnest(tenants, accounts) as i(tenant, account) order by 1, 2) w
+        cross join lateral (  -- the newest version first, as in penstock.wallet
+            select a.ctid as place from penstock.accounts a
+            where a.tenant = w.tenant and a.account >= w.account and a.account <= w.account
+            order by a.account desc limit 1 for update
+        ) a
+    );
 end $$;
 
 -- function: settle
 -- Settles the holds of jobs that have just ended: what was captured leaves the account, the rest is available again.
 -- Part of penstock.move: same transaction, same clock.
 create or replace function penstock.settle(job_ids uuid[]) returns void
-language plpgsql
-set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
-as $$
+language plpgsql as $$
 #variable_conflict use_column
 declare
     low uuid := penstock.least_id(job_ids);
     high uuid := penstock.greatest_id(job_ids);
+    places tid[];
 begin
-    with ended as materialized (
-        select j.id, j.tenant, j.account, j.price, j.captured, j.run, j.finished_at
-        from penstock.jobs j where j.id = any(job_ids) and j.id >= low and j.id <= high
-    ),
-    wallet as materialized (
-        select w.*
-        from (select distinct tenant, account from ended order by tenant, account) e
-        cross join lateral (
-            select a.id, a.tenant, a.account, a.available, a.held, a.entries
-            from penstock.accounts a where a.tenant = e.tenant and a.account = e.account for update
-        ) w
-    ),
-    settled as materialized (
-        select e.*, w.id as wallet_id,
-            w.available + sum(price - captured) over account as available_after,
-            w.held - sum(price) over account as held_after,
-            w.entries + count(*) filter (where price > 0) over account as seq
-        from ended e join wallet w on w.tenant = e.tenant and w.account = e.account
-        window account as (partition by w.id order by e.id)
+    select penstock.lock_wallets(array_agg(j.tenant), array_agg(j.account)) into places
+    from penstock.jobs j where j.id = any(job_ids) and j.id >= low and j.id <= high;
+
+    with settled as materialized (
+        select j.id, j.tenant, j.account, j.price, j.captured, j.run, j.finished_at, a.ctid as place,
+            a.available + sum(j.price - j.captured) over account as available_after,
+            a.held - sum(j.price) over account as held_after,
+            a.entries + count(*) filter (where j.price > 0) over account as seq
+        from penstock.jobs j
+        join penstock.accounts a on a.ctid = any(places) and a.tenant = j.tenant and a.account = j.account
+        where j.id = any(job_ids) and j.id >= low and j.id <= high
+        window account as (partition by a.ctid order by j.id)
     ),
     repaid as (
         update penstock.accounts a
         set available = a.available + t.released, held = a.held - t.price,
             active = a.active - t.jobs, entries = a.entries + t.entries
         from (
-            select wallet_id, sum(price - captured) as released, sum(price) as price, count(*) as jobs,
+            select place, sum(price - captured) as released, sum(price) as price, count(*) as jobs,
                 count(*) filter (where price > 0) as entries
-            from settled group by wallet_id
+            from settled group by place
         ) t
-        where a.id = any(array(select id from wallet)) and t.wallet_id = a.id
+        where a.ctid = any(places) and a.ctid = t.place
     )
     insert into penstock.entries (
         tenant, account, seq, at, type, available, held, outside, available_after, held_after, job_id, run
@@ -128,7 +163,8 @@ begin
     elsif wallet.available + amount < 0 then
         return query select 'short', wallet.available, wallet.held, null::bigint;
     else
-        update penstock.accounts a set available = a.available + amount, entries = a.entries + 1 where a.id = wallet.id;
+        update penstock.accounts a set available = a.available + amount, entries = a.entries + 1
+        where a.tenant = wallet.tenant and a.account = wallet.account;
         insert into penstock.entries (
             tenant, account, seq, at, type, available, held, outside, available_after, held_after, reference, reason
         ) values (

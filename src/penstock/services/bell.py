@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 from typing import TYPE_CHECKING, Final
 
 from penstock import logs
@@ -32,20 +33,31 @@ class Bell:
         self._listeners: list[Callable[[frozenset[str]], None]] = []
         self._pending: set[str] = set()
         self._ringing: asyncio.Task[None] | None = None
-        engine.ring = self.ring
+        self._quiet_until = 0.0
+        engine.bell = self
 
     def listen(self, heard: Callable[[frozenset[str]], None]) -> None:
         """Call ``heard`` with the topics whenever it rings: names of queues, or ``cancel:`` and a job's id."""
         self._listeners.append(heard)
 
-    def ring(self, topics: set[str]) -> None:
-        """Wake this process at once and the others soon."""
+    def ring(self, topics: set[str], *, carried: bool = False) -> None:
+        """Wake this process at once and the others soon, unless a statement has carried it to them."""
         if not topics:
             return
         self._call(frozenset(topics))
+        if carried:
+            return
         self._pending |= topics
         if self._ringing is None or self._ringing.done():
             self._ringing = asyncio.create_task(self._ring_others())
+
+    def carry(self, topics: set[str]) -> str | None:
+        """What a statement should ring for on its way; nothing, if the others have only just been woken."""
+        now = time.monotonic()
+        if now < self._quiet_until or self._pending:
+            return None
+        self._quiet_until = now + _GAP
+        return _payload(topics)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Listen until told to stop, again after every cut."""
@@ -65,8 +77,9 @@ class Bell:
 
     async def _ring_others(self) -> None:
         while self._pending:
-            topics = "\n".join(sorted(self._pending))[:_PAYLOAD_MAX]
+            topics = _payload(self._pending)
             self._pending.clear()
+            self._quiet_until = time.monotonic() + _GAP
             with contextlib.suppress(PenstockError):  # They will look by themselves.
                 await self._engine.db.run(SQL["ring"], topics)
             await asyncio.sleep(_GAP)
@@ -77,6 +90,10 @@ class Bell:
     def _call(self, topics: frozenset[str]) -> None:
         for heard in self._listeners:
             heard(topics)
+
+
+def _payload(topics: set[str]) -> str:
+    return "\n".join(sorted(topics))[:_PAYLOAD_MAX]
 
 
 async def _first(*events: asyncio.Event) -> None:

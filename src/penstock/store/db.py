@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 from asyncpg import exceptions as pg
+from asyncpg.pgproto import pgproto
+from uuid_utils import uuid7
 
 from penstock.errors import InvalidError, MoveDeniedError, StoreError, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
+    from uuid import UUID
 
     from asyncpg import Record as Row
     from asyncpg.pool import PoolConnectionProxy
@@ -50,14 +53,20 @@ _UNFIT: Final = (
 )
 _AGAIN: Final = (pg.DeadlockDetectedError, pg.SerializationError, pg.LockNotAvailableError)
 _TRIES: Final = 5
+_READY_SHARE: Final = 4  # one connection in so many may stay out of the pool
 
 
 @dataclass(slots=True)
 class Database:
-    """A pool of connections to one PostgreSQL."""
+    """A pool of connections to one PostgreSQL.
+
+    Taking a connection from the pool and giving it back costs about as much Python as a short statement. So a
+    few of them stay out, ready for the next statement that asks.
+    """
 
     dsn: str
     pool: asyncpg.Pool[Row]
+    _ready: list[PoolConnectionProxy[Row]] = field(default_factory=list["PoolConnectionProxy[Row]"], init=False)
 
     @classmethod
     async def open(cls, dsn: str, *, size: int = 10) -> Database:
@@ -77,6 +86,8 @@ class Database:
         """Wait briefly for what is under way, then cut."""
         try:
             async with asyncio.timeout(5):
+                while self._ready:
+                    await self.pool.release(self._ready.pop())
                 await self.pool.close()
         except TimeoutError:
             self.pool.terminate()
@@ -86,14 +97,34 @@ class Database:
         for left in reversed(range(_TRIES)):
             try:
                 with translated():
-                    async with self.pool.acquire() as connection:
-                        return await fetch(connection, query, *arguments)
+                    return await self._fetch(query, *arguments)
             except _AgainError as again:
                 if not left:
                     raise StoreError(str(again)) from again
             except pg.UniqueViolationError as error:
                 raise DuplicateError(str(error)) from error
         raise AssertionError
+
+    async def _fetch(self, query: Query, *arguments: Any) -> Any:
+        connection = await self._take()
+        try:
+            found = await fetch(connection, query, *arguments)
+        except BaseException:
+            await self.pool.release(connection)  # which looks after one that is broken, or still at work
+            raise
+        if len(self._ready) < self.pool.get_max_size() // _READY_SHARE:
+            self._ready.append(connection)
+        else:
+            await self.pool.release(connection)
+        return found
+
+    async def _take(self) -> PoolConnectionProxy[Row]:
+        while self._ready:
+            connection = self._ready.pop()
+            if not connection.is_closed():
+                return connection
+            await self.pool.release(connection)
+        return await self.pool.acquire()
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Connection]:
@@ -123,6 +154,11 @@ class Database:
             yield ended
         finally:
             await _leave(connection)
+
+
+def new_id() -> UUID:
+    """A new id for a row, of the driver's own kind of UUID: that is made and sent in a tenth of the time."""
+    return pgproto.UUID(uuid7().bytes)
 
 
 async def connect(dsn: str) -> asyncpg.Connection[Row]:

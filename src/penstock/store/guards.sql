@@ -40,6 +40,17 @@ language plpgsql as $compile$
 declare
     births text;
     moves text;
+    -- what must hold between the columns of a job
+    sound text := $$
+        (new.phase = 'ended') = (new.finished_at is not null)
+        and (new.phase = 'ended') = (new.outcome is not null)
+        and (new.phase = 'ended') = (new.captured is not null)
+        and new.price >= 0
+        and coalesce(new.captured between 0 and new.price, true)
+        and new.progress between 0 and 1
+        and coalesce(new.started_at >= new.created_at, true)
+        and coalesce(new.finished_at >= coalesce(new.started_at, new.created_at), true)
+    $$;
 begin
     select coalesce(string_agg(format('when %L then %L', lifecycle || ' ' || state, phase || ' '), ' ' order by lifecycle, state),
         'when null then null') into births
@@ -64,34 +75,42 @@ begin
             if (case new.lifecycle || ' ' || new.state %s end) is null then
                 raise exception 'a job of lifecycle %% cannot begin in state %%', new.lifecycle, new.state
                 using errcode = 'PS001';
+            elsif not (%s) then
+                raise exception 'the columns of job %% do not fit together', new.id using errcode = 'check_violation';
             end if;
             return new;
         end $body$;
-    $guard$, births);
+    $guard$, births, sound);
 
     execute format($guard$
         create or replace function penstock.guard_move() returns trigger language plpgsql as $body$
         declare
-            -- the phase and outcome that the new state implies; null where there is no such arrow
-            implied text := case new.lifecycle %s end;
+            implied text;  -- the phase and outcome that the new state implies; null where there is no such arrow
         begin
-            if implied is null or new.lifecycle <> old.lifecycle then
-                raise exception 'move denied: %% -> %% in lifecycle %%', old.state, new.state, new.lifecycle
-                using errcode = 'PS001';
-            elsif implied like 'ended %%' then
-                new.phase := 'ended';
-                new.outcome := substr(implied, 7);
-                if new.finished_at is null then new.finished_at := penstock.clock(); end if;
-                if new.captured is null then new.captured := 0; end if;
-            elsif old.phase = 'ended' then
-                new.outcome := null;
-                new.finished_at := null;
-                new.captured := null;
+            -- What has ended stays as it is: whatever touches it is a move, and only a retry is one.
+            if old.state <> new.state or old.phase = 'ended' or new.phase = 'ended' then
+                implied := case new.lifecycle %s end;
+                if implied is null or new.lifecycle <> old.lifecycle then
+                    raise exception 'move denied: %% -> %% in lifecycle %%', old.state, new.state, new.lifecycle
+                    using errcode = 'PS001';
+                elsif implied like 'ended %%' then
+                    new.phase := 'ended';
+                    new.outcome := substr(implied, 7);
+                    if new.finished_at is null then new.finished_at := penstock.clock(); end if;
+                    if new.captured is null then new.captured := 0; end if;
+                elsif old.phase = 'ended' then
+                    new.outcome := null;
+                    new.finished_at := null;
+                    new.captured := null;
+                end if;
+                if new.phase = old.phase or (new.phase = 'ended') <> (new.outcome is not null) then
+                    new.phase := rtrim(split_part(implied, ' ', 1));
+                end if;
             end if;
-            if new.phase = old.phase or (new.phase = 'ended') <> (new.outcome is not null) then
-                new.phase := rtrim(split_part(implied, ' ', 1));
+            if not (%s) then
+                raise exception 'the columns of job %% do not fit together', new.id using errcode = 'check_violation';
             end if;
             return new;
         end $body$;
-    $guard$, moves);
+    $guard$, moves, sound);
 end $compile$;

@@ -49,7 +49,7 @@ begin
         select p.oid from pg_proc p
         where p.pronamespace = 'penstock'::regnamespace and p.prorettype <> 'trigger'::regtype
     loop
-        execute format('drop function %s', old);
+        execute format('drop routine %s', old);
     end loop;
 end $$;
 """
