@@ -7,6 +7,15 @@
     │   ├── AmountError
     │   ├── IdempotencyKeyError      the key itself is malformed
     │   └── SettingsError
+    ├── RequestError                 an HTTP request that cannot be read or served as it is
+    │   ├── MalformedError           not JSON, or not HTTP as we speak it
+    │   ├── MethodNotAllowedError
+    │   ├── NotAcceptableError
+    │   ├── TooLargeError
+    │   └── MediaTypeError
+    ├── UnauthorizedError            no key, or one that is not good (any more)
+    ├── ForbiddenError               a good key, for something else
+    ├── RateLimitedError
     ├── NotFoundError                absent, or another tenant's: the two look alike
     ├── ConflictError                right request, wrong moment
     │   ├── IdempotencyConflictError
@@ -108,6 +117,69 @@ class SettingsError(InvalidError):
     """The settings are not valid."""
 
     code = "invalid_settings"
+
+
+class RequestError(PenstockError):
+    """The request cannot be served as it is."""
+
+    code = "bad_request"
+    status = 400
+
+
+class MalformedError(RequestError):
+    """The request cannot be read."""
+
+    code = "malformed"
+
+
+class MethodNotAllowedError(RequestError):
+    """There is something here, but not by this method."""
+
+    code = "method_not_allowed"
+    status = 405
+
+
+class NotAcceptableError(RequestError):
+    """What is here cannot be told in any form that the request accepts."""
+
+    code = "not_acceptable"
+    status = 406
+
+
+class TooLargeError(RequestError):
+    """The request is larger than the limit."""
+
+    code = "too_large"
+    status = 413
+
+
+class MediaTypeError(RequestError):
+    """The body must be JSON."""
+
+    code = "unsupported_media_type"
+    status = 415
+
+
+class UnauthorizedError(PenstockError):
+    """A valid key is needed."""
+
+    code = "unauthorized"
+    status = 401
+
+
+class ForbiddenError(PenstockError):
+    """The key does not allow this."""
+
+    code = "forbidden"
+    status = 403
+
+
+class RateLimitedError(PenstockError):
+    """Too many requests; slow down."""
+
+    code = "rate_limited"
+    status = 429
+    retryable = True
 
 
 class NotFoundError(PenstockError):
