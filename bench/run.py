@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
+from bench.peers.harness import METRICS
 from penstock.store.embedded import open_embedded
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
 Numbers = dict[tuple[str, str], dict[str, Any]]
+
+LOG_MEGABYTES = 1_024
+LONG_LIVED = f"min_wal_size = {LOG_MEGABYTES}MB\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,11 @@ def main() -> int:
         if arguments.dsn:
             numbers, server = measure(arguments.dsn, arguments.runs, quick=arguments.quick)
         else:
-            with open_embedded(Path(folder) / "data") as postgres:
+            data = Path(folder) / "data"
+            data.mkdir()
+            (data / "postgres.conf").write_text(LONG_LIVED, "utf-8")
+            with open_embedded(data) as postgres:
+                age(postgres.dsn)
                 numbers, server = measure(postgres.dsn, arguments.runs, quick=arguments.quick)
     text = render(numbers, server, quick=arguments.quick)
     RESULTS.write_text(text, "utf-8")
@@ -77,22 +85,42 @@ def main() -> int:
     return 0
 
 
+def age(dsn: str) -> None:
+    """Let the server write its log once round, as one that has run for a day has.
+
+    A young one makes a new file for every 16 MB, and whoever is measured first pays for them.
+    """
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for _ in range(LOG_MEGABYTES):
+            connection.execute("select pg_logical_emit_message(false, 'bench', repeat('x', 1 << 20))")
+        connection.execute("checkpoint")
+
+
 def measure(dsn: str, runs: int, *, quick: bool) -> tuple[Numbers, str]:
+    """Round after round, each measuring us and our peers one after another: a machine has faster and slower minutes."""
     with psycopg.connect(dsn) as connection:
         row = connection.execute("select current_setting('server_version'), current_setting('fsync')").fetchone()
-    numbers: Numbers = {}
+    heard: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for command in commands(dsn, 1 if quick else runs, quick=quick):
         for line in lines(command):
-            numbers[line["peer"], line["metric"]] = line
-    return numbers, f"PostgreSQL {row[0]}, fsync {row[1]}" if row else ""
+            heard.setdefault((line["peer"], line["metric"]), []).append(line)
+    return {name: middle(lines) for name, lines in heard.items()}, f"PostgreSQL {row[0]}, fsync {row[1]}" if row else ""
 
 
-def commands(dsn: str, runs: int, *, quick: bool) -> Iterator[Sequence[str]]:
-    times = ["--runs", str(runs)]
-    yield ["bench.product", "--dsn", dsn, *times]
-    yield ["bench.callers", "--dsn", dsn]
-    yield ["bench.peers", "--dsn", dsn, *times]
+def commands(dsn: str, rounds: int, *, quick: bool) -> Iterator[Sequence[str]]:
+    once = ["--dsn", dsn, "--runs", "1"]
+    for _ in range(rounds):
+        for metric in METRICS:
+            yield ["bench.product", *once, "--only", metric]
+            yield ["bench.peers", *once, "--only", metric]
+        yield ["bench.callers", "--dsn", dsn]
     yield ["bench.flat", "--dsn", dsn, *(["--jobs", "200000", "--pinned", "20"] if quick else [])]
+
+
+def middle(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The median of the rounds, with the settings that made it."""
+    ordered = sorted(lines, key=lambda line: line["value"])
+    return ordered[len(ordered) // 2] | {"runs": [line["value"] for line in lines]}
 
 
 def lines(command: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -115,8 +143,9 @@ def render(numbers: Numbers, server: str, *, quick: bool) -> str:
             f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {server}.",
             "",
             "The job is a no-op with a 200-byte body. Penstock writes all it stands for: idempotency key, cap, hold,",
-            "job, dispatch, events, capture. Each number is the median of its runs with the peer's best settings; the",
-            "methods are in `bench/peers/harness.py`, `bench/callers.py` and `bench/flat.py`. Read the ratios.",
+            "job, dispatch, events, capture. The queues are measured in turn, round after round, each with its best",
+            "settings, and each number is the median over the rounds; the methods are in `bench/peers/harness.py`,",
+            "`bench/callers.py` and `bench/flat.py`. Read the ratios.",
             "",
             "## Targets",
             "",

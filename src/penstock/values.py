@@ -59,27 +59,25 @@ def check(value: Any, *, field: str) -> None:
 
 def _is_plain(value: Any) -> bool:
     """Whether it is surely sound: a quick look at every node, without keeping track of where it stands."""
+    texts: list[Any] = []
     level: list[Any] = [value]
     for _ in range(DEPTH_MAX):
         below: list[Any] = []
         for node in level:
-            if type(node) is dict:
+            if type(node) is str:
+                texts.append(node)
+            elif type(node) is dict:
                 members = cast("dict[Any, Any]", node)
-                if not all(map(_is_plain_text, members)):
-                    return False
+                texts.extend(members)
                 below.extend(members.values())
             elif type(node) is list:
                 below.extend(cast("list[Any]", node))
             elif not _is_plain_leaf(node):
                 return False
         if not below:
-            return True
+            return _are_plain_texts(texts)
         level = below
-    return all(map(_is_plain_leaf, level))
-
-
-def _is_plain_text(text: Any) -> bool:
-    return type(text) is str and text.isascii() and "\0" not in text
+    return False
 
 
 def _is_plain_leaf(leaf: Any) -> bool:
@@ -87,7 +85,15 @@ def _is_plain_leaf(leaf: Any) -> bool:
         return -INTEGER_MAX <= leaf <= INTEGER_MAX
     if type(leaf) is float:
         return math.isfinite(leaf)
-    return leaf is None or type(leaf) is bool or _is_plain_text(leaf)
+    return leaf is None or type(leaf) is bool
+
+
+def _are_plain_texts(texts: list[Any]) -> bool:
+    try:
+        joined = "".join(texts)
+    except TypeError:  # the name of a member is no text
+        return False
+    return joined.isascii() and "\0" not in joined
 
 
 def _search(value: Any, field: str) -> None:
