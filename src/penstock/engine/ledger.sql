@@ -85,7 +85,10 @@ language plpgsql as $$
 begin
     return array(
         select a.place
-        from (select distinct i.tenant, i.account from unnest(tenants, accounts) as i(tenant, account) order by 1, 2) w
+        from (
+            select i.tenant, i.account from unnest(tenants, accounts) as i(tenant, account) group by 1, 2
+            order by i.tenant collate "C", i.account collate "C"  -- as whoever submits sorts them
+        ) w
         cross join lateral (  -- the newest version first, as in penstock.wallet
             select a.ctid as place from penstock.accounts a
             where a.tenant = w.tenant and a.account >= w.account and a.account <= w.account
