@@ -298,10 +298,11 @@ class Post(Request):
     tenant: Name
     account: Name
     amount: Annotated[int, Meta(ge=-(10**12), le=10**12)]
-    reference: Annotated[
-        str | None, Meta(max_length=255, description="The same reference is posted once, however often it is sent.")
-    ] = None
-    reason: Annotated[str | None, Meta(max_length=1000)] = None
+    reference: (
+        Annotated[str, Meta(max_length=255, description="The same reference is posted once, however often it is sent.")]
+        | None
+    ) = None
+    reason: Annotated[str, Meta(max_length=1000)] | None = None
 
 
 class SetCap(Request):
@@ -444,11 +445,11 @@ class MakeKey(Request):
     scope: Scope
     tenant: Name | None = None
     account: Name | None = None
-    name: Annotated[str | None, Meta(max_length=200)] = None
+    name: Annotated[str, Meta(max_length=200)] | None = None
     expires_in: Duration | None = None
-    rate_limit: Annotated[
-        int | None, Meta(ge=1, le=1_000_000, description="Requests a second; null for the server's own limit.")
-    ] = None
+    rate_limit: (
+        Annotated[int, Meta(ge=1, le=1_000_000, description="Requests a second; null for the server's own limit.")] | None
+    ) = None
 
 
 class RotateKey(Request):
