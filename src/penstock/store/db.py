@@ -12,7 +12,7 @@ from asyncpg import exceptions as pg
 from asyncpg.pgproto import pgproto
 from uuid_utils import uuid7
 
-from penstock.errors import InvalidError, MoveDeniedError, StoreError, UnavailableError
+from penstock.errors import BusyError, InvalidError, MoveDeniedError, StoreError, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -28,12 +28,15 @@ if TYPE_CHECKING:
 MOVE_DENIED: Final = "PS001"
 APPEND_ONLY: Final = "PS002"
 NOT_ACCEPTED: Final = "PS003"
+CLIENT_ROLE: Final = "penstock_client"
 
 _SESSION: Final = {
     "application_name": "penstock",
     "idle_in_transaction_session_timeout": "60s",
     "timezone": "UTC",
 }
+# A batch waits for a row that somebody else's transaction holds, and everybody in it does; so it does not wait long.
+_PATIENCE: Final = {"lock_timeout": "2s"}
 _LOST: Final = (
     pg.PostgresConnectionError,
     pg.AdminShutdownError,
@@ -51,9 +54,11 @@ _UNFIT: Final = (
     pg.UntranslatableCharacterError,
     pg.InvalidRowCountInLimitClauseError,
 )
-_AGAIN: Final = (pg.DeadlockDetectedError, pg.SerializationError, pg.LockNotAvailableError)
+_AGAIN: Final = (pg.DeadlockDetectedError, pg.SerializationError)
+_NO_ROLE: Final = (pg.InvalidParameterValueError, pg.InsufficientPrivilegeError)
 _TRIES: Final = 5
 _READY_SHARE: Final = 4  # one connection in so many may stay out of the pool
+_READER_SHARE: Final = 2  # one connection for clients' reads to so many others
 
 
 @dataclass(slots=True)
@@ -67,16 +72,22 @@ class Database:
     dsn: str
     pool: asyncpg.Pool[Row]
     _ready: list[PoolConnectionProxy[Row]] = field(default_factory=list["PoolConnectionProxy[Row]"], init=False)
+    _reader: Database | None = field(default=None, init=False)
+    _opening: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     @classmethod
-    async def open(cls, dsn: str, *, size: int = 10) -> Database:
+    async def open(cls, dsn: str, *, size: int = 10, role: str | None = None) -> Database:
+        """Connect; as another role, if one is given, which the server is told as the connection is made.
+
+        A session that took a role by a statement would keep it for whoever a pooler gives that session next.
+        """
         with translated():
             pool = await asyncpg.create_pool(
                 dsn,
                 min_size=1,
                 max_size=size,
                 command_timeout=60,
-                server_settings=_SESSION,
+                server_settings=_SESSION | _PATIENCE | ({} if role is None else {"role": role}),
                 reset=_keep_session,
                 # JSON stays text on its way in and out: it is encoded once, by msgspec, at the edge.
             )
@@ -84,6 +95,8 @@ class Database:
 
     async def close(self) -> None:
         """Wait briefly for what is under way, then cut."""
+        if self._reader is not None:
+            await self._reader.close()
         try:
             async with asyncio.timeout(5):
                 while self._ready:
@@ -104,6 +117,21 @@ class Database:
             except pg.UniqueViolationError as error:
                 raise DuplicateError(str(error)) from error
         raise AssertionError
+
+    async def read(self, query: Query, *arguments: Any) -> Any:
+        """One statement for a client, by the role that row-level security holds to the tenants it names."""
+        reader = self._reader or await self._open_reader()
+        return await reader.run(query, *arguments)
+
+    async def _open_reader(self) -> Database:
+        async with self._opening:
+            if self._reader is None:
+                size = max(2, self.pool.get_max_size() // _READER_SHARE)
+                try:
+                    self._reader = await Database.open(self.dsn, size=size, role=CLIENT_ROLE)
+                except _NO_ROLE:  # The doctor tells. The first wall, in the statements themselves, stands.
+                    self._reader = await Database.open(self.dsn, size=size)
+        return self._reader
 
     async def _fetch(self, query: Query, *arguments: Any) -> Any:
         connection = await self._take()
@@ -190,6 +218,8 @@ def translated() -> Any:
         yield
     except _AGAIN as error:
         raise _AgainError(str(error)) from error
+    except pg.LockNotAvailableError as error:
+        raise BusyError from error
     except pg.PostgresError as error:
         if error.sqlstate == NOT_ACCEPTED:
             raise NotAcceptedError(str(error)) from error

@@ -41,6 +41,7 @@ async def examine(db: Database) -> list[Finding]:
         await _connections(db),
         await _services(db),
         await _partitions(db),
+        await _wall(db),
     ]
 
 
@@ -110,3 +111,23 @@ async def _partitions(db: Database) -> Finding:
     strays = await partitions.has_strays(db)
     detail = "rows landed in the default partition: no pruner has run for weeks" if strays else "made ahead"
     return Finding("partitions", is_well=not strays, detail=detail)
+
+
+async def _wall(db: Database) -> Finding:
+    row = await db.run(SQL["wall"])
+    steps = [
+        step
+        for step, is_done in (
+            ("create role penstock_client nologin", row["has_role"]),
+            (f'grant penstock_client to "{row["owner"]}"', row["has_grant"]),
+            ("select penstock.raise_wall()", row["is_raised"]),
+        )
+        if not is_done
+    ]
+    if not steps:
+        return Finding("isolation", is_well=True, detail="clients' reads are held to their tenants by the database too")
+    return Finding(
+        "isolation",
+        is_well=False,
+        detail=f"one wall between tenants is missing; run, as one who may: {'; '.join(steps)}",
+    )

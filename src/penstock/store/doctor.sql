@@ -30,3 +30,12 @@ from pg_stat_activity where backend_type = 'client backend';
 select
     (select count(*) from (select from penstock.leases where expires_at < penstock.clock() - interval '30 seconds' limit 1000) l) as leases,
     (select count(*) from (select from penstock.dispatches where wakes_at < penstock.clock() - interval '30 seconds' limit 1000) d) as dispatches;
+
+-- name: wall :one
+-- Whether the role that reads for clients is there, can be taken, and is held to the rows of its callers.
+select current_user as owner, to_regrole('penstock_client') is not null as has_role,
+    coalesce(pg_has_role(to_regrole('penstock_client'), case when current_setting('server_version_num')::int < 160000 then 'member' else 'set' end), false) as has_grant,
+    coalesce((
+        select bool_and(c.relrowsecurity) from pg_class c
+        where c.relnamespace = 'penstock'::regnamespace and c.relname in ('jobs', 'events', 'entries', 'accounts', 'idempotency')
+    ), false) as is_raised;

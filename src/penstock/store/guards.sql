@@ -32,6 +32,45 @@ begin
     raise exception 'penstock.% is append-only', tg_table_name using errcode = 'PS002';
 end $$;
 
+-- function: raise_wall
+-- The second wall between tenants: the role that reads for clients sees the rows of the callers that its transaction
+-- names, writes nothing, and is granted no partition by itself. The owner, as which the engine works, is not subject to
+-- it. Where the role may not be made, nothing is changed; call it again when somebody has made it.
+create or replace function penstock.raise_wall() returns void
+language plpgsql as $wall$
+declare
+    walled text;
+begin
+    if to_regrole('penstock_client') is null then
+        begin
+            create role penstock_client nologin;
+        exception
+            when insufficient_privilege then return;
+            when duplicate_object or unique_violation then null;  -- another database of this server was quicker
+        end;
+    end if;
+    begin
+        if not pg_has_role(current_user, 'penstock_client', 'usage') then
+            execute format('grant penstock_client to %I', current_user);
+        end if;
+    exception
+        when insufficient_privilege or internal_error then null;  -- the latter: another one was quicker
+    end;
+    grant usage on schema penstock to penstock_client;
+    foreach walled in array array['jobs', 'events', 'entries', 'accounts', 'idempotency'] loop
+        execute format('grant select on penstock.%I to penstock_client', walled);
+        execute format('alter table penstock.%I enable row level security', walled);
+        execute format('drop policy if exists client on penstock.%I', walled);
+        -- A scalar subquery is asked once a statement and not once a row. No name of a tenant has a comma.
+        execute format(
+            $policy$
+            create policy client on penstock.%I for select to penstock_client
+            using (tenant = any ((select string_to_array(current_setting('penstock.callers', true), ','))::text[]))
+            $policy$, walled
+        );
+    end loop;
+end $wall$;
+
 -- function: compile_guard
 -- Writes the guard of penstock.jobs out of the lifecycle tables, as one expression: looking each pair up
 -- in the tables instead costs about five times as much (docs/why/lifecycles-as-data.md has the figures).

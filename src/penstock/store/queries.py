@@ -28,8 +28,11 @@ SOURCES: Final = (
     ("penstock.engine", "ledger"),
     ("penstock.engine", "events"),
     ("penstock.engine", "idempotency"),
+    ("penstock.engine", "transactions"),
     ("penstock.engine", "queues"),
     ("penstock.engine", "verify"),
+    ("penstock.engine", "access"),
+    ("penstock.engine", "views"),
     ("penstock.services", "bell"),
 )
 """Every SQL file, in the order in which their functions are applied."""

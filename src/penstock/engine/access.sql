@@ -1,0 +1,80 @@
+-- Access: keys, tenants, the secret that signs tokens, and the audit. Home: central.
+-- Invariants: of a key's secret only its digest is here; a key that was revoked stays revoked; the audit is append-only
+-- and is written in the transaction of what it tells.
+
+-- name: find_keys :many
+-- The keys with these digests, and for how many seconds from now each is good.
+select k.digest, k.id, k.scope, k.tenant, k.account, k.rate_limit, k.revoked_at is not null as is_revoked, k.expires_at,
+    extract(epoch from k.expires_at - penstock.clock())::float8 as seconds_left
+from penstock.keys k where k.digest = any($1::bytea[]);
+
+-- name: make_key :one
+insert into penstock.keys (id, digest, hint, scope, tenant, account, name, rate_limit, lifetime, created_at, expires_at)
+select $1, $2, $3, $4, $5, $6, $7, $8::integer, $9::interval, t.present, t.present + $9::interval
+from penstock.clock() as t(present)
+returning id, hint, scope, tenant, account, name, rate_limit, created_at, expires_at, revoked_at, last_used_at;
+
+-- name: lock_key :maybe
+-- A key of this tenant; of any, if none is given.
+select k.id, k.scope, k.tenant, k.account, k.name, k.rate_limit, k.lifetime, k.revoked_at is not null as is_revoked,
+    coalesce(k.expires_at <= penstock.clock(), false) as is_expired
+from penstock.keys k where k.id = $1 and ($2::text is null or k.tenant = $2) for update;
+
+-- name: retire_key :one
+-- Lets a key run out after this time, unless it does so before.
+update penstock.keys k set expires_at = least(k.expires_at, penstock.clock() + $2::interval) where k.id = $1
+returning id, hint, scope, tenant, account, name, rate_limit, created_at, expires_at, revoked_at, last_used_at;
+
+-- name: revoke_key :one
+update penstock.keys k set revoked_at = coalesce(k.revoked_at, penstock.clock()) where k.id = $1
+returning id, hint, scope, tenant, account, name, rate_limit, created_at, expires_at, revoked_at, last_used_at;
+
+-- name: list_keys :many
+-- The newest first, below an id.
+select id, hint, scope, tenant, account, name, rate_limit, created_at, expires_at, revoked_at, last_used_at
+from penstock.keys k where ($1::text is null or k.tenant = $1) and k.id < $2
+order by k.id desc
+limit $3;
+
+-- name: touch_keys :exec
+-- Another process may have written a moment ago.
+update penstock.keys k set last_used_at = penstock.clock()
+where k.id = any($1::uuid[]) and (k.last_used_at is null or k.last_used_at < penstock.clock() - $2::interval);
+
+-- name: make_tenant :one
+with made as (
+    insert into penstock.tenants (tenant, created_at) values ($1, penstock.clock())
+    on conflict (tenant) do nothing
+    returning tenant
+)
+select exists (select from made) as is_new;
+
+-- name: tenant :one
+select tenant, created_at from penstock.tenants where tenant = $1;
+
+-- name: list_tenants :many
+select tenant, created_at from penstock.tenants where tenant > $1 and ($2::text is null or tenant = $2)
+order by tenant
+limit $3;
+
+-- name: list_accounts :many
+select tenant, account, available, held, active, active_max from penstock.accounts where tenant = $1 and account > $2
+order by account
+limit $3;
+
+-- name: write_audit :exec
+insert into penstock.audit (id, at, actor, action, tenant, subject, data)
+values ($1, penstock.clock(), $2, $3, $4, $5, $6::jsonb);
+
+-- name: list_audit :many
+-- The newest first, below an id.
+select id, at, actor, action, tenant, subject, data from penstock.audit
+where ($1::text is null or tenant = $1) and id < $2
+order by id desc
+limit $3;
+
+-- name: secret :maybe
+select secret, extract(epoch from penstock.clock())::float8 as present from penstock.secrets where name = $1;
+
+-- name: make_secret :exec
+insert into penstock.secrets (name, secret) values ($1, $2) on conflict do nothing;

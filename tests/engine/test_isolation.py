@@ -1,0 +1,359 @@
+"""Isolation: two walls stand between tenants, and each of them holds alone."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from uuid import UUID, uuid4
+
+import pytest
+from asyncpg import InsufficientPrivilegeError
+
+from penstock.engine.engine import Engine
+from penstock.engine.views import SQL
+from penstock.errors import NotFoundError
+from penstock.store import partitions, queries
+from penstock.store.db import CLIENT_ROLE, Database
+from penstock.store.doctor import examine
+from penstock.store.embedded import open_embedded
+from penstock.store.migrate import migrate
+from penstock.store.queries import Query
+from tests.databases import Server
+from tests.factories import ACCOUNT, OWNER, STRANGER, TENANT
+from tests.product import app
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from penstock.store.doctor import Finding
+    from tests.factories import Factory
+
+WALLED = ("accounts", "entries", "events", "idempotency", "jobs")
+WHO: Query = Query("test.who", "one", "select current_user::text as name")
+MANY = 10
+LAST = UUID(int=2**128 - 1)
+
+
+@pytest.fixture
+async def client(dsn: str) -> AsyncIterator[Database]:
+    """The role that reads for clients, in the hands of somebody who writes SQL."""
+    opened = await Database.open(dsn, size=1, role=CLIENT_ROLE)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def two(engine: Engine, make: Factory) -> dict[str, UUID]:
+    """Two tenants, each with something in every table."""
+    made: dict[str, UUID] = {}
+    for tenant in (TENANT, STRANGER):
+        await make.credits(100, tenant=tenant)
+        submitted = await engine.submit("priced", tenant=tenant, account=ACCOUNT, idempotency_key="k")
+        made[tenant] = submitted.job_id
+    return made
+
+
+async def seen(client: Database, table: str, *callers: str) -> set[str]:
+    """Whose rows a query without any condition gives, when these callers are named."""
+    async with client.transaction() as tx:
+        await tx.execute("select set_config('penstock.callers', $1, true)", ",".join(callers))
+        return {row[0] for row in await tx.fetch(f"select tenant from penstock.{table}")}
+
+
+# The second wall alone
+
+
+@pytest.mark.parametrize("table", WALLED)
+async def test_a_query_without_any_condition_gives_the_callers_rows(
+    client: Database, two: dict[str, UUID], table: str
+) -> None:
+    assert await seen(client, table, TENANT) == {TENANT}
+    assert await seen(client, table, STRANGER) == {STRANGER}
+    assert await seen(client, table, TENANT, STRANGER) == {TENANT, STRANGER}
+    for nobody in ("", "null", "%", "ac", "acme%", "acme ", "*", "{acme,globex}"):
+        assert await seen(client, table, nobody) == set()
+
+
+@pytest.mark.parametrize("table", WALLED)
+async def test_who_names_nobody_sees_nothing(client: Database, two: dict[str, UUID], table: str) -> None:
+    async with client.transaction() as tx:
+        assert await tx.fetchval(f"select count(*) from penstock.{table}") == 0
+
+
+async def test_no_condition_leads_round_the_wall(client: Database, two: dict[str, UUID]) -> None:
+    async with client.transaction() as tx:
+        await tx.execute("select set_config('penstock.callers', $1, true)", TENANT)
+        for condition in ("true", "tenant = 'globex'", "tenant <> 'acme' or true", "id = $1 or true"):
+            arguments = (two[STRANGER],) if "$1" in condition else ()
+            found = await tx.fetch(f"select tenant from penstock.jobs where {condition}", *arguments)
+            assert {row["tenant"] for row in found} <= {TENANT}
+
+
+async def test_a_function_that_forgets_its_condition_gives_the_callers_rows(
+    db: Database, engine: Engine, two: dict[str, UUID]
+) -> None:
+    """Each view without its `where tenant = …`, as if somebody had lost it."""
+    await lose_first_wall(db)
+    foreign = two[STRANGER]
+    assert await db.read(SQL["jobs"], [TENANT], [foreign]) == []
+    page = await db.read(SQL["page"], TENANT, None, LAST, None, None, None, MANY, MANY)
+    assert [row["tenant"] for row in page] == [TENANT]
+    assert await db.read(SQL["events"], TENANT, None, foreign, 0, None, MANY) == []
+    assert {row["job_id"] for row in await db.read(SQL["entries"], TENANT, ACCOUNT, 2**62, MANY)} == {None, two[TENANT]}
+    # What the engine itself reads by is not walled: it would have given everything.
+    assert len(await db.run(SQL["jobs"], [TENANT], [foreign])) == 1
+    assert len(await db.run(SQL["entries"], TENANT, ACCOUNT, 2**62, MANY)) == 4
+
+
+async def lose_first_wall(db: Database) -> None:
+    lost = 0
+    for definition in queries.functions("penstock.engine", "views").values():
+        text = definition
+        for condition in (
+            "(tenants is null or j.tenant = any(tenants))",
+            "(view_events.tenant is null or j.tenant = view_events.tenant)",
+            "j.tenant = view_page.tenant",
+            "e.tenant = view_entries.tenant",
+            "e.tenant = j.tenant",
+        ):
+            lost += text.count(condition)
+            text = text.replace(condition, "true")
+        async with db.transaction() as tx:
+            await tx.execute(text)
+    assert lost == 6
+
+
+# What the role may do
+
+
+@pytest.mark.parametrize("table", WALLED)
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "update penstock.{} set tenant = tenant",
+        "delete from penstock.{}",
+        "truncate penstock.{}",
+        "insert into penstock.{} select * from penstock.{}",
+        "select tenant from penstock.{} for update",
+        "alter table penstock.{} disable row level security",
+        "drop policy client on penstock.{}",
+    ],
+)
+async def test_the_role_writes_nothing(client: Database, two: dict[str, UUID], table: str, statement: str) -> None:
+    async with client.transaction() as tx:
+        await tx.execute("select set_config('penstock.callers', $1, true)", TENANT)
+        with pytest.raises(InsufficientPrivilegeError):
+            await tx.execute(statement.format(table, table))
+
+
+async def test_the_role_reads_no_other_table(client: Database, db: Database) -> None:
+    async with db.transaction() as tx:
+        tables = await tx.fetch(
+            "select relname from pg_class where relnamespace = 'penstock'::regnamespace and relkind in ('r', 'p')"
+        )
+    others = {row["relname"] for row in tables} - set(WALLED)
+    assert others >= {"keys", "secrets", "audit", "tenants", "dispatches", "leases", "jobs_default", "events_default"}
+    for table in others:  # the partitions are among them
+        with pytest.raises(InsufficientPrivilegeError):
+            async with client.transaction() as tx:
+                await tx.fetch(f"select from penstock.{table} limit 1")
+
+
+async def test_a_partition_made_later_has_the_same_wall(
+    client: Database, db: Database, engine: Engine, two: dict[str, UUID]
+) -> None:
+    async with db.transaction() as tx:
+        before = {row[0] for row in await tx.fetch("select relname from pg_class where relispartition")}
+    assert await partitions.ensure(db, 9) > 0
+    async with db.transaction() as tx:
+        made = {row[0] for row in await tx.fetch("select relname from pg_class where relispartition and relkind = 'r'")}
+    for table in made - before:
+        with pytest.raises(InsufficientPrivilegeError):
+            async with client.transaction() as tx:
+                await tx.fetch(f"select from penstock.{table}")
+
+
+# The first wall alone
+
+
+@asynccontextmanager
+async def unwalled(dsn: str) -> AsyncIterator[Engine]:
+    """An engine that reads for clients by a role that sees everything."""
+    opened = await Database.open(dsn, size=2)
+    opened._reader = await Database.open(dsn, size=2)
+    try:
+        yield Engine(opened, app)
+    finally:
+        await opened.close()
+
+
+async def test_without_row_level_security_strangers_still_see_nothing(dsn: str, two: dict[str, UUID]) -> None:
+    async with unwalled(dsn) as engine:
+        assert (await engine.db.read(WHO))["name"] != CLIENT_ROLE
+        assert await engine.db.read(SQL["jobs"], [TENANT], [two[STRANGER]]) == []
+        await look_around(engine, two)
+
+
+async def test_with_both_walls_strangers_see_nothing(engine: Engine, db: Database, two: dict[str, UUID]) -> None:
+    assert (await db.read(WHO))["name"] == CLIENT_ROLE
+    await look_around(engine, two)
+
+
+async def look_around(engine: Engine, two: dict[str, UUID]) -> None:
+    """Each tenant sees all of its own and nothing of the other's, by every view."""
+    for tenant, other in ((TENANT, STRANGER), (STRANGER, TENANT)):
+        own, foreign = two[tenant], two[other]
+        assert (await engine.views.job(tenant, ACCOUNT, own)).tenant == tenant
+        assert [view.job_id for view in (await engine.views.jobs(tenant)).data] == [own]
+        assert [view.job_id for view in (await engine.views.jobs(tenant, ACCOUNT)).data] == [own]
+        assert (await engine.views.wallet(tenant, ACCOUNT)).held == 5
+        assert {entry.job_id for entry in (await engine.views.entries(tenant, ACCOUNT)).data} == {None, own}
+        assert (await engine.views.events(tenant, ACCOUNT, own)).data
+        reads = (engine.views.job, engine.views.events, engine.views.logs)
+        answers = await asyncio.gather(
+            *(read(tenant, whose, foreign) for read in reads for whose in (ACCOUNT, None)), return_exceptions=True
+        )
+        assert {type(answer) for answer in answers} == {NotFoundError}
+
+
+# What is named is named for one call
+
+
+async def test_the_callers_of_one_call_are_forgotten_before_the_next(
+    engine: Engine, db: Database, two: dict[str, UUID]
+) -> None:
+    named = Query("test.named", "one", "select coalesce(current_setting('penstock.callers', true), '') as callers")
+    for call in (
+        engine.views.job(TENANT, ACCOUNT, two[TENANT]),
+        engine.views.jobs(TENANT),
+        engine.views.events(TENANT, ACCOUNT, two[TENANT]),
+        engine.views.wallet(TENANT, ACCOUNT),
+        engine.views.entries(TENANT, ACCOUNT),
+    ):
+        await call
+        assert (await db.read(named))["callers"] == ""
+        assert await db.read(Query("test.jobs", "many", "select id from penstock.jobs")) == []
+
+
+async def test_the_engine_itself_works_as_the_owner(db: Database, two: dict[str, UUID]) -> None:
+    await db.read(WHO)
+    assert (await db.run(WHO))["name"] != CLIENT_ROLE
+    async with db.transaction() as tx:
+        assert await tx.fetchval("select count(*) from penstock.jobs") == 2
+
+
+async def test_a_connection_for_clients_cannot_shed_its_role_by_a_reset(client: Database) -> None:
+    async with client.transaction() as tx:
+        for statement in ("reset role", "reset all", "set session authorization default"):
+            await tx.execute(statement)
+            assert await tx.fetchval("select current_user::text") == CLIENT_ROLE
+
+
+# Where the role cannot be had
+
+
+@asynccontextmanager
+async def plain_user(server: Server) -> AsyncIterator[str]:
+    """The address of an empty database whose owner may make no roles and is granted none."""
+    user, name = f"penstock_plain_{uuid4().hex[:8]}", await server.create()
+    try:
+        await server.order(f"create role {user} login password 'plain'")
+        await server.order(f"alter database {name} owner to {user}")
+        parts = urlsplit(server.named(name))
+        host = parts.netloc.rpartition("@")[2]
+        yield parts._replace(netloc=f"{user}:plain@{host}").geturl()
+    finally:
+        await server.drop(name)
+        await server.order(f"drop role {user}")
+
+
+def wall(findings: list[Finding]) -> Finding:
+    return next(finding for finding in findings if finding.name == "isolation")
+
+
+async def test_without_the_role_reads_have_the_first_wall_and_the_doctor_tells(server: Server, template: str) -> None:
+    async with plain_user(server) as dsn:
+        engine = await Engine.open(dsn, app, pool_size=2)
+        try:
+            made = {}
+            for tenant in (TENANT, STRANGER):
+                await engine.grant(tenant, ACCOUNT, 10)
+                made[tenant] = (await engine.submit("priced", **(OWNER | {"tenant": tenant}))).job_id
+            assert (await engine.db.read(WHO))["name"].startswith("penstock_plain_")
+            await look_around(engine, made)
+            finding = wall(await examine(engine.db))
+            assert not finding.is_well
+            assert f"grant {CLIENT_ROLE} to" in finding.detail
+        finally:
+            await engine.close()
+
+
+async def test_who_may_make_no_role_on_a_new_server_gets_a_schema_without_the_wall(tmp_path: Path) -> None:
+    """And the wall, once an administrator has made the role."""
+    with open_embedded(tmp_path) as own:
+        server = Server(own.dsn)
+        async with plain_user(server) as dsn:
+            await migrate(dsn)
+            db = await Database.open(dsn, size=1)
+            finding = wall(await examine(db))
+            assert f"create role {CLIENT_ROLE} nologin; grant" in finding.detail
+            await server.order(f"create role {CLIENT_ROLE} nologin")
+            await server.order(f"grant {CLIENT_ROLE} to {urlsplit(dsn).username}")
+            async with db.transaction() as tx:
+                await tx.execute("select penstock.raise_wall()")
+            assert wall(await examine(db)).is_well
+            assert (await db.read(WHO))["name"] == CLIENT_ROLE
+            await db.close()
+
+
+async def test_who_may_make_roles_gets_the_wall_without_being_a_superuser(tmp_path: Path) -> None:
+    with open_embedded(tmp_path) as own:
+        server = Server(own.dsn)
+        async with plain_user(server) as dsn:
+            await server.order(f"alter role {urlsplit(dsn).username} createrole")
+            await migrate(dsn)
+            db = await Database.open(dsn, size=1)
+            assert wall(await examine(db)).is_well
+            assert (await db.read(WHO))["name"] == CLIENT_ROLE
+            await db.close()
+
+
+async def test_when_somebody_grants_the_role_it_is_taken_and_the_doctor_is_content(
+    server: Server, template: str
+) -> None:
+    async with plain_user(server) as dsn:
+        await migrate(dsn)
+        user = urlsplit(dsn).username
+        await server.order(f"grant {CLIENT_ROLE} to {user}")
+        db = await Database.open(dsn, size=2)
+        try:
+            assert (await db.read(WHO))["name"] == CLIENT_ROLE
+            assert wall(await examine(db)).is_well
+        finally:
+            await db.close()
+
+
+async def test_the_doctor_finds_a_wall_that_was_taken_down_and_says_how_to_raise_it(db: Database) -> None:
+    async with db.transaction() as tx:
+        await tx.execute("alter table penstock.jobs disable row level security")
+    finding = wall(await examine(db))
+    assert (finding.is_well, "select penstock.raise_wall()" in finding.detail) == (False, True)
+    async with db.transaction() as tx:
+        await tx.execute("select penstock.raise_wall()")
+    assert wall(await examine(db)).is_well
+
+
+async def test_many_databases_of_a_server_may_raise_their_walls_at_once(server: Server) -> None:
+    names = [await server.create() for _ in range(3)]
+    try:
+        await asyncio.gather(*(migrate(server.named(name)) for name in names))
+        for name in names:
+            db = await Database.open(server.named(name), size=1)
+            assert wall(await examine(db)).is_well
+            await db.close()
+    finally:
+        for name in names:
+            await server.drop(name)
