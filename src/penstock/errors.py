@@ -12,6 +12,8 @@
     │   ├── MethodNotAllowedError
     │   ├── NotAcceptableError
     │   ├── TooLargeError
+    │   │   └── HeadTooLargeError    its headers are
+    │   ├── TooSlowError
     │   └── MediaTypeError
     ├── UnauthorizedError            no key, or one that is not good (any more)
     ├── ForbiddenError               a good key, for something else
@@ -37,6 +39,7 @@
         ├── EmbeddedPostgresError
         ├── MigrationError
         └── UnavailableError         the database could not be reached; safe to try again
+            └── BusyError            another transaction holds on to what this needs
 
 Each class states its ``code`` (stable, part of the contract), the HTTP ``status`` that answers it,
 and whether the same call may succeed when ``retryable``. The docstring is the default message.
@@ -56,6 +59,7 @@ class PenstockError(Exception):
     code: ClassVar[str] = "error"
     status: ClassVar[int] = 500
     retryable: ClassVar[bool] = False
+    request_id: str | None = None  # of the request that was refused, where there was one
 
     def __init__(
         self,
@@ -151,6 +155,21 @@ class TooLargeError(RequestError):
 
     code = "too_large"
     status = 413
+
+
+class HeadTooLargeError(TooLargeError):
+    """The headers of the request are larger than the limit."""
+
+    code = "head_too_large"
+    status = 431
+
+
+class TooSlowError(RequestError):
+    """The request did not arrive in time."""
+
+    code = "too_slow"
+    status = 408
+    retryable = True
 
 
 class MediaTypeError(RequestError):
@@ -319,3 +338,9 @@ class UnavailableError(StoreError):
 
     code = "unavailable"
     retryable = True
+
+
+class BusyError(UnavailableError):
+    """Another transaction holds on to what this needs; the call may be tried again."""
+
+    code = "busy"

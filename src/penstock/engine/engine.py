@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from penstock import ids, logs
 from penstock.app import Penstock
-from penstock.engine import events, jobs, leases, ledger, queues, registry
+from penstock.engine import events, jobs, leases, ledger, queues, registry, transactions
+from penstock.engine.access import Access
 from penstock.engine.batcher import Batcher
+from penstock.engine.estimates import Estimates
+from penstock.engine.views import Views
 from penstock.errors import InvalidError, PenstockError
+from penstock.store.borrowed import borrow
 from penstock.store.db import Database
 from penstock.store.migrate import migrate
 
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
     from penstock.engine.leases import End, Lease, Note, Pulse, Return
     from penstock.engine.ledger import Balance, Entry
     from penstock.lifecycle import Lifecycle
+    from penstock.store.borrowed import Borrowed
 
 BULK_MAX: Final = 10_000
 CANCEL_TOPIC: Final = "cancel:"
@@ -41,6 +46,11 @@ class Engine:
         self.app = app or Penstock()
         self.bell: Ringer = _Silence()
         """What wakes those who wait; the bell hangs itself here."""
+        self.access = Access(db, lambda topics: self.bell.ring(topics))  # noqa: PLW0108 - the bell comes later
+        self.views = Views(db)
+        self.audience: Audience = _Nobody()
+        """Who wants to know of which jobs something was just written; the hub puts itself here."""
+        self.estimates = Estimates(db)
         self._submits: Batcher[Submission, Submitted] = Batcher(self._submit_batch)
         self._finishes: Batcher[End, str] = Batcher(
             lambda batch: leases.finish(db, batch), lanes=2, apart=lambda end: end.outcome
@@ -49,6 +59,7 @@ class Engine:
             lambda batch: leases.give_back(db, batch), apart=lambda item: item.cause
         )
         self._notes: Batcher[Note, bool] = Batcher(lambda batch: leases.note(db, batch))
+        self._watchers: set[asyncio.Task[None]] = set()
 
     @classmethod
     async def open(
@@ -67,13 +78,33 @@ class Engine:
         return engine
 
     async def close(self) -> None:
+        for watcher in self._watchers:
+            watcher.cancel()
+        await self.access.close()
         await self.db.close()
 
     # Customers
 
-    async def submit(self, kind: str, input: Any = None, **options: Any) -> Submitted:
-        """Take a job in: its key, cap, hold, row, place in the queue and first events commit together."""
-        return await self._submits.add(jobs.prepare(self.app.kinds, kind, input, **options))
+    async def submit(self, kind: str, input: Any = None, *, tx: Any = None, **options: Any) -> Submitted:
+        """Take a job in: its key, cap, hold, row, place in the queue and first events commit together.
+
+        With ``tx``, a connection or session of asyncpg, psycopg or SQLAlchemy, they do so with the caller's own rows.
+        """
+        item = jobs.prepare(self.app.kinds, kind, input, **options)
+        return await (self._submits.add(item) if tx is None else self._submit_in(borrow(tx), item))
+
+    async def _submit_in(self, tx: Borrowed, item: Submission) -> Submitted:
+        submitted = await transactions.submit(tx, item)
+        if not isinstance(self.bell, _Silence):
+            watcher = asyncio.create_task(self._ring_after(tx, item.queue))
+            self._watchers.add(watcher)
+            watcher.add_done_callback(self._watchers.discard)
+        return submitted
+
+    async def _ring_after(self, tx: Borrowed, queue: str) -> None:
+        """By the time its transaction commits, others may stand in line before the job."""
+        await transactions.ended(tx)
+        self.ring_back({queue})
 
     async def submit_many(self, requests: Sequence[dict[str, Any]]) -> list[Submitted | Exception]:
         """Take many jobs in; each is accepted or refused by itself.
@@ -125,11 +156,13 @@ class Engine:
         answer = await jobs.cancel(self.db, tenant, job_id, grace=grace)
         if answer.is_accepted:
             self.bell.ring({f"{CANCEL_TOPIC}{answer.job_id}"})
+            self.audience.touch((answer.job_id,))
         return answer
 
     async def answer(self, tenant: str, job_id: UUID | str, answer: Any) -> str:
         """Give a parked job what it waits for; tells its state."""
         state, queue = await jobs.answer(self.db, tenant, job_id, answer)
+        self.audience.touch((ids.parse("job", job_id),))
         self.ring_back({queue})
         return state
 
@@ -142,6 +175,7 @@ class Engine:
         else:
             submitted = await self._submits.add(jobs.again(self.app.kinds, job))
         self.ring_back({job.queue})
+        self.audience.touch((job.job_id,))
         return submitted
 
     async def events(self, tenant: str, job_id: UUID | str, after: int = 0, *, limit: int = 500) -> list[Event]:
@@ -155,7 +189,9 @@ class Engine:
 
     async def move(self, tenant: str, job_id: UUID | str, state: str) -> str:
         """Take a job to a state along an arrow of its lifecycle."""
-        return await jobs.move(self.db, tenant, job_id, state)
+        moved = await jobs.move(self.db, tenant, job_id, state)
+        self.audience.touch((ids.parse("job", job_id),))
+        return moved
 
     async def grant(self, tenant: str, account: str, amount: int, **options: Any) -> int:
         return await ledger.grant(self.db, tenant, account, amount, **options)
@@ -182,33 +218,44 @@ class Engine:
     # Workers
 
     async def claim(self, lanes: Lanes, want: int, *, worker: str, duration: timedelta) -> list[Lease]:
-        return await leases.claim(self.db, lanes, want, worker=worker, duration=duration)
+        claimed = await leases.claim(self.db, lanes, want, worker=worker, duration=duration)
+        self.audience.touch(lease.job_id for lease in claimed)
+        return claimed
 
     async def extend(self, held: Sequence[Lease], duration: timedelta) -> Pulse:
         return await leases.extend(self.db, held, duration)
 
     async def note(self, note: Note) -> bool:
         """Write progress, a stage or a line of log; tells whether the job must stop."""
-        return await self._notes.add(note)
+        must_stop = await self._notes.add(note)
+        self.audience.touch((note.lease.job_id,))
+        return must_stop
 
     async def finish(self, end: End) -> str:
-        return await self._finishes.add(end)
+        state = await self._finishes.add(end)
+        self.estimates.saw(end)
+        self.audience.touch((end.lease.job_id,))
+        return state
 
     async def give_back(self, item: Return) -> str:
         """Send a job back into the queue; tells its fate: 'requeued', 'failed' or 'canceled'."""
         fate = await self._returns.add(item)
+        self.audience.touch((item.lease.job_id,))
         if fate == "requeued" and item.delay is None:
             self.ring_back({item.lease.queue})
         return fate
 
     async def park(self, lease: Lease, memo: Any = None) -> str:
-        return await leases.park(self.db, lease, memo)
+        state = await leases.park(self.db, lease, memo)
+        self.audience.touch((lease.job_id,))
+        return state
 
     async def abandon(self, token: UUID) -> None:
         self.ring_back(await leases.abandon(self.db, token))
 
     async def close_leases(self, tokens: Iterable[UUID]) -> None:
         await leases.close(self.db, tokens)
+        await self.estimates.learn()
 
     def ring_back(self, queues: Iterable[str]) -> None:
         """Ring for jobs that joined the line not at its end: workers must look behind the place they came to."""
@@ -227,7 +274,19 @@ class Ringer(Protocol):
         ...
 
 
+class Audience(Protocol):
+    """Those who watch jobs in this process."""
+
+    def touch(self, job_ids: Iterable[UUID]) -> None:
+        """Something was written about these jobs."""
+        ...
+
+
 class _Silence:
     def ring(self, topics: set[str], *, carried: bool = False) -> None: ...
 
     def carry(self, topics: set[str]) -> None: ...
+
+
+class _Nobody:
+    def touch(self, job_ids: Iterable[UUID]) -> None: ...

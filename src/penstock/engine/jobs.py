@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from penstock.engine import idempotency, ledger
 from penstock.engine.ledger import Bill
 from penstock.errors import (
     AnswerUnavailableError,
+    BusyError,
     CancelUnavailableError,
     ConflictError,
     IdempotencyConflictError,
@@ -216,6 +218,27 @@ async def _submit_round(
         done.update(final)
         with contextlib.suppress(NotAcceptedError):  # It has changed once more.
             done.update(await _accept(db, fitting, topics) if fitting else {})
+    except BusyError:
+        await _accept_apart(db, first, done, topics)
+
+
+async def _accept_apart(
+    db: Database, items: Sequence[Submission], done: dict[UUID, Submitted | Exception], topics: str | None
+) -> None:
+    """Each account by itself: one that a caller's transaction holds on to must not keep the others waiting."""
+    accounts: dict[tuple[str, str], list[Submission]] = {}
+    for item in items:
+        accounts.setdefault((item.tenant, item.account), []).append(item)
+
+    async def accept(own: list[Submission]) -> None:
+        try:
+            done.update(await _accept(db, own, topics))
+        except BusyError as busy:
+            done.update((item.job_id, busy) for item in own)
+        except NotAcceptedError:
+            pass  # The next round tells why.
+
+    await asyncio.gather(*map(accept, accounts.values()))
 
 
 async def _accept(db: Database, items: Sequence[Submission], topics: str | None) -> dict[UUID, Submitted]:

@@ -122,9 +122,13 @@ async def set_cap(db: Database, tenant: str, account: str, active_max: int | Non
     """Limit how many jobs an account may have active at once."""
     values.check_name(tenant, field="tenant")
     values.check_name(account, field="account")
+    check_cap(active_max)
+    return Balance(**await db.run(SQL["set_cap"], tenant, account, active_max))
+
+
+def check_cap(active_max: int | None) -> None:
     if active_max is not None and not 0 <= active_max <= ACTIVE_MAX:
         raise InvalidError(f"It must be from 0 to {ACTIVE_MAX:,}.", field="active_max")
-    return Balance(**await db.run(SQL["set_cap"], tenant, account, active_max))
 
 
 async def open_accounts(db: Database, names: Iterable[tuple[str, str]]) -> None:
