@@ -22,13 +22,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from penstock import app, errors, lifecycle, logs, retry, settings
 from penstock import kinds as kinds_module
+from penstock.api import openapi, problems
+from penstock.api.advice import ADVICE
+from penstock.api.manual import meaning
+from penstock.api.routes import ROUTES
 from penstock.blueprints import LIFECYCLES
-from penstock.cli import app as cli
-from penstock.cli.output import EXIT_CODES
+from penstock.cli import COMMANDS, load
+from penstock.cli.output import EXIT_CODES, INTERRUPTED, OUTCOME_CODES, TIMED_OUT, USAGE
+from penstock.client import admin, handles, requests, verbs
+from penstock.client import errors as client_errors
 from penstock.engine import engine, events, jobs, ledger, verify
 from penstock.store import embedded, queries
 from penstock.store.db import connect
@@ -121,8 +125,12 @@ def exit_codes() -> Iterator[str]:
         (
             (0, "done"),
             (1, "a check found something, or an error without a status of its own"),
-            (2, "the command line was not understood"),
-            *((code, f"`{kind.__name__}` and what is under it") for kind, code in EXIT_CODES),
+            (USAGE, "the command line was not understood"),
+            *((code, f"`{kind.__name__}` and what is under it") for kind, code in EXIT_CODES if code < TIMED_OUT),
+            (TIMED_OUT, "the wait was over before the job was; it goes on"),
+            *((code, f"`{kind.__name__}` and what is under it") for kind, code in EXIT_CODES if code > TIMED_OUT),
+            *((code, f"the job ended as {outcome}") for outcome, code in OUTCOME_CODES.items() if code),
+            (INTERRUPTED, "interrupted"),
         ),
     )
 
@@ -132,6 +140,77 @@ def _tree(made: type[errors.PenstockError]) -> Iterator[type[errors.PenstockErro
     for child in made.__subclasses__():
         if child.__module__ == errors.__name__:
             yield from _tree(child)
+
+
+# The HTTP API
+
+
+def http_routes() -> Iterator[str]:
+    document = openapi.document(ROUTES, {})
+    for route in ROUTES:
+        told = document["paths"][route.path][route.method.lower()]
+        yield f"\n## {route.method} {route.path}\n"
+        yield f"{told['description']}\n"
+        yield from _http_parameters(told["parameters"])
+        if route.body is not None:
+            yield f"Body: `{route.body.__name__}`\n"
+            yield from _fields_of(document["components"]["schemas"][route.body.__name__])
+        yield from table(("status", "answer or codes"), _http_answers(route))
+
+
+def _http_parameters(parameters: list[dict[str, Any]]) -> Iterator[str]:
+    if parameters:
+        rows = (
+            (f"`{given['name']}`", given["in"], _shape(given["schema"]), given["description"]) for given in parameters
+        )
+        yield from table(("parameter", "in", "type", "meaning"), rows)
+        yield ""
+
+
+def _fields_of(schema: dict[str, Any]) -> Iterator[str]:
+    rows = (
+        (f"`{name}`", _shape(below), "yes" if name in schema["required"] else "no", meaning(below))
+        for name, below in schema["properties"].items()
+    )
+    yield from table(("field", "type", "required", "meaning"), rows)
+    yield ""
+
+
+def _shape(schema: dict[str, Any]) -> str:
+    if "$ref" in schema:
+        return f"`{schema['$ref'].rpartition('/')[2]}`"
+    if "anyOf" in schema:
+        return " or ".join(_shape(below) for below in schema["anyOf"])
+    if "enum" in schema:
+        return " or ".join(f"`{value}`" for value in schema["enum"])
+    if schema.get("type") == "array":
+        return f"list of {_shape(schema['items'])}"
+    bounds = f" {schema['minimum']}–{schema['maximum']}" if {"minimum", "maximum"} <= schema.keys() else ""
+    return f"{schema.get('type', 'any')}{bounds}"
+
+
+def _http_answers(route: Any) -> Iterator[tuple[str, str]]:
+    for status, shape in route.answers.items():
+        yield (
+            str(status),
+            f"`{shape.__name__}`" if shape is not None else ", ".join(f"`{o.decode()}`" for o in route.offers),
+        )
+    by_status: dict[int, list[str]] = {}
+    for kind in (*route.errors, *openapi.refusals(route)):
+        codes = by_status.setdefault(kind.status, [])
+        link = f"[`{kind.code}`](problems.md#{kind.code})"
+        if link not in codes:
+            codes.append(link)
+    for status, codes in sorted(by_status.items()):
+        yield str(status), ", ".join(codes)
+
+
+def problem_pages() -> Iterator[str]:
+    for kind in problems.every_kind():
+        yield f"\n## {kind.code}\n"
+        again = "may succeed when sent again" if kind.retryable else "fails again"
+        yield f"{problems.title(kind)}. HTTP status {kind.status}; the same request {again}.\n"
+        yield f"{ADVICE[kind.code]}\n"
 
 
 # Settings and log events
@@ -174,7 +253,8 @@ def log_events() -> Iterator[str]:
 
 
 def commands() -> Iterator[str]:
-    yield from _command(typer.main.get_command(cli), "penstock")
+    for name in sorted(COMMANDS):
+        yield from _command(load(name), f"penstock {name}")
 
 
 def _command(command: Any, path: str) -> Iterator[str]:
@@ -184,7 +264,8 @@ def _command(command: Any, path: str) -> Iterator[str]:
         return
     arguments = [p for p in command.params if not p.opts[0].startswith("-")]
     options = [p for p in command.params if p.opts[0].startswith("-") and not p.hidden]
-    usage = " ".join([path, *(p.name.upper() for p in arguments), *(["[OPTIONS]"] if options else [])])
+    words = (_word(p) if p.required else f"[{_word(p)}]" for p in arguments)
+    usage = " ".join([path, *words, *(["[OPTIONS]"] if options else [])])
     yield f"\n## {path}\n"
     yield f"```text\n{usage}\n```\n"
     yield f"{inspect.cleandoc(command.help or '')}\n"
@@ -195,17 +276,21 @@ def _command(command: Any, path: str) -> Iterator[str]:
         )
 
 
+def _word(parameter: Any) -> str:
+    return parameter.metavar or parameter.name.upper()
+
+
 def _usage(parameter: Any) -> str:
     if not parameter.opts[0].startswith("-"):
-        return f"`{parameter.name.upper()}`"
+        return f"`{_word(parameter)}`"
     names = [f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts)]
-    return " / ".join(names) if parameter.is_flag else f"`{parameter.opts[0]} {parameter.name.upper()}`"
+    return " / ".join(names) if parameter.is_flag else f"`{parameter.opts[0]} {_word(parameter)}`"
 
 
 def _default(parameter: Any) -> str:
     if parameter.required:
         return "required"
-    if parameter.is_flag:
+    if getattr(parameter, "is_flag", False):
         chosen = parameter.opts[0] if parameter.default else next(iter(parameter.secondary_opts), None)
         return f"`{chosen}`" if chosen else "off"
     return "" if parameter.default is None else f"`{parameter.default}`"
@@ -240,6 +325,30 @@ def python_submit() -> Iterator[str]:
             (f"`{p.name}`", f"`{p.annotation}`", "required" if p.default is p.empty else f"`{p.default!r}`")
             for p in parameters
         ),
+    )
+
+
+def python_client() -> Iterator[str]:
+    for made in (verbs.Verbs, admin.Admin):
+        yield f"\n### {'Jobs and credits' if made is verbs.Verbs else 'For operators'}\n"
+        yield from _methods(made, [name for name in _public(made) if name != "pages"])
+    yield "\n### Any request\n"
+    yield from _methods(requests.Requests, ["request"])
+
+
+def python_handle() -> Iterator[str]:
+    yield from _methods(handles.Handle, [name for name in _public(handles.Handle) if name != "learn"])
+    yield ""
+    yield from _methods(handles.AsyncJobHandle, _public(handles.AsyncJobHandle))
+
+
+def python_client_errors() -> Iterator[str]:
+    made = (
+        found for found in vars(client_errors).values() if getattr(found, "__module__", "") == client_errors.__name__
+    )
+    yield from table(
+        ("code", "class", "meaning"),
+        ((f"`{found.code}`", f"`{found.__name__}`", _first_line(found)) for found in made if isinstance(found, type)),
     )
 
 
@@ -485,6 +594,8 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "errors": error_codes,
     "error_tree": error_tree,
     "exit_codes": exit_codes,
+    "http_routes": http_routes,
+    "problems": problem_pages,
     "settings": settings_table,
     "log_events": log_events,
     "commands": commands,
@@ -493,6 +604,9 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "python_job": python_job,
     "python_engine": python_engine,
     "python_submit": python_submit,
+    "python_client": python_client,
+    "python_handle": python_handle,
+    "python_client_errors": python_client_errors,
     "python_worker": python_worker,
     "python_records": python_records,
     "functions": functions,

@@ -5,7 +5,7 @@ One type per shape, for all three. Field names are the engine's words; times are
 
 from __future__ import annotations
 
-from datetime import datetime  # noqa: TC003 - msgspec reads the annotations
+from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -19,9 +19,17 @@ Verdict = Literal["ok", "busy", "stuck", "paused", "unserved"]
 
 Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_.:@+/-]+$")]
 Key = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[!-~]+$")]
+Time = Annotated[datetime, Meta(tz=True)]
 Duration = Annotated[
-    str | float,
+    # The bounds are for readers of the schema; who goes beyond is told so in plain words.
+    Annotated[str, Meta(extra_json_schema={"pattern": r"^[1-9][0-9]{0,3}(\.[0-9]{1,3})?(s|m|h)$|^[1-9][0-9]{0,2}d$"})]
+    | Annotated[float, Meta(extra_json_schema={"minimum": 0.001, "maximum": 10 * 365 * 86_400})],
     Meta(description="Seconds, or text like 90s, 15m, 1h, 7d.", examples=["15m"]),
+]
+TokenDuration = Annotated[
+    Annotated[str, Meta(extra_json_schema={"pattern": r"^[1-9][0-9]{0,3}s$|^[1-9][0-9]{0,2}m$|^(1?[1-9]|10|2[0-4])h$"})]
+    | Annotated[float, Meta(extra_json_schema={"minimum": 1, "maximum": 86_400})],
+    Meta(description="Seconds, or text like 90s, 15m, 1h; from 1s to 24h.", examples=["15m"]),
 ]
 Priority = Annotated[int, Meta(ge=-100, le=100, description="The highest goes first.")]
 Credits = Annotated[int, Meta(ge=0, description="A whole number of credits.")]
@@ -50,7 +58,7 @@ class Submit(Request):
         Key | None, Meta(description="The same as the Idempotency-Key header; one of the two is enough.")
     ] = None
     priority: Priority | None = None
-    run_at: Annotated[datetime, Meta(tz=True, description="Not before this time.")] | None = None
+    run_at: Annotated[Time, Meta(description="Not before this time.")] | None = None
     expires_in: Duration | None = None
 
 
@@ -77,8 +85,8 @@ class Accepted(Answer):
     state: str
     price: Credits
     available: Annotated[int | None, Meta(description="What the account has left; a free job does not tell.")]
-    created_at: datetime
-    expires_at: datetime | None
+    created_at: Time
+    expires_at: Time | None
     links: Links
 
 
@@ -101,8 +109,8 @@ class Results(Answer):
 class Eta(Answer):
     """When a job is likely to have ended: half of all such jobs by the first time, nine of ten by the second."""
 
-    p50: datetime
-    p90: datetime
+    p50: Time
+    p90: Time
 
 
 class JobError(Answer):
@@ -138,12 +146,12 @@ class Job(Answer):
     events: Annotated[int, Meta(description="The number of its last event.")]
     price: Credits
     captured: Annotated[int | None, Meta(description="What it cost in the end.")]
-    created_at: datetime
-    run_at: datetime | None
-    expires_at: datetime | None
-    started_at: datetime | None
-    finished_at: datetime | None
-    cancel_requested_at: datetime | None
+    created_at: Time
+    run_at: Time | None
+    expires_at: Time | None
+    started_at: Time | None
+    finished_at: Time | None
+    cancel_requested_at: Time | None
     retry_of: str | None
     input: Any
     output: Any
@@ -190,7 +198,7 @@ class Event(Answer):
     """One thing that happened to a job; ``seq`` counts from 1 without a gap."""
 
     seq: int
-    at: datetime
+    at: Time
     type: str
     state: str
     data: Any
@@ -207,7 +215,7 @@ class LogLine(Answer):
     """One line of a job's log."""
 
     seq: int
-    at: datetime
+    at: Time
     text: str
     level: str | None
 
@@ -225,7 +233,7 @@ class MakeToken(Request):
     scopes: Annotated[list[TokenScope], Meta(min_length=1, max_length=2)] = msgspec.field(
         default_factory=lambda: ["read"]
     )
-    expires_in: Duration = "15m"
+    expires_in: TokenDuration = "15m"
 
 
 class Token(Answer):
@@ -234,7 +242,7 @@ class Token(Answer):
     token: str
     job_id: str
     scopes: list[TokenScope]
-    expires_at: datetime
+    expires_at: Time
 
 
 # Money
@@ -272,7 +280,7 @@ class Entry(Answer):
     """One balanced entry of the ledger."""
 
     seq: int
-    at: datetime
+    at: Time
     type: Literal["grant", "adjust", "hold", "capture", "release"]
     available: int
     held: int
@@ -293,16 +301,29 @@ class Entries(Answer):
 
 
 class Post(Request):
-    """Credits for an account: a grant, or a correction (which may be negative)."""
+    """Credits for an account."""
 
     tenant: Name
     account: Name
-    amount: Annotated[int, Meta(ge=-(10**12), le=10**12)]
+    amount: Annotated[int, Meta(ge=1, le=10**12)]
     reference: (
         Annotated[str, Meta(max_length=255, description="The same reference is posted once, however often it is sent.")]
         | None
     ) = None
-    reason: Annotated[str, Meta(max_length=1000)] | None = None
+    reason: Annotated[str, Meta(max_length=255)] | None = None
+
+
+class Adjust(Request):
+    """A correction of what an account has, up or down, with the reason why."""
+
+    tenant: Name
+    account: Name
+    amount: Annotated[int, Meta(ge=-(10**12), le=10**12, extra_json_schema={"not": {"const": 0}})]
+    reason: Annotated[str, Meta(min_length=1, max_length=255)]
+    reference: (
+        Annotated[str, Meta(max_length=255, description="The same reference is posted once, however often it is sent.")]
+        | None
+    ) = None
 
 
 class SetCap(Request):
@@ -377,7 +398,7 @@ class QueueInfo(Answer):
     parked: int
     oldest_wait_seconds: float | None
     workers: int
-    paused_at: datetime | None
+    paused_at: Time | None
 
 
 class Queues(Answer):
@@ -392,8 +413,8 @@ class WorkerInfo(Answer):
     worker: str
     leases: int
     jobs: int
-    granted_at: datetime
-    expires_at: datetime
+    granted_at: Time
+    expires_at: Time
 
 
 class Workers(Answer):
@@ -415,7 +436,7 @@ class TenantInfo(Answer):
     """A customer."""
 
     tenant: str
-    created_at: datetime
+    created_at: Time
 
 
 class Tenants(Answer):
@@ -448,7 +469,8 @@ class MakeKey(Request):
     name: Annotated[str, Meta(max_length=200)] | None = None
     expires_in: Duration | None = None
     rate_limit: (
-        Annotated[int, Meta(ge=1, le=1_000_000, description="Requests a second; null for the server's own limit.")] | None
+        Annotated[int, Meta(ge=1, le=1_000_000, description="Requests a second; null for the server's own limit.")]
+        | None
     ) = None
 
 
@@ -468,10 +490,10 @@ class KeyInfo(Answer):
     account: str | None
     name: str | None
     rate_limit: int | None
-    created_at: datetime
-    expires_at: datetime | None
-    revoked_at: datetime | None
-    last_used_at: datetime | None
+    created_at: Time
+    expires_at: Time | None
+    revoked_at: Time | None
+    last_used_at: Time | None
 
 
 class NewKey(KeyInfo):
@@ -491,7 +513,7 @@ class AuditEntry(Answer):
     """Something an operator did."""
 
     id: str
-    at: datetime
+    at: Time
     actor: str
     action: str
     tenant: str | None

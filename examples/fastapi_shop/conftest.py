@@ -1,0 +1,37 @@
+"""The shop in the test kit: its tables are in the database that every test's is copied from."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import pytest
+from fastapi.testclient import TestClient
+from jobs import app
+from main import Table, make_shop, url_for_sqlalchemy
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from penstock import Penstock
+from penstock.testing import Lab
+
+
+@pytest.fixture(scope="session")
+def penstock_product() -> Penstock:
+    return app
+
+
+@pytest.fixture(scope="session")
+def penstock_setup() -> Callable[[str], None]:
+    return lambda dsn: asyncio.run(make_tables(url_for_sqlalchemy(dsn)))
+
+
+async def make_tables(url: str) -> None:
+    engine = create_async_engine(url)
+    async with engine.begin() as connection:
+        await connection.run_sync(Table.metadata.create_all)
+    await engine.dispose()
+
+
+@pytest.fixture
+def shop(penstock_app: Lab) -> Iterator[TestClient]:
+    """The shop without a worker: jobs run when a test drains them."""
+    with TestClient(make_shop(penstock_app.dsn, worker=False), headers={"x-customer": "ann"}) as client:
+        yield client

@@ -1,0 +1,48 @@
+"""Advice: what to do about each problem, by its code. The pages about problems are made from it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+ADVICE: Final[dict[str, str]] = {
+    "error": "It is a fault of ours, not of the request. Try again; if it stays, report the request id.",
+    "invalid": "Look at `field`: it names what is wrong, and `detail` what was expected. Correct it and send it again.",
+    "unknown_kind": "Look at `GET /v1/kinds` for the kinds that this server has.",
+    "invalid_input": "Look at `field` and at the `input_schema` of the kind (`GET /v1/kinds/{kind}`).",
+    "invalid_amount": "Send a whole number of credits within the limits that `detail` tells.",
+    "invalid_idempotency_key": "Use 1 to 255 printable ASCII characters without spaces; a UUID will do.",
+    "invalid_settings": "Correct the environment variables that `detail` names, and start the server again.",
+    "bad_request": "Correct the request as `detail` says.",
+    "malformed": "Send HTTP/1.1 with a body that is one JSON object in UTF-8, and a percent-encoded query.",
+    "method_not_allowed": "Use one of the methods in the `Allow` header.",
+    "not_acceptable": "Leave the `Accept` header out, or name a form that `detail` offers.",
+    "too_large": "Send less: 1 MiB a request, 16 MiB for many jobs. Store large data and pass where it is.",
+    "head_too_large": "Send shorter headers and a shorter address: 32 KiB together.",
+    "too_slow": "Send the headers within 10 seconds and the body within a minute.",
+    "unsupported_media_type": "Set `Content-Type: application/json` and send the body uncompressed.",
+    "unauthorized": "Send a key as `Authorization: Bearer KEY`. If you did: it is mistyped, revoked or expired.",
+    "forbidden": "Use a key of the scope that `needed` tells, or one for this tenant and account.",
+    "rate_limited": "Wait as long as `Retry-After` says. `RateLimit` tells ahead of time how many requests are left.",
+    "not_found": "Check the id and the path. What belongs to another tenant looks absent too.",
+    "conflict": "Read the present state, and decide anew.",
+    "idempotency_conflict": "Use a new key for a new request; to repeat a request, send exactly the same.",
+    "move_denied": "Look at the lifecycle of the kind: it draws the moves that there are.",
+    "cancel_unavailable": "The job has come to a stage that cannot be interrupted, or its kind takes no cancels.",
+    "retry_unavailable": "Wait until the job has ended; some ends cannot be retried.",
+    "answer_unavailable": "Only a job in phase `parked` takes an answer, and only one.",
+    "lease_lost": "The job was given to another worker, or ended: drop the result.",
+    "insufficient_credits": "Grant credits to the account: `required` and `available` tell how many.",
+    "too_many_active_jobs": "Wait until jobs of the account have ended, or raise its cap.",
+    "invalid_lifecycle": "Correct the declaration that `detail` names; it is refused when the app is loaded.",
+    "handler_failed": "Look at the job's error and its log.",
+    "transient": "The job is tried again by itself.",
+    "permanent": "Look at the job's error; another try would end the same way.",
+    "blocked": "The content is not allowed; change the input.",
+    "canceled": "Nothing is to be done: somebody wanted it so.",
+    "time_limit": "Let the kind run longer, or give it less to do.",
+    "store": "The database cannot be used now. Try again after a moment.",
+    "embedded_postgres": "Look at the server's log for why its PostgreSQL does not start.",
+    "migration": "Run `penstock db migrate`, and look at what it says.",
+    "busy": "Send it again in a moment. Somebody holds a transaction open in which this account's jobs are submitted.",
+    "unavailable": "Try again after `Retry-After`; a submit with an idempotency key is done once at most.",
+}

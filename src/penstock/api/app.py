@@ -1,0 +1,217 @@
+"""The application: finds the route of a request, checks who sends it and what is in it, and answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import time
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+
+from penstock import logs
+from penstock.api import metrics, principals, problems
+from penstock.api.calls import WHOLE_ANSWER, Call, Desk, DisconnectedError, Reply
+from penstock.api.limits import Limiter
+from penstock.api.metrics import Metrics
+from penstock.api.routes import ROUTES, tree
+from penstock.errors import RateLimitedError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable
+
+    from starlette.types import Receive, Scope, Send
+
+    from penstock.api.calls import Headers
+    from penstock.api.routes import Node, Route
+    from penstock.api.streams import Hub
+    from penstock.engine.access import Principal
+    from penstock.engine.engine import Engine
+    from penstock.settings import Settings
+
+    Authenticate = Callable[[Request], Awaitable[Principal]]
+
+WRITE_SECONDS: Final = 20.0
+"""How long a reader of a stream may leave its frames unread."""
+_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
+_TRACE: Final = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_BROWSER: Final[Headers] = [
+    (b"access-control-allow-origin", b"*"),
+    (
+        b"access-control-expose-headers",
+        b"ETag, Preference-Applied, RateLimit, RateLimit-Policy, Request-Id, Retry-After",
+    ),
+]
+_PREFLIGHT: Final[Headers] = [
+    (b"access-control-allow-headers", b"Accept, Authorization, Content-Type, If-None-Match, Last-Event-ID, Prefer"),
+    (b"access-control-max-age", b"86400"),
+]
+
+
+def create_app(engine: Engine, *, settings: Settings, hub: Hub, authenticate: Authenticate | None = None) -> Starlette:
+    """The native API over an engine; ``authenticate`` puts the host's own users in the place of our keys."""
+    return Api(Desk(engine, hub, settings, ROUTES, Metrics()), authenticate)
+
+
+class Api(Starlette):
+    """All requests go through one table: to find a route here costs a walk of a few steps, and no middleware."""
+
+    def __init__(self, desk: Desk, authenticate: Authenticate | None = None) -> None:
+        super().__init__()
+        self.desk = desk
+        self._authenticate = authenticate
+        self._limiter = Limiter(desk.settings.rate_limit)
+        self._tree = tree(desk.routes)
+        self._numbers = count(1)
+        self._prefix = os.urandom(6).hex()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await super().__call__(scope, receive, send)
+            return
+        began = time.perf_counter()
+        call = Call(self.desk, scope, receive, self._request_id(scope))
+        try:
+            reply = await self._reply(call)
+        except DisconnectedError:
+            return
+        except Exception as error:  # noqa: BLE001 - every error is answered
+            reply = _refusal(call, error)
+        reply.headers += self._common(call)
+        self._note(call, reply.status, time.perf_counter() - began)
+        await self._send(call, reply, send)
+
+    async def _reply(self, call: Call) -> Reply:
+        node = self._tree.find(call)
+        if call.method == "OPTIONS" and b"access-control-request-method" in call.headers:
+            return _preflight(node)
+        route = call.route = node.route(call.method)
+        call.check_length(route.body_max)
+        call.split_query()
+        if route.who and not (route.is_local and metrics.is_local(call)):
+            await self._admit(call, route)
+        call.read_query(route.query)
+        call.form = call.check_acceptable(*route.offers)
+        if route.body is not None:
+            await call.read_body(route)
+        return await route.handle(call)
+
+    async def _admit(self, call: Call, route: Route) -> None:
+        """Learn who calls, count the request, and refuse what is out of reach."""
+        if self._authenticate is None:
+            principal = await self.desk.engine.access.authenticate(principals.secret(call, route))
+        else:
+            principal = await self._authenticate(Request(call.scope, call.receive))
+        call.principal = principal
+        key = (principal.actor, principal.tenant, principal.account, principal.job_id)
+        try:
+            call.limits = self._limiter.take(key, principal.rate_limit)
+        except RateLimitedError:
+            call.limits = self._limiter.refused(principal.rate_limit)
+            raise
+        principals.check(principal, route, call)
+
+    def _request_id(self, scope: Scope) -> str:
+        """The caller's own id if it is a sane one, otherwise a new one."""
+        for name, value in scope["headers"]:
+            if name in (b"request-id", b"x-request-id") and _REQUEST_ID.fullmatch(value):
+                return value.decode()
+        return f"req_{self._prefix}{next(self._numbers):08x}"
+
+    def _common(self, call: Call) -> Headers:
+        """The headers of every answer."""
+        made: Headers = [(b"request-id", call.request_id.encode()), *call.limits]
+        trace = call.headers.get(b"traceparent")
+        if trace is not None and _TRACE.fullmatch(trace):
+            made.append((b"traceparent", trace))
+        if call.route is not None and call.route.token is not None and b"origin" in call.headers:
+            made += _BROWSER
+        return made
+
+    def _note(self, call: Call, status: int, seconds: float) -> None:
+        path = "" if call.route is None else call.route.path
+        self.desk.metrics.answered(call.method if path else "", path, status, seconds)
+        if logs.is_on("request.answered"):
+            principal = getattr(call, "principal", None)
+            logs.emit(
+                "request.answered",
+                method=call.method,
+                path=call.scope["path"],
+                status=status,
+                ms=round(seconds * 1000, 2),
+                request_id=call.request_id,
+                actor=None if principal is None else principal.actor,
+            )
+
+    async def _send(self, call: Call, reply: Reply, send: Send) -> None:
+        if reply.frames is not None:
+            await self._send_frames(call, reply, send)
+            return
+        headers = reply.headers
+        if reply.status != 304:  # noqa: PLR2004 - a 304 has the headers of the answer it stands for, and no body
+            headers.append((b"content-length", b"%d" % len(reply.body)))
+        write = call.scope.get("extensions", {}).get(WHOLE_ANSWER)
+        if write is not None and write(reply.status, headers, reply.body):
+            return
+        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        await send({"type": "http.response.body", "body": reply.body})
+
+    async def _send_frames(self, call: Call, reply: Reply, send: Send) -> None:
+        """Send a stream until it ends, or its reader goes or stops reading."""
+        frames: Any = reply.frames
+        try:
+            await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
+            async with _until_gone(call.receive):
+                async for frame in frames:
+                    async with asyncio.timeout(WRITE_SECONDS):
+                        await send({"type": "http.response.body", "body": frame, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        except TimeoutError:
+            logs.emit("stream.dropped", request_id=call.request_id)
+        finally:
+            await frames.aclose()
+
+
+@contextlib.asynccontextmanager
+async def _until_gone(receive: Receive) -> AsyncGenerator[None]:
+    """Leave the block when the caller has gone."""
+    inside = cast("asyncio.Task[None]", asyncio.current_task())
+    is_gone = False
+
+    async def watch() -> None:
+        nonlocal is_gone
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        is_gone = True
+        inside.cancel()
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not is_gone:
+            raise
+        inside.uncancel()
+    finally:
+        watching.cancel()
+
+
+def _refusal(call: Call, error: Exception) -> Reply:
+    told = problems.told(error, request_id=call.request_id, root=call.root)
+    if problems.is_ours(error):
+        logs.emit("request.failed", request_id=call.request_id, path=call.scope["path"], error=repr(error))
+    return Reply(told["status"], msgspec.json.encode(told), problems.headers(error, told))
+
+
+def _preflight(node: Node) -> Reply:
+    """What a browser may send from any page: the routes that a token reaches, without credentials of its own."""
+    methods = [method for method, route in node.methods.items() if route.token is not None]
+    if not methods:
+        node.route("OPTIONS")  # which is not possible here
+    allowed = (b"access-control-allow-methods", ", ".join(methods).encode())
+    return Reply(204, headers=[*_BROWSER, *_PREFLIGHT, allowed])

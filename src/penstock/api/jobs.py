@@ -1,0 +1,370 @@
+"""Jobs over HTTP: submit, read, list, cancel, retry, answer, move, events, logs, tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import msgspec
+
+from penstock import ids, values, wire
+from penstock.api import principals, problems
+from penstock.api.calls import EVENT_STREAM, JSON, Reply, cursor, encode, job_text, reply
+from penstock.api.parameters import WAIT_MAX
+from penstock.errors import ConflictError, InvalidError, PenstockError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.api.calls import Call, Headers
+    from penstock.engine.estimates import Estimate
+    from penstock.engine.jobs import Submitted
+    from penstock.engine.views import JobView
+
+_PREFER_WAIT: Final = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,9})\"?(?:$|[,;\s])", re.IGNORECASE)
+_FIRST: Final = "Leave it out to begin with the first event."
+_POLL_SECONDS_MAX: Final = 30
+_SOON: Final = (b"retry-after", b"1")
+_REPLAYED: Final = (b"idempotency-replayed", b"true")
+_RUNNING: Final = (b"cache-control", b"private, no-cache")
+_FOREVER: Final = (b"cache-control", b"private, max-age=31536000, immutable")
+_SEQ_DIGITS: Final = 10  # no event has a longer number, and no longer one need be read
+_STREAM: Final[Headers] = [
+    (b"content-type", EVENT_STREAM),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),  # nginx would hold frames back
+]
+
+
+# Submit
+
+
+async def submit(call: Call) -> Reply:
+    tenant = principals.one_tenant(call, call.query.tenant)
+    options = _options(call, tenant, call.body, key=_key(call, call.body))
+    submitted = await call.engine.submit(call.body.kind, call.body.input, **options)
+    call.desk.metrics.submitted[call.body.kind] += 1
+    return _accepted(call, submitted)
+
+
+async def submit_many(call: Call) -> Reply:
+    if call.headers.get(b"idempotency-key") is not None:
+        raise InvalidError(
+            "Many jobs cannot share a key.", field="Idempotency-Key", hint="Give each job its own idempotency_key."
+        )
+    tenant = principals.one_tenant(call, call.query.tenant)
+    jobs: list[wire.Submit] = call.body.jobs
+    requests = [
+        {"kind": job.kind, "input": job.input, **_options(call, tenant, job, job.idempotency_key)} for job in jobs
+    ]
+    results = [_result(call, outcome) for outcome in await call.engine.submit_many(requests)]
+    accepted = sum(result.job is not None for result in results)
+    return reply(wire.Results(accepted=accepted, refused=len(results) - accepted, results=results))
+
+
+async def retry(call: Call) -> Reply:
+    job = await _view(call)
+    return _accepted(call, await call.engine.retry(job.tenant, job.job_id))
+
+
+def _options(call: Call, tenant: str, body: wire.Submit, key: str | None) -> dict[str, Any]:
+    return {
+        "tenant": tenant,
+        "account": principals.one_account(call, body.account),
+        "idempotency_key": key,
+        "priority": body.priority,
+        "run_at": body.run_at,
+        "expires_in": body.expires_in,
+    }
+
+
+def _key(call: Call, body: wire.Submit) -> str | None:
+    """The idempotency key of the header or of the body; where both are given they must agree."""
+    header = call.header(b"idempotency-key")
+    if header is None:
+        return body.idempotency_key
+    if body.idempotency_key is not None and body.idempotency_key != header:
+        raise InvalidError("The header and the body name different keys.", field="idempotency_key")
+    return values.check_key(header)
+
+
+def _accepted(call: Call, submitted: Submitted) -> Reply:
+    told = _told_accepted(call, submitted)
+    headers: Headers = [
+        (b"content-type", JSON),
+        (b"cache-control", b"no-store"),
+        (b"location", told.links.self.encode("latin-1")),
+        _SOON,
+    ]
+    if submitted.is_replay:
+        headers.append(_REPLAYED)
+    return Reply(202, encode(told), headers)
+
+
+def _told_accepted(call: Call, submitted: Submitted) -> wire.Accepted:
+    job_id = submitted.id
+    return wire.Accepted(
+        id=job_id,
+        kind=submitted.kind,
+        state=submitted.state,
+        price=submitted.price,
+        available=submitted.available,
+        created_at=submitted.created_at,
+        expires_at=submitted.expires_at,
+        links=_links(call.root, job_id),
+    )
+
+
+def _result(call: Call, outcome: Submitted | Exception) -> wire.Result:
+    if isinstance(outcome, Exception):
+        if not isinstance(outcome, PenstockError):
+            raise outcome
+        problem = problems.told(outcome, request_id=call.request_id, root=call.root)
+        return wire.Result(status=problem["status"], problem=msgspec.convert(problem, wire.Problem))
+    return wire.Result(status=202, job=_told_accepted(call, outcome))
+
+
+def _links(root: str, job_id: str) -> wire.Links:
+    here = f"{root}/v1/jobs/{job_id}"
+    return wire.Links(self=here, events=f"{here}/events", stream=f"{here}/stream", cancel=f"{here}/cancel")
+
+
+# Read
+
+
+async def read(call: Call) -> Reply:
+    """A job; where the caller can wait, once it has ended or the time is up."""
+    asked, headers = _wait(call)
+    view = await _view(call)
+    if asked and view.outcome is None:
+        view = await _when_ended(call, view, asked)
+    estimate = await _estimate(call, view)
+    body = encode(_told(call.root, view, estimate))
+    tag = b'"%s"' % hashlib.blake2b(body, digest_size=12).hexdigest().encode()
+    headers += [(b"etag", tag), *_freshness(call, view, estimate)]
+    if _is_known(call, tag):
+        return Reply(304, headers=headers)
+    return Reply(200, body, [(b"content-type", JSON), *headers])
+
+
+async def list_jobs(call: Call) -> Reply:
+    query = call.query
+    page = await call.engine.views.jobs(
+        principals.tenant(call, query.tenant),
+        principals.account(call, query.account),
+        before=cursor("job", query.cursor),
+        kind=query.kind,
+        state=query.state,
+        phase=query.phase or None,
+        limit=query.limit,
+    )
+    estimates = await call.engine.estimates.of([view for view in page.data if view.outcome is None])
+    data = [_told(call.root, view, estimates.get(view.job_id)) for view in page.data]
+    return reply(wire.Jobs(data=data, next_cursor=None if page.before is None else ids.text("job", page.before)))
+
+
+async def _view(call: Call) -> JobView:
+    """The job that the path names, if it is the caller's."""
+    tenant = principals.tenant(call, call.query.tenant)
+    return await call.engine.views.job(tenant, call.principal.account, principals.job_id(call))
+
+
+async def _when_ended(call: Call, view: JobView, seconds: float) -> JobView:
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    while view.outcome is None and call.desk.hub.is_open and (left := until - loop.time()) > 0:
+        await call.desk.hub.wait(view.tenant, view.job_id, seen=view.events, seconds=left)
+        view = await call.engine.views.job(view.tenant, call.principal.account, view.job_id)
+    return view
+
+
+async def _estimate(call: Call, view: JobView) -> Estimate | None:
+    if view.outcome is not None:
+        return None
+    return (await call.engine.estimates.of([view])).get(view.job_id)
+
+
+def _wait(call: Call) -> tuple[float, Headers]:
+    """How long the caller would wait, by the query or by a preference; the latter is told to be applied."""
+    if call.query.wait:
+        return call.query.wait, []
+    prefer = call.header(b"prefer")
+    found = None if prefer is None else _PREFER_WAIT.search(prefer)
+    if found is None:
+        return 0, []
+    seconds = min(int(found[1]), WAIT_MAX)
+    return seconds, [(b"preference-applied", b"wait=%d" % seconds)]
+
+
+def _freshness(call: Call, view: JobView, estimate: Estimate | None) -> Headers:
+    """How long the answer stays true: forever once nothing can change it."""
+    if view.outcome is None:
+        return [_RUNNING, (b"retry-after", b"%d" % _pause(estimate))]
+    return [_FOREVER if _is_final(call, view) else _RUNNING]
+
+
+def _pause(estimate: Estimate | None) -> int:
+    """When to look again: about when half of such jobs have ended, soon if that is not known."""
+    if estimate is None or estimate.p50 is None:
+        return 1
+    return max(1, min(_POLL_SECONDS_MAX, int((estimate.p50 - datetime.now(UTC)).total_seconds())))
+
+
+def _is_final(call: Call, view: JobView) -> bool:
+    """Whether no arrow leads out of its state: some lifecycles retry a job in place."""
+    kind = call.engine.app.kinds.get(view.kind)
+    if kind is None:
+        return False
+    return not any(move.source == view.state for move in kind.lifecycle.moves)
+
+
+def _is_known(call: Call, tag: bytes) -> bool:
+    known = call.headers.get(b"if-none-match")
+    return known is not None and (
+        known == b"*" or tag in (part.strip().removeprefix(b"W/") for part in known.split(b","))
+    )
+
+
+def _told(root: str, view: JobView, estimate: Estimate | None) -> wire.Job:
+    job_id = ids.text("job", view.job_id)
+    return wire.Job(
+        id=job_id,
+        tenant=view.tenant,
+        account=view.account,
+        kind=view.kind,
+        lifecycle=view.lifecycle,
+        queue=view.queue,
+        state=view.state,
+        phase=cast("wire.Phase", view.phase),
+        outcome=cast("wire.Outcome | None", view.outcome),
+        progress=view.progress,
+        stage=view.stage,
+        position=None if estimate is None else estimate.position,
+        eta=_eta(estimate),
+        priority=view.priority,
+        run=view.run,
+        attempts=view.attempts,
+        events=view.events,
+        price=view.price,
+        captured=view.captured,
+        created_at=view.created_at,
+        run_at=view.run_at,
+        expires_at=view.expires_at,
+        started_at=view.started_at,
+        finished_at=view.finished_at,
+        cancel_requested_at=view.cancel_requested_at,
+        retry_of=job_text(view.retry_of),
+        input=_raw(view.input),
+        output=_raw(view.output),
+        error=_raw(view.error),
+        links=_links(root, job_id),
+    )
+
+
+def _eta(estimate: Estimate | None) -> wire.Eta | None:
+    if estimate is None or estimate.p50 is None or estimate.p90 is None:
+        return None
+    return wire.Eta(p50=estimate.p50, p90=estimate.p90)
+
+
+def _raw(text: str | None) -> Any:
+    """Stored JSON goes out as it is."""
+    return None if text is None else msgspec.Raw(text)
+
+
+# Act
+
+
+async def cancel(call: Call) -> Reply:
+    job = await _view(call)
+    answer = await call.engine.cancel(job.tenant, job.job_id, grace=call.desk.settings.grace)
+    told = wire.Canceled(
+        id=ids.text("job", job.job_id), is_accepted=answer.is_accepted, state=answer.state, stage=answer.stage
+    )
+    return reply(told, 202 if answer.is_accepted and not _is_end(call, job, answer.state) else 200)
+
+
+def _is_end(call: Call, job: JobView, state: str) -> bool:
+    kind = call.engine.app.kinds.get(job.kind)
+    return state != job.state if kind is None else kind.lifecycle.states[state].outcome is not None
+
+
+async def answer(call: Call) -> Reply:
+    job = await _view(call)
+    state = await call.engine.answer(job.tenant, job.job_id, call.body.answer)
+    return reply(wire.State(id=ids.text("job", job.job_id), state=state))
+
+
+async def move(call: Call) -> Reply:
+    job = await _view(call)
+    state = await call.engine.move(job.tenant, job.job_id, call.body.state)
+    job_id = ids.text("job", job.job_id)
+    await call.engine.access.audit(
+        call.principal.actor,
+        "job.moved",
+        tenant=job.tenant,
+        subject=job_id,
+        data={"from_state": job.state, "to_state": state},
+    )
+    return reply(wire.State(id=job_id, state=state))
+
+
+async def make_token(call: Call) -> Reply:
+    job = await _view(call)
+    scopes: Sequence[wire.TokenScope] = sorted(set(call.body.scopes), reverse=True)
+    lifetime = values.duration(call.body.expires_in, field="expires_in")
+    token, expires_at = await call.engine.access.make_token(job.tenant, job.job_id, scopes, lifetime)
+    told = wire.Token(token=token, job_id=ids.text("job", job.job_id), scopes=list(scopes), expires_at=expires_at)
+    return reply(told, 201)
+
+
+# Events and logs
+
+
+async def events(call: Call) -> Reply:
+    """What happened, as a page, or as a stream for those who ask for one."""
+    if call.form == EVENT_STREAM:
+        return await stream(call)
+    job = await _view(call)
+    _, after = _resume(call)
+    page = await call.engine.views.events(
+        job.tenant, job.account, job.job_id, after=min(after, job.events), limit=call.query.limit
+    )
+    data = [
+        wire.Event(seq=event.seq, at=event.at, type=event.type, state=event.state, data=_raw(event.data))
+        for event in page.data
+    ]
+    return reply(wire.Events(data=data, next=page.after))
+
+
+async def stream(call: Call) -> Reply:
+    job = await _view(call)
+    field, after = _resume(call)
+    if after > job.events:
+        raise ConflictError(f"The last event of this job is {job.events}.", field=field, hint=_FIRST)
+    return Reply(200, headers=_STREAM.copy(), frames=call.desk.hub.stream(job.tenant, job.job_id, after))
+
+
+async def logs(call: Call) -> Reply:
+    query, job = call.query, await _view(call)
+    page = await call.engine.views.logs(job.tenant, job.account, job.job_id, after=query.after, limit=query.limit)
+    data = [
+        wire.LogLine(seq=event.seq, at=event.at, text=line["text"], level=line.get("level"))
+        for event in page.data
+        for line in (msgspec.json.decode(event.data or "{}"),)
+    ]
+    return reply(wire.Logs(data=data, next=page.after))
+
+
+def _resume(call: Call) -> tuple[str, int]:
+    """The event after which to go on, and who says so: what the browser saw last, or else the address."""
+    header = call.header(b"last-event-id")
+    field, given = ("last_event_id", call.query.last_event_id) if not header else ("Last-Event-ID", header)
+    if not given:
+        return "after", call.query.after
+    if not given.isascii() or not given.isdigit() or len(given) > _SEQ_DIGITS:
+        raise InvalidError(f"{given[:40]!r} is not the number of an event.", field=field, hint=_FIRST)
+    return field, int(given)

@@ -1,0 +1,123 @@
+"""Metrics for Prometheus: what this process has done, and how the queues stand.
+
+Counters are plain numbers that a request adds to; the text is made when somebody asks. What the database knows is
+asked for at most every few seconds, however often a scraper comes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from penstock.api.calls import Reply
+from penstock.engine import health
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from prometheus_client import Metric
+
+    from penstock.api.calls import Call
+    from penstock.api.streams import Hub
+    from penstock.engine.engine import Engine
+    from penstock.engine.health import QueueHealth
+
+_TTL: Final = 5.0
+
+
+@dataclass(slots=True)
+class Metrics:
+    """What this process counts."""
+
+    submitted: Counter[str] = field(default_factory=Counter[str])
+    """Jobs taken in, by kind."""
+    requests: Counter[tuple[str, str, int]] = field(default_factory=Counter[tuple[str, str, int]])
+    """Requests answered, by method, route and status."""
+    seconds: defaultdict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
+    """How long that took, by method and route."""
+    _queues: Sequence[QueueHealth] = ()
+    _until: float = 0.0
+
+    def answered(self, method: str, path: str, status: int, seconds: float) -> None:
+        self.requests[method, path, status] += 1
+        self.seconds[method, path] += seconds
+
+    async def text(self, engine: Engine, hub: Hub) -> bytes:
+        if time.monotonic() >= self._until:
+            self._queues = await health.queues(engine.db)
+            self._until = time.monotonic() + _TTL
+        registry = CollectorRegistry()
+        registry.register(_Collector(self, self._queues, hub.streams))
+        return generate_latest(registry)
+
+
+@dataclass(eq=False, slots=True)
+class _Collector:
+    metrics: Metrics
+    queues: Sequence[QueueHealth]
+    open_streams: int
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._counts()
+        yield from self._gauges()
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing in advance: names are told with their numbers."""
+        return iter(())
+
+    def _counts(self) -> Iterator[Metric]:
+        submitted = CounterMetricFamily("penstock_jobs_submitted", "Jobs this process took in.", labels=["kind"])
+        for kind, count in self.metrics.submitted.items():
+            submitted.add_metric([kind], count)
+        yield submitted
+        requests = CounterMetricFamily(
+            "penstock_http_requests", "Requests this process answered.", labels=["method", "route", "status"]
+        )
+        totals: Counter[tuple[str, str]] = Counter()
+        for (method, path, status), count in self.metrics.requests.items():
+            requests.add_metric([method, path, str(status)], count)
+            totals[method, path] += count
+        yield requests
+        lasted = SummaryMetricFamily(
+            "penstock_http_request_seconds", "How long requests took.", labels=["method", "route"]
+        )
+        for (method, path), count in totals.items():
+            lasted.add_metric([method, path], count, self.metrics.seconds[method, path])
+        yield lasted
+
+    def _gauges(self) -> Iterator[Metric]:
+        streams = GaugeMetricFamily("penstock_event_streams", "Event streams that are open in this process.")
+        streams.add_metric([], self.open_streams)
+        yield streams
+        depth = GaugeMetricFamily("penstock_queue_depth", "Jobs that have not ended.", labels=["queue", "phase"])
+        oldest = GaugeMetricFamily(
+            "penstock_queue_oldest_age_seconds", "How long the first in line has waited.", labels=["queue"]
+        )
+        workers = GaugeMetricFamily("penstock_queue_workers", "Workers with a lease.", labels=["queue"])
+        verdicts = GaugeMetricFamily("penstock_queue_verdict", "1 for how the queue is.", labels=["queue", "verdict"])
+        for queue in self.queues:
+            for phase in ("ready", "waiting", "leased", "parked"):
+                depth.add_metric([queue.queue, phase], getattr(queue, phase))
+            oldest.add_metric([queue.queue], queue.oldest_wait_seconds or 0.0)
+            workers.add_metric([queue.queue], queue.workers)
+            verdicts.add_metric([queue.queue, queue.verdict], 1)
+        yield from (depth, oldest, workers, verdicts)
+
+
+async def show(call: Call) -> Reply:
+    """The metrics, for an operator or for whoever is on this very machine."""
+    text = await call.desk.metrics.text(call.engine, call.desk.hub)
+    return Reply(200, text, [(b"content-type", CONTENT_TYPE_LATEST.encode()), (b"cache-control", b"no-store")])
+
+
+def is_local(call: Call) -> bool:
+    """Whether the caller is on this machine and not behind a proxy."""
+    client: Any = call.scope.get("client")
+    is_forwarded = b"x-forwarded-for" in call.headers or b"forwarded" in call.headers
+    return client is not None and client[0] in ("127.0.0.1", "::1") and not is_forwarded

@@ -1,0 +1,352 @@
+"""The OpenAPI 3.1 document, made from the route table, the wire's types and the product's kinds."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import msgspec
+
+from penstock import errors, wire
+from penstock.api import problems
+from penstock.api.calls import EVENT_STREAM, JSON
+from penstock.api.samples import sample
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from penstock.api.routes import Route
+    from penstock.errors import PenstockError
+    from penstock.kinds import Kind
+
+_TITLE: Final = "Penstock"
+_TOLD: Final = """\
+Submit a job, watch it, get what it made; pay with credits, once.
+
+Send a key as `Authorization: Bearer KEY`. A browser follows one job with a token instead, also as `?token=`.
+Times are RFC 3339 in UTC, ids are prefixed text that sorts by time, credits are whole numbers.
+Lists come in pages: send `next_cursor` as `cursor` for the next one.
+
+Every answer has a `Request-Id`; name it when you ask about a problem. Errors are `application/problem+json` with a
+stable `code`; `retryable` tells whether the same request may succeed later, and `Retry-After` when.
+`RateLimit` tells how many requests are left, `RateLimit-Policy` the limit.
+"""
+_TAGS: Final = {
+    "jobs": "Submit, read, watch, cancel.",
+    "quotes": "What a job would cost.",
+    "wallet": "What an account has, and every entry that made it so.",
+    "kinds": "What can be submitted.",
+    "queues": "How the lines are doing.",
+    "workers": "Who is at work.",
+    "tenants": "Customers and their accounts.",
+    "grants": "Credits in.",
+    "adjustments": "Corrections.",
+    "keys": "Who may call.",
+    "audit": "What operators did.",
+    "verify": "Whether every invariant holds.",
+    "server": "The process itself.",
+}
+_JOB_ID: Final = {"type": "string", "pattern": "^job_[0-7][0-9a-hjkmnp-tv-z]{25}$"}
+_KEY_ID: Final = {"type": "string", "pattern": "^key_[0-7][0-9a-hjkmnp-tv-z]{25}$"}
+_NAME: Final = msgspec.json.schema(wire.Name)
+_IDEMPOTENCY_KEY: Final = msgspec.json.schema(wire.Key)
+_PATH: Final = {
+    "kind": (_NAME, "The name of a kind."),
+    "queue": (_NAME, "The name of a queue."),
+    "tenant": (_NAME, "The name of a tenant."),
+    "account": (_NAME, "The name of an account."),
+    "code": ({"type": "string", "pattern": "^[a-z_]{1,40}$"}, "The code of a problem."),
+}
+_HEADERS: Final = {
+    "Request-Id": ("Names this request.", {"type": "string"}),
+    "RateLimit": ("How many requests are left, and the seconds until all are.", {"type": "string"}),
+    "RateLimit-Policy": ("How many requests may be sent, in so many seconds.", {"type": "string"}),
+    "Retry-After": ("Seconds until it makes sense to ask again.", {"type": "integer"}),
+    "Location": ("Where the job can be read.", {"type": "string"}),
+    "Idempotency-Replayed": ("true where this is the first answer again.", {"type": "string"}),
+    "ETag": ("Names what was told.", {"type": "string"}),
+    "Preference-Applied": ("What of Prefer was heeded.", {"type": "string"}),
+    "WWW-Authenticate": ("What kind of key is needed.", {"type": "string"}),
+}
+_REQUEST_HEADERS: Final = {
+    "Idempotency-Key": ("Makes the request safe to send twice; printable ASCII.", _IDEMPOTENCY_KEY),
+    "Prefer": ("wait=SECONDS: answer when the job has ended, or after that time.", {"type": "string"}),
+    "If-None-Match": ("The ETag of the answer one has.", {"type": "string"}),
+    "Last-Event-ID": ("Go on after this event.", {"type": "string", "pattern": "^[0-9]{0,9}$"}),
+}
+_SENT: Final = {
+    "POST /v1/jobs": ("Idempotency-Key",),
+    "GET /v1/jobs/{id}": ("Prefer", "If-None-Match"),
+    "GET /v1/jobs/{id}/events": ("Last-Event-ID",),
+    "GET /v1/jobs/{id}/stream": ("Last-Event-ID",),
+}
+_GIVEN: Final = {
+    wire.Accepted: ("Location", "Retry-After", "Idempotency-Replayed"),
+    wire.Job: ("ETag", "Retry-After", "Preference-Applied"),
+}
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
+_FRAME: Final = {
+    "type": "object",
+    "description": "A server-sent event; its data is an Event, or at the end the state and the outcome of the job.",
+    "properties": {
+        "id": {"type": "string", "description": "The number of the event."},
+        "event": {"type": "string", "description": "The type of the event; `end` after the last."},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+    "required": ["data"],
+}
+
+
+def document(routes: Iterable[Route], kinds: Mapping[str, Kind], *, server: str = "") -> dict[str, Any]:
+    """The whole document; with kinds, a submit is described by what each of them takes."""
+    routes = tuple(routes)
+    schemas = _schemas(routes)
+    if kinds:
+        for made in (wire.Submit, wire.AskPrice):
+            schemas |= dict(_by_kind(schemas[made.__name__], made.__name__, kinds))
+        schemas |= {_input_name(kind): _input(kind) for kind in kinds.values()}
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": _TITLE, "version": version("penstock"), "description": _TOLD, "license": _LICENSE},
+        "servers": [{"url": server or "/"}],
+        "tags": [{"name": name, "description": told} for name, told in _TAGS.items()],
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "headers": {name: {"description": told, "schema": schema} for name, (told, schema) in _HEADERS.items()},
+            "examples": {kind.code: {"value": _example(kind)} for kind in problems.every_kind()},
+            "securitySchemes": _SECURITY,
+        },
+    }
+
+
+_LICENSE: Final = {"name": "Apache-2.0", "identifier": "Apache-2.0"}
+_SECURITY: Final = {
+    "key": {"type": "http", "scheme": "bearer", "description": "A key of scope client, worker or admin."},
+    "token": {
+        "type": "apiKey",
+        "in": "query",
+        "name": "token",
+        "description": "A browser's token, for one job; it may also be sent like a key.",
+    },
+}
+
+
+# Shapes
+
+
+def _schemas(routes: Iterable[Route]) -> dict[str, Any]:
+    shapes = [shape for route in routes for shape in (route.body, *route.answers.values()) if isinstance(shape, type)]
+    _, components = wire.schema_of(*dict.fromkeys((*shapes, wire.Problem, wire.Event)))
+    return components
+
+
+def _by_kind(base: dict[str, Any], name: str, kinds: Mapping[str, Kind]) -> Iterator[tuple[str, Any]]:
+    """A request about a job, one variant for each kind: what its input may be is the kind's own schema."""
+    mapping: dict[str, str] = {}
+    for kind in kinds.values():
+        variant = f"{name}.{_safe(kind.name)}"
+        given = {"$ref": f"#/components/schemas/{_input_name(kind)}"}
+        must = [*base["required"], *(["input"] if kind.json_schema.get("required") or _needs_input(kind) else [])]
+        yield (
+            variant,
+            {
+                **base,
+                "title": variant,
+                "description": kind.summary,
+                "properties": {**base["properties"], "kind": {"const": kind.name}, "input": given},
+                "required": must,
+            },
+        )
+        mapping[kind.name] = f"#/components/schemas/{variant}"
+    yield (
+        name,
+        {
+            "description": base.get("description", ""),
+            "oneOf": [{"$ref": target} for target in mapping.values()],
+            "discriminator": {"propertyName": "kind", "mapping": mapping},
+        },
+    )
+
+
+def _needs_input(kind: Kind) -> bool:
+    """Whether nothing at all would not do as its input."""
+    try:
+        kind.read({})
+    except errors.InputError:
+        return True
+    return False
+
+
+def _input(kind: Kind) -> dict[str, Any]:
+    """The schema of a kind's input, with its inner references leading to where it stands in the document."""
+    return {"type": "object", **_moved(kind.json_schema, f"#/components/schemas/{_input_name(kind)}")}
+
+
+def _moved(schema: Any, home: str) -> Any:
+    if isinstance(schema, dict):
+        members = cast("dict[str, Any]", schema)
+        moved = {name: _moved(below, home) for name, below in members.items()}
+        reference = members.get("$ref", "")
+        return moved | {"$ref": home + reference[1:]} if reference.startswith("#") else moved
+    if isinstance(schema, list):
+        return [_moved(below, home) for below in cast("list[Any]", schema)]
+    return schema
+
+
+def _input_name(kind: Kind) -> str:
+    return f"Input.{_safe(kind.name)}"
+
+
+def _safe(name: str) -> str:
+    return _UNSAFE.sub("-", name)
+
+
+# Operations
+
+
+def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "operationId": f"{route.handle.__module__.rpartition('.')[2]}_{route.handle.__name__}",
+        "tags": [route.tag],
+        "summary": route.summary.rstrip("."),
+        "description": f"{route.summary} {route.told}{_scope(route)}".strip(),
+        "security": _security(route),
+        "parameters": list(_parameters(route)),
+        "responses": {**_answers(route, schemas), **_refusals(route)},
+    }
+    if route.body is not None:
+        schema = _ref(route.body)
+        made["requestBody"] = {
+            "required": bool(msgspec.json.schema_components([route.body])[1][route.body.__name__].get("required")),
+            "content": {JSON.decode(): {"schema": schema, "example": sample(schema, schemas)}},
+        }
+    return made
+
+
+def _scope(route: Route) -> str:
+    if not route.who:
+        return ""
+    return f" Scope: {' or '.join(sorted(route.who))}{f', or a token that may {route.token}' if route.token else ''}."
+
+
+def _security(route: Route) -> list[dict[str, list[str]]]:
+    if not route.who:
+        return []
+    made: list[dict[str, list[str]]] = [{"key": []}]
+    if route.token is not None:
+        made.append({"token": []})
+    if route.is_local:
+        made.append({})
+    return made
+
+
+def _parameters(route: Route) -> Iterator[dict[str, Any]]:
+    for name in re.findall(r"{(\w+)}", route.path):
+        schema, told = _path_parameter(route, name)
+        yield {"name": name, "in": "path", "required": True, "description": told, "schema": schema}
+    shape = msgspec.json.schema_components([route.query])[1][route.query.__name__]
+    for name, schema in shape["properties"].items():
+        yield {"name": name, "in": "query", "required": False, **_query_parameter(schema)}
+    for name in _SENT.get(f"{route.method} {route.path}", ()):
+        told, schema = _REQUEST_HEADERS[name]
+        yield {"name": name, "in": "header", "required": False, "description": told, "schema": schema}
+
+
+def _path_parameter(route: Route, name: str) -> tuple[dict[str, Any], str]:
+    if name == "id":
+        return (_KEY_ID, "The id of a key.") if route.tag == "keys" else (_JOB_ID, "The id of a job.")
+    return _PATH[name]
+
+
+def _query_parameter(schema: dict[str, Any]) -> dict[str, Any]:
+    """A parameter is there or not; it is never null."""
+    kept = {name: value for name, value in schema.items() if value is not None}
+    if "anyOf" in kept:
+        (only,) = [below for below in kept.pop("anyOf") if below != {"type": "null"}]
+        kept |= only
+    told = kept.pop("description", "")
+    return {"description": told, "schema": kept}
+
+
+def _answers(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
+    return {str(status): _answer(route, status, shape, schemas) for status, shape in route.answers.items()}
+
+
+def _answer(route: Route, status: int, shape: Any, schemas: dict[str, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = {"description": _meaning(status, shape), "headers": _headers(route, _GIVEN.get(shape, ()))}
+    if status == 304:  # noqa: PLR2004 - not modified, and so without a body
+        return made
+    content: dict[str, Any] = {}
+    for form in route.offers:
+        if form == JSON:
+            schema = _ref(shape) if shape in _wire_types() else {"type": "object"}
+            content[form.decode()] = {"schema": schema, "example": sample(schema, schemas)}
+        elif form == EVENT_STREAM:
+            content[form.decode()] = {"itemSchema": _FRAME}
+        else:
+            content[form.decode()] = {"schema": {"type": "string"}}
+    return made | {"content": content}
+
+
+def _wire_types() -> set[Any]:
+    return {made for made in vars(wire).values() if isinstance(made, type)}
+
+
+def _meaning(status: int, shape: Any) -> str:
+    words = {201: "Made.", 202: "Accepted.", 304: "Nothing has changed."}
+    told = (getattr(shape, "__doc__", "") or "").partition("\n")[0] if shape in _wire_types() else ""
+    return told or words.get(status, "Done.")
+
+
+def _headers(route: Route, more: Iterable[str]) -> dict[str, Any]:
+    names = ["Request-Id", *(["RateLimit", "RateLimit-Policy"] if route.who else []), *more]
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+
+
+# Refusals
+
+
+def refusals(route: Route) -> list[type[PenstockError]]:
+    """Every error that a route can answer with: its own, and those of its checks."""
+    found: list[type[PenstockError]] = [errors.MalformedError, errors.InvalidError, errors.NotAcceptableError]
+    found += [errors.TooLargeError, errors.MethodNotAllowedError, errors.TooSlowError, errors.HeadTooLargeError]
+    if route.who:
+        found += [errors.UnauthorizedError, errors.ForbiddenError, errors.RateLimitedError, errors.UnavailableError]
+    if route.body is not None:
+        found += [errors.MediaTypeError]
+    return [*found, *route.errors, errors.PenstockError]
+
+
+def _refusals(route: Route) -> dict[str, Any]:
+    by_status: dict[int, list[type[PenstockError]]] = {}
+    for kind in refusals(route):
+        by_status.setdefault(kind.status, []).append(kind)
+    return {
+        str(status): {
+            "description": " ".join(f"`{kind.code}`: {problems.title(kind)}." for kind in kinds),
+            "headers": _headers(route, _REFUSAL_HEADERS.get(status, ())),
+            "content": {
+                problems.MEDIA_TYPE.decode(): {
+                    "schema": _ref(wire.Problem),
+                    "examples": {kind.code: {"$ref": f"#/components/examples/{kind.code}"} for kind in kinds},
+                }
+            },
+        }
+        for status, kinds in sorted(by_status.items())
+    }
+
+
+_REFUSAL_HEADERS: Final = {401: ("WWW-Authenticate",), 429: ("Retry-After",), 503: ("Retry-After",)}
+
+
+def _example(kind: type[PenstockError]) -> dict[str, Any]:
+    return problems.told(kind(**({"allow": "GET"} if kind is errors.MethodNotAllowedError else {})))
+
+
+def _ref(shape: Any) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{shape.__name__}"}

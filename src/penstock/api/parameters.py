@@ -1,0 +1,115 @@
+"""Query parameters: what may stand behind the question mark, by route."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from penstock.wire import Name, Phase
+
+WAIT_MAX: Final = 60
+
+Limit = Annotated[int, Meta(ge=1, le=200, description="How many at most.")]
+_NEXT: Final = "The `next_cursor` of the page before."
+Cursor = Annotated[str, Meta(min_length=1, max_length=200, pattern="^[!-~]+$", description=_NEXT)]
+# The patterns below are for readers; who strays from them is told so in plain words.
+_ID: Final = "[0-7][0-9a-hjkmnp-tv-z]{25}$"
+JobCursor = Annotated[str, Meta(description=_NEXT, extra_json_schema={"pattern": f"^job_{_ID}"})]
+KeyCursor = Annotated[str, Meta(description=_NEXT, extra_json_schema={"pattern": f"^key_{_ID}"})]
+AuditCursor = Annotated[str, Meta(description=_NEXT, extra_json_schema={"pattern": f"^audit_{_ID}"})]
+EntryCursor = Annotated[str, Meta(description=_NEXT, extra_json_schema={"pattern": "^[0-9]{1,18}$"})]
+EventNumber = Annotated[
+    str,
+    Meta(
+        max_length=40,
+        description="For a stream: as the Last-Event-ID header, if none can be set.",
+        extra_json_schema={"pattern": "^[0-9]{0,9}$"},
+    ),
+]
+Tenant = Annotated[Name, Meta(description="Whose; an admin key without a tenant of its own names one.")]
+Account = Annotated[Name, Meta(description="Which account; a client key has its own.")]
+After = Annotated[int, Meta(ge=0, le=2**31 - 1, description="Only what comes after this number.")]
+
+
+class Query(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Query parameters: one that we do not know is an error."""
+
+
+class OfTenant(Query):
+    """Whose things are meant."""
+
+    tenant: Tenant | None = None
+
+
+class OfAccount(OfTenant):
+    """Whose wallet is meant."""
+
+    account: Account | None = None
+
+
+class ReadJob(OfTenant):
+    """How to read a job."""
+
+    wait: Annotated[
+        float, Meta(ge=0, le=WAIT_MAX, description="Seconds to wait for its end before answering anyway.")
+    ] = 0
+
+
+class ListJobs(OfAccount):
+    """Which jobs."""
+
+    kind: Name | None = None
+    state: Name | None = None
+    phase: Phase | UnsetType = UNSET
+    cursor: JobCursor | None = None
+    limit: Limit = 50
+
+
+class ReadEvents(OfTenant):
+    """Which events."""
+
+    after: After = 0
+    last_event_id: EventNumber | None = None
+    limit: Annotated[int, Meta(ge=1, le=1_000, description="How many at most; a stream has no end of its own.")] = 100
+
+
+class ReadLogs(OfTenant):
+    """Which lines."""
+
+    after: After = 0
+    limit: Annotated[int, Meta(ge=1, le=1_000, description="How many at most.")] = 100
+
+
+class ListEntries(OfAccount):
+    """Which entries."""
+
+    cursor: EntryCursor | None = None
+    limit: Limit = 50
+
+
+class Page(Query):
+    """A part of a list."""
+
+    cursor: Cursor | None = None
+    limit: Limit = 50
+
+
+class ListKeys(OfTenant):
+    """Which keys."""
+
+    cursor: KeyCursor | None = None
+    limit: Limit = 50
+
+
+class ListAudit(OfTenant):
+    """Which entries of the audit."""
+
+    cursor: AuditCursor | None = None
+    limit: Limit = 50
+
+
+class Verify(Query):
+    """How far back to look."""
+
+    newest: Annotated[str, Meta(max_length=20, description="Only jobs born within this time, e.g. 24h.")] | None = None

@@ -1,0 +1,93 @@
+"""Principals: who calls, what they may do, and whose things they mean."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from penstock import ids, values
+from penstock.errors import ForbiddenError, InvalidError, NotFoundError, UnauthorizedError
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from penstock.api.calls import Call
+    from penstock.api.routes import Route
+    from penstock.engine.access import Principal
+
+TOKEN_PREFIX: Final = "pst_"  # noqa: S105 - what a token begins with
+_HINT: Final = "Send it as: Authorization: Bearer KEY."
+
+
+def secret(call: Call, route: Route) -> str:
+    """The key or token that came with a request."""
+    given = call.headers.get(b"authorization")
+    if given is not None:
+        scheme, _, rest = given.decode("latin-1").partition(" ")
+        if scheme.lower() != "bearer" or not rest.strip():
+            raise UnauthorizedError("The Authorization header must be: Bearer KEY.", field="Authorization")
+        return rest.strip()
+    if call.token is None or route.token is None:
+        raise UnauthorizedError(hint=_HINT)
+    if not call.token.startswith(TOKEN_PREFIX):
+        raise UnauthorizedError("Only a browser token may stand in a URL.", field="token", hint=_HINT)
+    return call.token
+
+
+def check(principal: Principal, route: Route, call: Call) -> None:
+    """Refuse a principal whose scope does not reach this far."""
+    if principal.scope == "job":
+        _check_token(principal, route, call)
+    elif principal.scope not in route.who:
+        needed = " or ".join(sorted(route.who))
+        raise ForbiddenError(
+            f"This needs a key of scope {needed}; yours is {principal.scope}.", scope=principal.scope, needed=needed
+        )
+
+
+def _check_token(principal: Principal, route: Route, call: Call) -> None:
+    if route.token is None:
+        raise ForbiddenError("A browser token does not reach this; a key is needed.", scope="job")
+    if route.token not in principal.may:
+        raise ForbiddenError(f"The token does not allow to {route.token}.", needed=route.token)
+    if ids.parse("job", call.params["id"]) != principal.job_id:
+        raise NotFoundError(f"There is no job {call.params['id'][:60]!r}.", field="id")
+
+
+def tenant(call: Call, given: str | None) -> str | None:
+    """The tenant that is meant; none means all of them, for an operator of all."""
+    own = call.principal.tenant
+    if given is None:
+        return own
+    if own is not None and given != own:
+        raise ForbiddenError("The key is for another tenant.", field="tenant")
+    return values.check_name(given, field="tenant")
+
+
+def one_tenant(call: Call, given: str | None) -> str:
+    """The tenant that is meant, where there must be one."""
+    found = tenant(call, given)
+    if found is None:
+        raise InvalidError("It is required: the key is for every tenant.", field="tenant", hint="Add ?tenant=NAME.")
+    return found
+
+
+def account(call: Call, given: str | None) -> str | None:
+    """The account that is meant; none means any of the tenant's."""
+    own = call.principal.account
+    if given is None:
+        return own
+    if own is not None and given != own:
+        raise ForbiddenError("The key is for another account.", field="account")
+    return values.check_name(given, field="account")
+
+
+def one_account(call: Call, given: str | None) -> str:
+    """The account that is meant, where there must be one."""
+    found = account(call, given)
+    if found is None:
+        raise InvalidError("It is required: the key is for every account of the tenant.", field="account")
+    return found
+
+
+def job_id(call: Call) -> UUID:
+    return ids.parse("job", call.params["id"])

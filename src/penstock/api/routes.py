@@ -1,0 +1,541 @@
+"""Routes: the whole API as one table. From it come the dispatch, the checks and the OpenAPI document."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import unquote
+
+import msgspec
+
+from penstock import errors, wire
+from penstock.api import health, jobs, kinds, metrics, operators, pages, parameters, wallets
+from penstock.api.calls import BODY_MAX, EVENT_STREAM, JSON
+from penstock.errors import MethodNotAllowedError, NotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from starlette.types import Scope
+
+    from penstock.api.calls import Call, Reply
+    from penstock.errors import PenstockError
+
+    Handler = Callable[[Call], Awaitable[Reply]]
+
+BULK_BODY_MAX: Final = 16 * 1024 * 1024
+TEXT: Final = b"text/plain"
+HTML: Final = b"text/html"
+
+CLIENTS: Final = frozenset({"client", "admin"})
+OPERATORS: Final = frozenset({"admin"})
+ANY_KEY: Final = frozenset({"client", "worker", "admin"})
+ANYBODY: Final[frozenset[str]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One method of one path: who may call it, what it takes, what it gives."""
+
+    method: str
+    path: str
+    handle: Handler
+    summary: str
+    answers: Mapping[int, Any]
+    """What each good status answers with; none where there is no body, or none of JSON."""
+    who: frozenset[str] = CLIENTS
+    """The scopes of key that may; none at all means that no key is needed."""
+    token: Literal["read", "cancel"] | None = None
+    """What a browser's token must allow; none means that no token reaches this."""
+    is_local: bool = False
+    """Whether a caller on this machine needs no key."""
+    query: type[parameters.Query] = parameters.Query
+    body: type[wire.Request] | None = None
+    body_max: int = BODY_MAX
+    offers: tuple[bytes, ...] = (JSON,)
+    errors: tuple[type[PenstockError], ...] = ()
+    """The errors that are its own; those of its checks are known by what it takes."""
+    told: str = ""
+    """More about it than the summary."""
+    decoder: msgspec.json.Decoder[Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "decoder", msgspec.json.Decoder(self.body or Any))
+
+    @property
+    def tag(self) -> str:
+        """The group it stands in: the first word of its path."""
+        parts = self.path.split("/")
+        return parts[2] if parts[1] == "v1" else "server"
+
+
+ROUTES: Final = (
+    Route(
+        method="POST",
+        path="/v1/jobs",
+        handle=jobs.submit,
+        summary="Submit a job.",
+        told="Its key, credits, row and place in line are written together, or nothing is. Send the same"
+        " Idempotency-Key again and the first answer comes back, byte for byte, with Idempotency-Replayed: true.",
+        query=parameters.OfTenant,
+        body=wire.Submit,
+        answers={202: wire.Accepted},
+        errors=(
+            errors.UnknownKindError,
+            errors.InputError,
+            errors.IdempotencyKeyError,
+            errors.IdempotencyConflictError,
+            errors.InsufficientCreditsError,
+            errors.TooManyActiveJobsError,
+        ),
+    ),
+    Route(
+        method="POST",
+        path="/v1/jobs/bulk",
+        handle=jobs.submit_many,
+        summary="Submit up to a thousand jobs.",
+        told="Each is accepted or refused by itself; a refusal is told as the problem it would have been alone.",
+        query=parameters.OfTenant,
+        body=wire.SubmitMany,
+        body_max=BULK_BODY_MAX,
+        answers={200: wire.Results},
+    ),
+    Route(
+        method="GET",
+        path="/v1/jobs",
+        handle=jobs.list_jobs,
+        summary="List jobs, the newest first.",
+        query=parameters.ListJobs,
+        answers={200: wire.Jobs},
+    ),
+    Route(
+        method="GET",
+        path="/v1/jobs/{id}",
+        handle=jobs.read,
+        summary="Read a job.",
+        told="With ?wait=SECONDS (or Prefer: wait=SECONDS) the answer comes when the job has ended, or when the time"
+        " is up. The ETag names what was told: send it as If-None-Match and get 304 while nothing has changed.",
+        token="read",  # noqa: S106 - what it must allow
+        query=parameters.ReadJob,
+        answers={200: wire.Job, 304: None},
+        errors=(NotFoundError,),
+    ),
+    Route(
+        method="POST",
+        path="/v1/jobs/{id}/cancel",
+        handle=jobs.cancel,
+        summary="Cancel a job.",
+        told="200 tells that it has ended, now or before; 202 that its worker has been asked to stop.",
+        token="cancel",  # noqa: S106 - what it must allow
+        query=parameters.OfTenant,
+        answers={200: wire.Canceled, 202: wire.Canceled},
+        errors=(NotFoundError, errors.CancelUnavailableError),
+    ),
+    Route(
+        method="POST",
+        path="/v1/jobs/{id}/retry",
+        handle=jobs.retry,
+        summary="Run an ended job once more.",
+        told="In place where its lifecycle says so, otherwise as a new job that names the old one.",
+        query=parameters.OfTenant,
+        answers={202: wire.Accepted},
+        errors=(
+            NotFoundError,
+            errors.RetryUnavailableError,
+            errors.InsufficientCreditsError,
+            errors.TooManyActiveJobsError,
+        ),
+    ),
+    Route(
+        method="POST",
+        path="/v1/jobs/{id}/answer",
+        handle=jobs.answer,
+        summary="Give a parked job what it waits for.",
+        query=parameters.OfTenant,
+        body=wire.GiveAnswer,
+        answers={200: wire.State},
+        errors=(NotFoundError, errors.AnswerUnavailableError, errors.InputError),
+    ),
+    Route(
+        method="POST",
+        path="/v1/jobs/{id}/move",
+        handle=jobs.move,
+        summary="Move a job along an arrow of its lifecycle.",
+        who=OPERATORS,
+        query=parameters.OfTenant,
+        body=wire.Move,
+        answers={200: wire.State},
+        errors=(NotFoundError, errors.MoveDeniedError),
+    ),
+    Route(
+        method="GET",
+        path="/v1/jobs/{id}/events",
+        handle=jobs.events,
+        summary="Read what happened to a job.",
+        told="As a page of JSON, or with Accept: text/event-stream as a stream that goes on until the job has ended.",
+        token="read",  # noqa: S106 - what it must allow
+        query=parameters.ReadEvents,
+        offers=(JSON, EVENT_STREAM),
+        answers={200: wire.Events},
+        errors=(NotFoundError, errors.ConflictError),
+    ),
+    Route(
+        method="GET",
+        path="/v1/jobs/{id}/stream",
+        handle=jobs.stream,
+        summary="Watch a job as server-sent events.",
+        told="Each event has the number of the job's event as its id: a reader that was cut off sends the last one it"
+        " saw as Last-Event-ID (or ?last_event_id=) and misses nothing. After the end of the job the stream ends.",
+        token="read",  # noqa: S106 - what it must allow
+        query=parameters.ReadEvents,
+        offers=(EVENT_STREAM,),
+        answers={200: None},
+        errors=(NotFoundError, errors.ConflictError),
+    ),
+    Route(
+        method="GET",
+        path="/v1/jobs/{id}/logs",
+        handle=jobs.logs,
+        summary="Read a job's log.",
+        token="read",  # noqa: S106 - what it must allow
+        query=parameters.ReadLogs,
+        answers={200: wire.Logs},
+        errors=(NotFoundError,),
+    ),
+    Route(
+        method="POST",
+        path="/v1/jobs/{id}/tokens",
+        handle=jobs.make_token,
+        summary="Make a token with which a browser may follow one job.",
+        query=parameters.OfTenant,
+        body=wire.MakeToken,
+        answers={201: wire.Token},
+        errors=(NotFoundError,),
+    ),
+    Route(
+        method="POST",
+        path="/v1/quotes",
+        handle=wallets.quote,
+        summary="Ask what a job would cost.",
+        query=parameters.OfTenant,
+        body=wire.AskPrice,
+        answers={200: wire.Quote},
+        errors=(errors.UnknownKindError, errors.InputError),
+    ),
+    Route(
+        method="GET",
+        path="/v1/wallet",
+        handle=wallets.wallet,
+        summary="Read what an account has.",
+        query=parameters.OfAccount,
+        answers={200: wire.Wallet},
+    ),
+    Route(
+        method="GET",
+        path="/v1/wallet/entries",
+        handle=wallets.entries,
+        summary="Read an account's ledger, the newest entries first.",
+        query=parameters.ListEntries,
+        answers={200: wire.Entries},
+    ),
+    Route(
+        method="GET",
+        path="/v1/kinds",
+        handle=kinds.list_kinds,
+        summary="List the kinds of jobs, with what they take and cost.",
+        who=ANY_KEY,
+        answers={200: wire.Kinds},
+    ),
+    Route(
+        method="GET",
+        path="/v1/kinds/{kind}",
+        handle=kinds.read,
+        summary="Read a kind.",
+        who=ANY_KEY,
+        answers={200: wire.KindInfo},
+        errors=(NotFoundError,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/kinds/{kind}/diagram",
+        handle=kinds.diagram,
+        summary="Draw a kind's lifecycle, as Mermaid text.",
+        who=ANY_KEY,
+        offers=(TEXT,),
+        answers={200: None},
+        errors=(NotFoundError,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/queues",
+        handle=operators.list_queues,
+        summary="List the queues, with how they are doing.",
+        who=OPERATORS,
+        answers={200: wire.Queues},
+    ),
+    Route(
+        method="POST",
+        path="/v1/queues/{queue}/pause",
+        handle=operators.pause,
+        summary="Hand out no more of a queue's jobs; what runs goes on.",
+        who=OPERATORS,
+        answers={200: wire.QueueInfo},
+        errors=(NotFoundError,),
+    ),
+    Route(
+        method="POST",
+        path="/v1/queues/{queue}/resume",
+        handle=operators.resume,
+        summary="Let a paused queue move again.",
+        who=OPERATORS,
+        answers={200: wire.QueueInfo},
+        errors=(NotFoundError,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/workers",
+        handle=operators.list_workers,
+        summary="List the workers that hold leases.",
+        who=OPERATORS,
+        answers={200: wire.Workers},
+    ),
+    Route(
+        method="GET",
+        path="/v1/tenants",
+        handle=operators.list_tenants,
+        summary="List tenants, by name.",
+        who=OPERATORS,
+        query=parameters.Page,
+        answers={200: wire.Tenants},
+    ),
+    Route(
+        method="POST",
+        path="/v1/tenants",
+        handle=operators.make_tenant,
+        summary="Make a tenant; one that is there already stays as it is.",
+        who=OPERATORS,
+        body=wire.MakeTenant,
+        answers={201: wire.TenantInfo},
+    ),
+    Route(
+        method="GET",
+        path="/v1/tenants/{tenant}/accounts",
+        handle=operators.list_accounts,
+        summary="List a tenant's accounts, by name.",
+        who=OPERATORS,
+        query=parameters.Page,
+        answers={200: wire.Wallets},
+        errors=(NotFoundError,),
+    ),
+    Route(
+        method="POST",
+        path="/v1/tenants/{tenant}/accounts",
+        handle=operators.make_account,
+        summary="Make an account; one that is there already stays as it is.",
+        who=OPERATORS,
+        body=wire.MakeAccount,
+        answers={201: wire.Wallet},
+        errors=(NotFoundError,),
+    ),
+    Route(
+        method="PUT",
+        path="/v1/tenants/{tenant}/accounts/{account}/cap",
+        handle=operators.set_cap,
+        summary="Limit how many jobs of an account may be active at once.",
+        who=OPERATORS,
+        body=wire.SetCap,
+        answers={200: wire.Wallet},
+        errors=(NotFoundError,),
+    ),
+    Route(
+        method="POST",
+        path="/v1/grants",
+        handle=wallets.grant,
+        summary="Grant credits to an account.",
+        told="The same reference grants once, however often it is sent.",
+        who=OPERATORS,
+        body=wire.Post,
+        answers={200: wire.Wallet},
+        errors=(errors.AmountError, errors.ConflictError),
+    ),
+    Route(
+        method="POST",
+        path="/v1/adjustments",
+        handle=wallets.adjust,
+        summary="Put an account right, up or down, with the reason why.",
+        who=OPERATORS,
+        body=wire.Adjust,
+        answers={200: wire.Wallet},
+        errors=(errors.AmountError, errors.ConflictError, errors.InsufficientCreditsError),
+    ),
+    Route(
+        method="GET",
+        path="/v1/keys",
+        handle=operators.list_keys,
+        summary="List keys, the newest first, without their secrets.",
+        who=OPERATORS,
+        query=parameters.ListKeys,
+        answers={200: wire.Keys},
+    ),
+    Route(
+        method="POST",
+        path="/v1/keys",
+        handle=operators.make_key,
+        summary="Make a key. Its secret is told this once.",
+        who=OPERATORS,
+        body=wire.MakeKey,
+        answers={201: wire.NewKey},
+    ),
+    Route(
+        method="POST",
+        path="/v1/keys/{id}/rotate",
+        handle=operators.rotate_key,
+        summary="Make a new key in the place of an old one, which stays good for a while.",
+        who=OPERATORS,
+        body=wire.RotateKey,
+        answers={201: wire.NewKey},
+        errors=(NotFoundError, errors.ConflictError),
+    ),
+    Route(
+        method="DELETE",
+        path="/v1/keys/{id}",
+        handle=operators.revoke_key,
+        summary="Revoke a key, at once and for good.",
+        who=OPERATORS,
+        answers={200: wire.KeyInfo},
+        errors=(NotFoundError,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/audit",
+        handle=operators.audit,
+        summary="Read what operators did, the newest first.",
+        who=OPERATORS,
+        query=parameters.ListAudit,
+        answers={200: wire.Audit},
+    ),
+    Route(
+        method="GET",
+        path="/v1/verify",
+        handle=operators.verification,
+        summary="Check every invariant of the database.",
+        who=OPERATORS,
+        query=parameters.Verify,
+        answers={200: wire.Verification},
+    ),
+    Route(
+        method="GET",
+        path="/healthz",
+        handle=health.live,
+        summary="Whether this process lives.",
+        who=ANYBODY,
+        answers={200: wire.Health},
+    ),
+    Route(
+        method="GET",
+        path="/readyz",
+        handle=health.ready,
+        summary="Whether this process can serve.",
+        who=ANYBODY,
+        answers={200: wire.Health, 503: wire.Health},
+    ),
+    Route(
+        method="GET",
+        path="/metrics",
+        handle=metrics.show,
+        summary="Metrics in Prometheus's text format.",
+        told="For an admin key, or for a caller on the same machine.",
+        who=OPERATORS,
+        is_local=True,
+        offers=(TEXT,),
+        answers={200: None},
+    ),
+    Route(
+        method="GET",
+        path="/openapi.json",
+        handle=pages.document,
+        summary="This document.",
+        who=ANYBODY,
+        answers={200: dict[str, Any]},
+    ),
+    Route(
+        method="GET",
+        path="/docs",
+        handle=pages.docs,
+        summary="This document as a page to read.",
+        who=ANYBODY,
+        offers=(HTML,),
+        answers={200: None},
+    ),
+    Route(
+        method="GET",
+        path="/docs/problems/{code}",
+        handle=pages.problem,
+        summary="What a problem means and what to do about it.",
+        who=ANYBODY,
+        offers=(HTML,),
+        answers={200: None},
+        errors=(NotFoundError,),
+    ),
+)
+
+
+class Node:
+    """A place in the tree of paths: what may come next, and what can be done here."""
+
+    __slots__ = ("below", "methods", "parameter", "variable")
+
+    def __init__(self) -> None:
+        self.below: dict[str, Node] = {}
+        self.variable: Node | None = None
+        self.parameter = ""
+        self.methods: dict[str, Route] = {}
+
+    def add(self, route: Route) -> None:
+        node = self
+        for part in route.path.split("/")[1:]:
+            if part.startswith("{"):
+                node.variable = node.variable or Node()
+                node.parameter = part[1:-1]
+                node = node.variable
+            else:
+                node = node.below.setdefault(part, Node())
+        node.methods[route.method] = route
+
+    def find(self, call: Call) -> Node:
+        """The place that a path leads to; its variable parts become the call's parameters."""
+        node = self
+        for part in _parts(call.scope):
+            below = node.below.get(part)
+            if below is None:
+                below = node.variable
+                if below is None or not part:
+                    raise NotFoundError("There is nothing at this path.")
+                call.params[node.parameter] = part
+            node = below
+        if not node.methods:
+            raise NotFoundError("There is nothing at this path.")
+        return node
+
+    def route(self, method: str) -> Route:
+        found = self.methods.get(method)
+        if found is None:
+            allowed = ", ".join(sorted(self.methods))
+            raise MethodNotAllowedError(f"{method[:20]} is not possible here; {allowed} is.", allow=allowed)
+        return found
+
+
+def tree(routes: Iterable[Route]) -> Node:
+    root = Node()
+    for route in routes:
+        root.add(route)
+    return root
+
+
+def _parts(scope: Scope) -> list[str]:
+    """The parts of the path below where we are mounted; an escaped slash stays inside its part."""
+    above = scope.get("root_path", "").count("/")
+    raw: bytes = scope.get("raw_path") or b""
+    if b"%" in raw:
+        return [unquote(part) for part in raw.decode("ascii", "replace").partition("?")[0].split("/")[1 + above :]]
+    return scope["path"].split("/")[1 + above :]

@@ -1,0 +1,105 @@
+"""Servers for tests: the application on a socket of its own, and ways to talk to it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+
+from penstock.api.app import create_app
+from penstock.api.server import listen, serve
+from penstock.api.streams import Hub
+from penstock.services.bell import Bell
+from penstock.settings import Settings
+from tests.factories import ACCOUNT, TENANT
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from penstock.engine.engine import Engine
+
+
+@dataclass(slots=True)
+class Site:
+    """A server that runs, with keys for it."""
+
+    engine: Engine
+    hub: Hub
+    app: Any
+    port: int
+    admin_key: str
+    client_key: str
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def send(self, method: str, path: str, *, key: str | None = "", **options: Any) -> httpx2.Response:
+        """One request, by the client unless another key is given; with none at all if that is None."""
+        headers = dict(options.pop("headers", {}))
+        if key is not None:
+            headers.setdefault("Authorization", f"Bearer {key or self.client_key}")
+        async with httpx2.AsyncClient(base_url=self.url) as http:
+            return await http.request(method, path, headers=headers, **options)
+
+    async def get(self, path: str, **options: Any) -> httpx2.Response:
+        return await self.send("GET", path, **options)
+
+    async def post(self, path: str, json: Any = None, **options: Any) -> httpx2.Response:
+        return await self.send("POST", path, json=json, **options)
+
+    async def order(self, method: str, path: str, json: Any = None, **options: Any) -> httpx2.Response:
+        """One request by an operator of every tenant."""
+        return await self.send(method, path, key=self.admin_key, json=json, **options)
+
+    async def submitted(self, kind: str = "free", **body: Any) -> str:
+        """The id of a job that was submitted."""
+        answer = await self.post("/v1/jobs", {"kind": kind, **body})
+        assert answer.status_code == 202, answer.text
+        return answer.json()["id"]
+
+    async def key(self, **options: Any) -> str:
+        options = {"scope": "client", "tenant": TENANT, "account": ACCOUNT, "actor": "test"} | options
+        return (await self.engine.access.make_key(**options))[1]
+
+    async def raw(self, data: bytes, *, until_closed: bool = True) -> bytes:
+        """Bytes as they are, and what comes back until the server hangs up."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            writer.write(data)
+            async with asyncio.timeout(20):
+                return await reader.read() if until_closed else await reader.read(65_536)
+        except ConnectionError:
+            return b""
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def running_site(
+    engine: Engine, *, settings: Settings | None = None, authenticate: Any = None
+) -> AsyncIterator[Site]:
+    bell = Bell(engine)
+    hub = Hub(engine, bell)
+    app = create_app(engine, settings=settings or Settings(), hub=hub, authenticate=authenticate)
+    sock = listen("127.0.0.1", 0)
+    site = Site(engine, hub, app, sock.getsockname()[1], "", "")
+    site.admin_key = await site.key(scope="admin", tenant=None, account=None)
+    site.client_key = await site.key()
+    ready = asyncio.Event()
+    serving = asyncio.gather(
+        hub.run(site.stop),
+        bell.run(site.stop),
+        serve(app, host="", port=0, sock=sock, stop=site.stop, on_ready=ready.set, drain=2),
+    )
+    try:
+        await ready.wait()
+        yield site
+    finally:
+        site.stop.set()
+        await serving
+        await engine.access.close()

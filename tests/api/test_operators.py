@@ -1,0 +1,147 @@
+"""What operators do over HTTP, and that it is written down."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.factories import ACCOUNT, TENANT, Factory
+
+if TYPE_CHECKING:
+    from tests.api.sites import Site
+
+
+async def actions(site: Site) -> list[str]:
+    return [entry["action"] for entry in (await site.order("GET", "/v1/audit")).json()["data"]]
+
+
+async def test_a_grant_is_posted_once_for_a_reference(site: Site) -> None:
+    post = {"tenant": TENANT, "account": ACCOUNT, "amount": 70, "reference": "invoice-7"}
+    for _ in range(2):
+        assert (await site.order("POST", "/v1/grants", post)).json()["available"] == 70
+    other = await site.order("POST", "/v1/grants", {**post, "amount": 71})
+    assert (other.status_code, other.json()["field"]) == (409, "reference")
+    assert (await actions(site))[0] == "credits.granted"
+
+
+async def test_an_adjustment_has_a_reason_and_never_goes_below_zero(site: Site, make: Factory) -> None:
+    await make.credits(10)
+    post = {"tenant": TENANT, "account": ACCOUNT, "amount": -4}
+    assert (await site.order("POST", "/v1/adjustments", post)).json()["field"] == "reason"
+    assert (await site.order("POST", "/v1/adjustments", {**post, "reason": "slip"})).json()["available"] == 6
+    short = await site.order("POST", "/v1/adjustments", {**post, "amount": -7, "reason": "slip"})
+    assert (short.status_code, short.json()["available"]) == (402, 6)
+    zero = await site.order("POST", "/v1/adjustments", {**post, "amount": 0, "reason": "slip"})
+    assert (zero.status_code, zero.json()["code"]) == (422, "invalid_amount")
+
+
+async def test_the_ledger_comes_in_pages(site: Site, make: Factory) -> None:
+    for _ in range(3):
+        await make.credits(10)
+    first = (await site.get("/v1/wallet/entries?limit=2")).json()
+    second = (await site.get(f"/v1/wallet/entries?limit=2&cursor={first['next_cursor']}")).json()
+    assert [entry["seq"] for entry in first["data"] + second["data"]] == [3, 2, 1]
+    assert second["next_cursor"] is None
+
+
+async def test_a_quote_tells_the_price_and_whether_it_can_be_paid(site: Site, make: Factory) -> None:
+    await make.credits(4)
+    ask = {"kind": "metered", "input": {"units": 4}}
+    assert (await site.post("/v1/quotes", ask)).json() == {
+        "kind": "metered",
+        "price": 4,
+        "available": 4,
+        "can_pay": True,
+    }
+    assert not (await site.post("/v1/quotes", {"kind": "priced"})).json()["can_pay"]
+    wrong = await site.post("/v1/quotes", {"kind": "metered"})
+    assert (wrong.status_code, wrong.json()["code"]) == (422, "invalid_input")
+
+
+async def test_a_cap_stops_the_next_job(site: Site) -> None:
+    path = f"/v1/tenants/{TENANT}/accounts/{ACCOUNT}/cap"
+    assert (await site.order("PUT", path, {"active_max": 1})).json()["active_max"] == 1
+    await site.submitted()
+    full = await site.post("/v1/jobs", {"kind": "free"})
+    assert (full.status_code, full.json()["code"]) == (429, "too_many_active_jobs")
+    assert (await site.order("PUT", path, {"active_max": None})).json()["active_max"] is None
+    await site.submitted()
+    assert (await actions(site))[:2] == ["account.capped", "account.capped"]
+
+
+async def test_a_name_with_a_slash_is_one_part_of_a_path(site: Site) -> None:
+    made = await site.order("POST", "/v1/tenants/a%2Fb/accounts", {"account": "c/d"})
+    assert (made.status_code, made.json()["tenant"]) == (201, "a/b")
+    capped = await site.order("PUT", "/v1/tenants/a%2Fb/accounts/c%2Fd/cap", {"active_max": 5})
+    assert (capped.json()["account"], capped.json()["active_max"]) == ("c/d", 5)
+
+
+async def test_a_paused_queue_says_so_and_moves_again(site: Site) -> None:
+    await site.submitted()
+    paused = (await site.order("POST", "/v1/queues/free/pause")).json()
+    assert (paused["verdict"], paused["ready"]) == ("paused", 1)
+    assert (await site.order("POST", "/v1/queues/free/resume")).json()["paused_at"] is None
+    assert (await site.order("POST", "/v1/queues/absent/pause")).status_code == 404
+    assert (await actions(site))[:2] == ["queue.resumed", "queue.paused"]
+
+
+async def test_workers_with_leases_are_listed(site: Site, make: Factory) -> None:
+    await make.leased()
+    (worker,) = (await site.order("GET", "/v1/workers")).json()["data"]
+    assert (worker["worker"], worker["jobs"]) == ("w", 1)
+
+
+async def test_a_key_is_made_used_rotated_and_revoked(site: Site) -> None:
+    made = (await site.order("POST", "/v1/keys", {"scope": "client", "tenant": "new", "account": "fresh"})).json()
+    assert (await site.get("/v1/wallet", key=made["key"])).json()["account"] == "fresh"
+    rotated = (await site.order("POST", f"/v1/keys/{made['id']}/rotate", {"overlap": "1h"})).json()
+    assert (await site.get("/v1/wallet", key=made["key"])).status_code == 200
+    assert (await site.get("/v1/wallet", key=rotated["key"])).status_code == 200
+    revoked = await site.order("DELETE", f"/v1/keys/{rotated['id']}")
+    assert revoked.json()["revoked_at"]
+    assert (await site.get("/v1/wallet", key=rotated["key"])).status_code == 401
+    listed = (await site.order("GET", "/v1/keys?tenant=new")).text
+    assert made["key"] not in listed
+    assert made["hint"] in listed
+    assert (await site.order("GET", "/v1/audit")).text.count(made["key"]) == 0
+
+
+async def test_tenants_and_accounts_are_listed_by_name(site: Site) -> None:
+    for name in ("zeta", "beta"):
+        await site.order("POST", "/v1/tenants", {"tenant": name})
+    first = (await site.order("GET", "/v1/tenants?limit=2")).json()
+    second = (await site.order("GET", f"/v1/tenants?limit=2&cursor={first['next_cursor']}")).json()
+    assert [tenant["tenant"] for tenant in first["data"] + second["data"]] == [TENANT, "beta", "zeta"]
+    accounts = (await site.order("GET", f"/v1/tenants/{TENANT}/accounts")).json()["data"]
+    assert [account["account"] for account in accounts] == [ACCOUNT]
+
+
+async def test_verify_finds_nothing_in_a_sound_database(site: Site) -> None:
+    await site.submitted()
+    assert (await site.order("GET", "/v1/verify")).json() == {"ok": True, "violations": []}
+
+
+async def test_a_kind_tells_what_it_takes_and_how_it_lives(site: Site) -> None:
+    told = (await site.get("/v1/kinds/staged")).json()
+    assert (told["price"], told["stages"][-1:], told["firm_stages"]) == (5, ["uploading"], ["uploading"])
+    diagram = await site.get("/v1/kinds/staged/diagram")
+    assert diagram.text == told["lifecycle"]["mermaid"]
+    assert diagram.headers["content-type"].startswith("text/plain")
+    assert (await site.get("/v1/kinds/absent")).status_code == 404
+
+
+async def test_health_is_for_everybody_and_metrics_for_this_machine(site: Site) -> None:
+    await site.submitted()
+    assert (await site.get("/healthz", key=None)).json()["status"] == "ok"
+    assert (await site.get("/readyz", key=None)).json()["checks"] == {"database": "ok", "streams": "ok"}
+    metrics = await site.get("/metrics", key=None)
+    assert 'penstock_jobs_submitted_total{kind="free"} 1.0' in metrics.text
+    assert 'penstock_queue_depth{phase="ready",queue="free"} 1.0' in metrics.text
+    through_a_proxy = {"X-Forwarded-For": "203.0.113.7"}
+    assert (await site.get("/metrics", key=None, headers=through_a_proxy)).status_code == 401
+    assert (await site.order("GET", "/metrics", headers=through_a_proxy)).status_code == 200
+
+
+async def test_without_its_hub_it_is_not_ready(site: Site) -> None:
+    site.hub.is_alive = False
+    answer = await site.get("/readyz", key=None)
+    assert (answer.status_code, answer.json()["status"]) == (503, "unavailable")

@@ -1,0 +1,108 @@
+"""The OpenAPI document says what the server does: schemathesis tries to find where it does not."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pytest
+from msgspec import Meta
+
+from penstock.app import Penstock
+from penstock.engine.engine import Engine
+from penstock.settings import Settings
+from tests.api.sites import running_site
+from tests.factories import ACCOUNT, TENANT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.databases import Server
+
+EXAMPLES = 8
+CONFIG = """
+[generation]
+allow-x00 = false
+
+[checks.positive_data_acceptance]
+expected-statuses = ["2xx", "304", "401", "402", "403", "404", "409", "429"]
+"""
+HOOKS = """
+from datetime import datetime
+
+import schemathesis
+from hypothesis import strategies as st
+
+# What no schema can tell: a job can be put off to the year 9000, not to any year; two keys must agree; a client's key
+# is for an account; and nobody here has the patience to wait a minute.
+times = st.datetimes(min_value=datetime(2000, 1, 1), max_value=datetime(2100, 1, 1))
+schemathesis.openapi.format("date-time", times.map(lambda moment: moment.isoformat() + "Z"))
+
+
+@schemathesis.hook
+def filter_case(context, case):
+    body = case.body if isinstance(case.body, dict) else {}
+    if case.path == "/v1/keys" and case.method == "POST":
+        return bool(body.get("tenant") and body.get("account"))
+    return "Idempotency-Key" not in (case.headers or {}) or "idempotency_key" not in body
+
+
+@schemathesis.hook
+def before_call(context, case, kwargs):
+    try:
+        if 0 < float((case.query or {})["wait"]) <= 60:
+            case.query["wait"] = 0.1
+    except (KeyError, TypeError, ValueError):
+        pass
+"""
+
+app = Penstock()
+
+
+@app.kind("postcard", price=2, stages=("painting", "printing"))
+def postcard(
+    job: Any,
+    text: Annotated[str, Meta(max_length=200, pattern="^[ -~]*$")],
+    copies: Annotated[int, Meta(ge=1, le=100)] = 1,
+) -> None:
+    """Paints a postcard."""
+
+
+@app.kind("nap", expires_in="1h")
+def nap(job: Any) -> None:
+    """Takes nothing and costs nothing."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scope", ["admin", "client"])
+async def test_the_document_is_kept_to(server: Server, empty_dsn: str, tmp_path: Path, scope: str) -> None:
+    engine = await Engine.open(empty_dsn, app, pool_size=8)
+    await engine.grant(TENANT, ACCOUNT, 1_000_000)
+    (tmp_path / "hooks.py").write_text(HOOKS)
+    (tmp_path / "schemathesis.toml").write_text(CONFIG)
+    try:
+        async with running_site(engine, settings=Settings(rate_limit=1_000_000)) as site:
+            key = site.client_key
+            if scope == "admin":
+                key = await site.key(scope="admin")
+            found, told = await _examined(site.url, key, tmp_path)
+    finally:
+        await engine.close()
+    assert found == 0, told
+
+
+async def _examined(url: str, key: str, folder: Path) -> tuple[int | None, str]:
+    command = ["-m", "schemathesis.cli", "run", f"{url}/openapi.json", "--checks", "all", "--mode", "all"]
+    command += ["--max-examples", str(EXAMPLES), "--seed", "1", "--no-color", "--generation-database", "none"]
+    command += ["--header", f"Authorization: Bearer {key}", "--request-timeout", "10", "--continue-on-failure"]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *command,
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(folder), "SCHEMATHESIS_HOOKS": "hooks", "PYTHONPATH": str(folder)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    told, _ = await process.communicate()
+    return process.returncode, told.decode()
