@@ -1,0 +1,156 @@
+"""The two clients: one is awaited, one blocks. What they do is written once, in :mod:`penstock.client.verbs`."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+
+import httpx2
+
+from penstock.client.handles import AsyncJobHandle, JobHandle
+from penstock.client.ports import AwaitingPort, BlockingPort, iterate, run
+from penstock.client.requests import TIMEOUT, Server
+from penstock.client.verbs import Verbs
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# A thousand waiters may share a client; what is idle is let go before a proxy does.
+_LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=15.0)
+
+
+class AsyncClient(Verbs[AsyncJobHandle]):
+    """Penstock over HTTP, awaited.
+
+    Without ``url`` and ``key`` they are taken from PENSTOCK_URL and PENSTOCK_API_KEY. ``timeout`` is the number of
+    seconds a call may take, all its tries together. ``transport`` replaces the network, for an app in this process.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        timeout: float = TIMEOUT,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
+        server = Server.find(url, key, is_in_process=transport is not None)
+        http = httpx2.AsyncClient(base_url=server.url, headers=server.headers, limits=_LIMITS, transport=transport)
+        # An app in this process is asked for its whole answer at once, so it cannot stream.
+        can_stream = not isinstance(transport, httpx2.ASGITransport)
+        super().__init__(AwaitingPort(http), server, timeout, handle=AsyncJobHandle, can_stream=can_stream)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+def _verb(
+    awaited: Callable[Concatenate[Verbs[JobHandle], P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Client, P], R]:
+    """A verb of the blocking client."""
+
+    @functools.wraps(awaited)
+    def call(self: Client, /, *args: P.args, **options: P.kwargs) -> R:
+        return run(awaited(self.verbs, *args, **options))
+
+    return call
+
+
+def _list(
+    awaited: Callable[Concatenate[Verbs[JobHandle], P], AsyncIterator[R]],
+) -> Callable[Concatenate[Client, P], Iterator[R]]:
+    """A verb of the blocking client that gives one thing after the other."""
+
+    @functools.wraps(awaited)
+    def call(self: Client, /, *args: P.args, **options: P.kwargs) -> Iterator[R]:
+        return iterate(awaited(self.verbs, *args, **options))
+
+    return call
+
+
+class Client:
+    """Penstock over HTTP, blocking; threads may share one.
+
+    Without ``url`` and ``key`` they are taken from PENSTOCK_URL and PENSTOCK_API_KEY. ``timeout`` is the number of
+    seconds a call may take, all its tries together. ``transport`` replaces the network.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        timeout: float = TIMEOUT,
+        transport: httpx2.BaseTransport | None = None,
+    ) -> None:
+        server = Server.find(url, key, is_in_process=transport is not None)
+        http = httpx2.Client(base_url=server.url, headers=server.headers, limits=_LIMITS, transport=transport)
+        self.verbs = Verbs[JobHandle](BlockingPort(http), server, timeout, handle=JobHandle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.url}>"
+
+    @property
+    def url(self) -> str:
+        """Where the server is."""
+        return self.verbs.url
+
+    def job(self, job_id: str) -> JobHandle:
+        """A handle of a job that is known by its id. Nothing is asked yet."""
+        return self.verbs.job(job_id)
+
+    request = _verb(Verbs[JobHandle].request)
+    close = _verb(Verbs[JobHandle].close)
+    pages = _list(Verbs[JobHandle].pages)
+
+    run = _verb(Verbs[JobHandle].run)
+    submit = _verb(Verbs[JobHandle].submit)
+    submit_many = _verb(Verbs[JobHandle].submit_many)
+    quote = _verb(Verbs[JobHandle].quote)
+    get = _verb(Verbs[JobHandle].get)
+    jobs = _list(Verbs[JobHandle].jobs)
+    wait = _verb(Verbs[JobHandle].wait)
+    result = _verb(Verbs[JobHandle].result)
+    events = _list(Verbs[JobHandle].events)
+    as_completed = _list(Verbs[JobHandle].as_completed)
+    logs = _list(Verbs[JobHandle].logs)
+    cancel = _verb(Verbs[JobHandle].cancel)
+    retry = _verb(Verbs[JobHandle].retry)
+    answer = _verb(Verbs[JobHandle].answer)
+    token = _verb(Verbs[JobHandle].token)
+    wallet = _verb(Verbs[JobHandle].wallet)
+    entries = _list(Verbs[JobHandle].entries)
+    kinds = _verb(Verbs[JobHandle].kinds)
+    kind = _verb(Verbs[JobHandle].kind)
+    diagram = _verb(Verbs[JobHandle].diagram)
+
+    tenants = _list(Verbs[JobHandle].tenants)
+    make_tenant = _verb(Verbs[JobHandle].make_tenant)
+    accounts = _list(Verbs[JobHandle].accounts)
+    make_account = _verb(Verbs[JobHandle].make_account)
+    set_cap = _verb(Verbs[JobHandle].set_cap)
+    grant = _verb(Verbs[JobHandle].grant)
+    adjust = _verb(Verbs[JobHandle].adjust)
+    keys = _list(Verbs[JobHandle].keys)
+    make_key = _verb(Verbs[JobHandle].make_key)
+    rotate_key = _verb(Verbs[JobHandle].rotate_key)
+    revoke_key = _verb(Verbs[JobHandle].revoke_key)
+    queues = _verb(Verbs[JobHandle].queues)
+    pause = _verb(Verbs[JobHandle].pause)
+    resume = _verb(Verbs[JobHandle].resume)
+    workers = _verb(Verbs[JobHandle].workers)
+    move = _verb(Verbs[JobHandle].move)
+    audit = _list(Verbs[JobHandle].audit)
+    verify = _verb(Verbs[JobHandle].verify)

@@ -1,0 +1,55 @@
+"""Lets one test speak to both clients: a blocking one is called in threads, so that it can be awaited."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import anyio.to_thread
+
+from penstock import Client, JobHandle
+
+LISTS = {"accounts", "as_completed", "audit", "entries", "events", "jobs", "keys", "logs", "pages", "tenants"}
+_OVER = object()
+
+
+class Awaited:
+    """A blocking client, or a handle of one, as if it were awaited."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.inner, name)
+        if not callable(found):
+            return found
+        if name == "job":
+            return lambda job_id: wrapped(found(job_id))
+        if name in LISTS:
+            return lambda *args, **options: _iterate(found, args, options)
+
+        async def call(*args: Any, **options: Any) -> Any:
+            return wrapped(await anyio.to_thread.run_sync(lambda: found(*map(unwrapped, args), **options)))
+
+        return call
+
+
+async def _iterate(found: Any, args: Any, options: Any) -> AsyncIterator[Any]:
+    things: Iterator[Any] = found(*map(unwrapped, args), **options)
+    try:
+        while (thing := await anyio.to_thread.run_sync(next, things, _OVER)) is not _OVER:
+            yield wrapped(thing)
+    finally:
+        things.close()  # type: ignore[attr-defined]
+
+
+def wrapped(thing: Any) -> Any:
+    if isinstance(thing, list):
+        return [wrapped(each) for each in thing]
+    return Awaited(thing) if isinstance(thing, Client | JobHandle) else thing
+
+
+def unwrapped(thing: Any) -> Any:
+    if isinstance(thing, list):
+        return [unwrapped(each) for each in thing]
+    return thing.inner if isinstance(thing, Awaited) else thing

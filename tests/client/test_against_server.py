@@ -1,0 +1,299 @@
+"""Both clients before the real server: the API, a worker, a real database."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock import AsyncClient, Client, JobFailedError, PermanentError
+from penstock.api.app import create_app
+from penstock.api.server import serve
+from penstock.api.streams import Hub
+from penstock.app import Penstock
+from penstock.engine.engine import Engine
+from penstock.errors import (
+    AnswerUnavailableError,
+    ForbiddenError,
+    IdempotencyConflictError,
+    InputError,
+    InsufficientCreditsError,
+    NotFoundError,
+    UnauthorizedError,
+    UnknownKindError,
+)
+from penstock.services.bell import Bell
+from penstock.settings import Settings
+from penstock.worker.worker import Worker
+from tests.api.sites import Site, running_site
+from tests.client.both import Awaited
+from tests.factories import ACCOUNT, TENANT
+
+app = Penstock()
+gate = asyncio.Event()
+
+
+@app.kind("ad", price=5, stages=("planning", "rendering"))
+async def ad(job: Any, product: str, times: int = 1) -> dict[str, Any]:
+    """Make an ad."""
+    await job.stage("planning")
+    for number in range(times):
+        await job.log(f"{product} {number}")
+    await job.stage("rendering")
+    return {"headline": f"{product}!", "clicks": times}
+
+
+@app.kind("doomed", price=5, attempts_max=1)
+async def doomed(job: Any) -> None:
+    """Fail."""
+    raise PermanentError("It cannot be done.", hint="Do not try.")
+
+
+@app.kind("asking", price=1, expires_in="1h")
+async def asking(job: Any) -> dict[str, Any]:
+    """Wait for an answer."""
+    if job.answer is None:
+        await job.park({"asked": True})
+    return {"answer": job.answer}
+
+
+@app.kind("held")
+async def held(job: Any) -> None:
+    """Wait for the test."""
+    for number in range(5):
+        await job.log(f"before {number}")
+    while not gate.is_set():
+        await asyncio.sleep(0.01)
+        await job.checkpoint()
+    await job.log("after")
+
+
+class Ad(msgspec.Struct):
+    headline: str
+    clicks: int
+
+
+@pytest.fixture
+async def site(dsn: str) -> AsyncIterator[Site]:
+    """The server with a worker, and a customer who has 100 credits."""
+    gate.clear()
+    engine = await Engine.open(dsn, app)
+    await engine.grant(TENANT, ACCOUNT, 100)
+    stop = asyncio.Event()
+    async with running_site(engine) as running:
+        bell = Bell(engine)
+        working = asyncio.gather(bell.run(stop), Worker(engine, bell).run(stop))
+        yield running
+        gate.set()
+        stop.set()
+        await working
+    await engine.close()
+
+
+Connect = Callable[[str], Any]
+
+
+@pytest.fixture(params=["awaited", "blocking"])
+async def connect(site: Site, request: pytest.FixtureRequest) -> AsyncIterator[Connect]:
+    """Makes a client of either sort for a key."""
+    made: list[Any] = []
+
+    def make(key: str) -> Any:
+        inner = (AsyncClient if request.param == "awaited" else Client)(site.url, key, timeout=20)
+        made.append(inner if request.param == "awaited" else Awaited(inner))
+        return made[-1]
+
+    yield make
+    for client in made:
+        await client.close()
+
+
+@pytest.fixture
+def client(connect: Connect, site: Site) -> Any:
+    return connect(site.client_key)
+
+
+@pytest.fixture
+def admin(connect: Connect, site: Site) -> Any:
+    return connect(site.admin_key)
+
+
+async def test_a_job_is_run_and_paid_for(client: Any) -> None:
+    job = await client.run("ad", {"product": "Shoes"}, timeout=30)
+    assert (job.output, job.captured, job.outcome) == ({"headline": "Shoes!", "clicks": 1}, 5, "succeeded")
+    assert await job.result(Ad) == Ad("Shoes!", 1)
+    wallet = await client.wallet()
+    assert (wallet.available, wallet.held) == (95, 0)
+    assert [entry.type async for entry in client.entries()] == ["capture", "hold", "grant"]
+
+
+async def test_every_event_comes_once_and_the_stream_ends(client: Any) -> None:
+    job = await client.submit("ad", {"product": "Shoes", "times": 50})
+    events = [event async for event in job.events()]
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert events[-1].type == "succeeded"
+    assert len([event async for event in job.logs()]) == 50
+    assert [event.seq async for event in job.events(after=events[-2].seq)] == [events[-1].seq]
+    assert [event async for event in job.events(after=events[-1].seq)] == []
+
+
+async def test_a_failed_job_is_raised_with_its_reason_and_costs_nothing(client: Any) -> None:
+    with pytest.raises(JobFailedError, match=r"ended as failed: It cannot be done\. Do not try\."):
+        await client.run("doomed", timeout=30)
+    assert (await client.wallet()).available == 100
+
+
+async def test_errors_are_those_of_the_server(client: Any, connect: Connect, admin: Any) -> None:
+    with pytest.raises(UnknownKindError):
+        await client.submit("nonsense")
+    with pytest.raises(InputError) as caught:
+        await client.submit("ad", {"product": 7})
+    assert caught.value.field == "input.product"
+    assert caught.value.request_id
+    with pytest.raises(NotFoundError):
+        await client.get("job_01kh3v5d6sfk2t1m2q4w8x9y0z")
+    await client.submit("ad", {"product": "Shoes"}, idempotency_key="order-1")
+    with pytest.raises(IdempotencyConflictError):
+        await client.submit("ad", {"product": "Hats"}, idempotency_key="order-1")
+    with pytest.raises(UnauthorizedError):
+        await connect("pk_nonsense").wallet()
+    with pytest.raises(ForbiddenError):
+        await client.queues()
+    await admin.adjust(TENANT, ACCOUNT, -(await client.wallet()).available, reason="test")
+    with pytest.raises(InsufficientCreditsError):
+        await client.submit("ad", {"product": "Shoes"})
+
+
+async def test_the_same_key_is_the_same_job(client: Any) -> None:
+    first = await client.submit("ad", {"product": "Shoes"}, idempotency_key="order-1")
+    assert (await client.submit("ad", {"product": "Shoes"}, idempotency_key="order-1")).id == first.id
+    assert [job.id async for job in client.jobs()] == [first.id]
+
+
+async def test_many_are_submitted_and_come_as_they_end(client: Any) -> None:
+    requests = [{"kind": "ad", "input": {"product": str(number)}} for number in range(15)] + [{"kind": "nonsense"}]
+    *jobs, refused = await client.submit_many(requests)
+    assert isinstance(refused, UnknownKindError)
+    ended = [job async for job in client.as_completed([job.id for job in jobs], timeout=60)]
+    assert {job.id for job in ended} == {job.id for job in jobs}
+    assert {job.output["headline"] for job in ended} == {f"{number}!" for number in range(15)}
+
+
+async def test_a_parked_job_gets_its_answer(client: Any) -> None:
+    job = await client.submit("asking")
+    async for event in job.events():
+        if event.type == "parked":
+            await job.answer({"yes": True})
+    assert await job.result(timeout=30) == {"answer": {"yes": True}}
+    with pytest.raises(AnswerUnavailableError):
+        await job.answer(1)
+
+
+async def test_a_running_job_is_canceled_and_run_again(client: Any) -> None:
+    job = await client.submit("held")
+    async for event in job.events():
+        if event.type == "log" and event.data["text"] == "before 4":
+            assert (await job.cancel()).is_accepted
+    assert (await job.refresh()).outcome == "canceled"
+    gate.set()
+    again = await job.retry()
+    assert (await again.wait(timeout=30)).outcome == "succeeded"
+
+
+async def test_a_long_poll_wakes_when_the_job_ends(client: Any) -> None:
+    job = await client.submit("held")
+    waiting = asyncio.ensure_future(job.wait(timeout=60))
+    await asyncio.sleep(0.3)
+    gate.set()
+    assert (await waiting).outcome == "succeeded"
+
+
+async def test_a_quote_and_the_kinds_tell_what_a_job_is(client: Any) -> None:
+    quote = await client.quote("ad", {"product": "Shoes"})
+    assert (quote.price, quote.can_pay) == (5, True)
+    assert {"ad", "held"} <= {kind.name for kind in await client.kinds()}
+    assert (await client.kind("ad")).stages == ["planning", "rendering"]
+    assert (await client.diagram("ad")).startswith("stateDiagram")
+
+
+async def test_a_browser_gets_a_token_for_one_job(client: Any, site: Site) -> None:
+    job, other = await client.submit("held"), await client.submit("held")
+    token = await job.token(["read"], expires_in=60)
+    assert token.job_id == job.id
+    assert (await site.send("GET", f"/v1/jobs/{job.id}", key=token.token)).status_code == 200
+    assert (await site.send("GET", f"/v1/jobs/{other.id}", key=token.token)).status_code >= 400
+
+
+async def test_an_operator_makes_tenants_keys_and_credits(admin: Any, connect: Connect) -> None:
+    await admin.make_tenant("hats")
+    await admin.make_account("hats", "ann", active_max=2)
+    assert (await admin.set_cap("hats", "ann", 3)).active_max == 3
+    for _ in range(2):
+        assert (await admin.grant("hats", "ann", 10, reference="welcome")).available == 10
+    made = await admin.make_key("client", tenant="hats", account="ann", name="Ann's", expires_in="1h")
+    ann = connect(made.key)
+    job = await ann.run("ad", {"product": "Hats"}, timeout=30)
+    assert "hats" in [tenant.tenant async for tenant in admin.tenants()]
+    assert [(wallet.account, wallet.available) async for wallet in admin.accounts("hats")] == [("ann", 5)]
+    assert [listed.id async for listed in admin.jobs(tenant="hats")] == [job.id]
+    assert (await admin.wallet(tenant="hats", account="ann")).available == 5
+    fresh = await admin.rotate_key(made.id, overlap="1m")
+    assert fresh.key != made.key
+    await admin.revoke_key(fresh.id)
+    assert fresh.id in [key.id async for key in admin.keys(tenant="hats")]
+    with pytest.raises(UnauthorizedError):
+        await connect(fresh.key).wallet()
+    assert [entry async for entry in admin.audit()]
+
+
+async def test_an_operator_sees_and_steers_the_queues(admin: Any, client: Any) -> None:
+    job = await client.submit("held")
+    assert (await admin.pause("held")).verdict == "paused"
+    assert (await admin.resume("held")).paused_at is None
+    assert "held" in [queue.queue for queue in await admin.queues()]
+    async for event in job.events():
+        if event.type == "started":
+            assert [worker.jobs for worker in await admin.workers()] == [1]
+            gate.set()
+    assert (await admin.verify()).ok
+
+
+@asynccontextmanager
+async def serving(engine: Engine, port: int) -> AsyncIterator[None]:
+    """One life of a server on this port."""
+    stop, ready = asyncio.Event(), asyncio.Event()
+    hub = Hub(engine)
+    served = create_app(engine, settings=Settings(), hub=hub)
+    serving = serve(served, host="127.0.0.1", port=port, stop=stop, on_ready=ready.set, drain=2)
+    running = asyncio.gather(hub.run(stop), serving)
+    await ready.wait()
+    yield
+    stop.set()
+    await running
+
+
+@pytest.mark.parametrize("make", [AsyncClient, Client])
+async def test_a_reader_stays_while_the_server_is_started_again(site: Site, make: Any) -> None:
+    """The stream is cut by the old server's end; the new one, on the same port, goes on where it was."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    async with AsyncExitStack() as life:
+        await life.enter_async_context(serving(site.engine, port))
+        inner = make(f"http://127.0.0.1:{port}", site.client_key)
+        client = inner if make is AsyncClient else Awaited(inner)
+        job = await client.submit("held")
+        seen: list[int] = []
+        async for event in job.events():
+            seen.append(event.seq)
+            if event.type == "log" and event.data["text"] == "before 4":
+                await life.aclose()
+                gate.set()
+                await life.enter_async_context(serving(site.engine, port))
+        assert seen == list(range(1, len(seen) + 1))
+        assert (await job.refresh()).outcome == "succeeded"
+        await client.close()
