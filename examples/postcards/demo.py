@@ -30,7 +30,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock import Engine, PenstockError
-from penstock.cli.worker import load_app
+from penstock.cli.apps import load_app
 from penstock.engine.verify import SQL as INVARIANTS
 from penstock.engine.verify import verify
 from penstock.lifecycle import MOMENTS

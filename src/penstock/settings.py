@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PREFIX: Final = "PENSTOCK_"
-SLOTS_MAX: Final = 10_000
+_BOUNDS: Final = {"slots": (1, 10_000), "port": (0, 65_535), "rate_limit": (1, 1_000_000)}
 _CHOICES: Final = {
     "log_level": ("debug", "info", "warning", "error"),
     "log_format": ("auto", "json", "console"),
@@ -27,10 +27,22 @@ _CHOICES: Final = {
 class Settings:
     """Each field is an environment variable: ``PENSTOCK_`` and its name in capitals."""
 
-    database_url: str | None = None
+    database_url: str | None = field(default=None, repr=False)
     """Any PostgreSQL from 15 on; ``DATABASE_URL`` is read too. Without one, the embedded PostgreSQL is used."""
     data_dir: Path = Path(".penstock")
-    """Where the embedded PostgreSQL keeps its files."""
+    """Where the embedded PostgreSQL keeps its files, and ``penstock up`` its keys."""
+    app: str | None = None
+    """The file (app.py) or module (shop.jobs) that makes a Penstock(), for commands that are not told one."""
+    url: str | None = None
+    """Where the API is, for the commands and the SDK."""
+    api_key: str | None = field(default=None, repr=False)
+    """The key to show there."""
+    host: str = "127.0.0.1"
+    """The address on which the API listens."""
+    port: int = 8686
+    """The port on which the API listens; 0 for any that is free."""
+    rate_limit: int = 1_000
+    """How many requests a second a key may make, unless it has a limit of its own."""
     slots: int = 10
     """How many jobs a worker runs at once."""
     lease: timedelta = timedelta(seconds=60)
@@ -54,7 +66,7 @@ class Settings:
         environ = os.environ if environ is None else environ
         given = {name[len(PREFIX) :].lower(): text for name, text in environ.items() if name.startswith(PREFIX)}
         given.setdefault("database_url", environ.get("DATABASE_URL", ""))
-        known = {field.name: field.default for field in fields(cls)}
+        known = {each.name: each.default for each in fields(cls)}
         problems = [_unknown(name, known) for name in given if name not in known]
         read: dict[str, Any] = {}
         for name, text in given.items():
@@ -78,8 +90,9 @@ def _read(name: str, default: Any, text: str) -> Any:
         case timedelta():
             return values.duration(float(text) if text.replace(".", "", 1).isdigit() else text, field=name)
         case int():
-            if not text.isdigit() or not 1 <= int(text) <= SLOTS_MAX:
-                raise InvalidError(f"{text!r} is not a whole number from 1 to {SLOTS_MAX:,}.")
+            least, most = _BOUNDS[name]
+            if not text.isdigit() or not least <= int(text) <= most:
+                raise InvalidError(f"{text!r} is not a whole number from {least} to {most:,}.")
             return int(text)
         case Path():
             return Path(text)

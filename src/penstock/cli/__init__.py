@@ -6,35 +6,96 @@ What a command needs is imported inside it, so that ``penstock --help`` answers 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
-from penstock.cli import db, verify, worker
-from penstock.cli.output import fail
+from penstock.cli.output import INTERRUPTED, USAGE, UsageError, fail, say
 from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+COMMANDS: Final = {
+    "up": "Start everything on this machine, for development.",
+    "serve": "Run the API, the services and workers, for production.",
+    "worker": "Run an app's jobs.",
+    "run": "Submit a job, watch it, print its output.",
+    "jobs": "Look at jobs, follow them, stop them, run them again.",
+    "kinds": "What kinds of jobs there are.",
+    "queues": "How the queues are doing; pause and resume them.",
+    "workers": "Who works.",
+    "credits": "What accounts have, and how it came about.",
+    "tenants": "The customers, their accounts and limits.",
+    "keys": "Make keys, renew them, take them away.",
+    "verify": "Check every invariant of the database.",
+    "doctor": "Check settings, database, clocks and server.",
+    "db": "The schema, and whether the database is well.",
+    "config": "The settings as they are read.",
+    "version": "Print the version.",
+}
+"""Each is a module of this package, which is imported when the command is called."""
+
+# What typer raises at a command line that it does not understand; it names no more than this one of them.
+_MISUNDERSTOOD: Final[Any] = typer.BadParameter.__base__
+
+
+class Root(TyperGroup):
+    """The commands by name, without loading them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the interface is typer's
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - as above
+        return load(cmd_name) if cmd_name in COMMANDS else None
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - as above
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def load(name: str) -> Any:
+    """A command with all that is under it."""
+    return typer.main.get_command(import_module(f"penstock.cli.{name}").app)
+
 
 app = typer.Typer(
     name="penstock",
-    help="The job backend for AI products, on PostgreSQL alone.",
+    cls=Root,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # its library takes longer to load than all the rest
 )
-app.add_typer(db.app, name="db")
-app.command("verify")(verify.verify)
-app.command("worker")(worker.worker)
 
 
-@app.command()
-def version() -> None:
-    """Print the version."""
-    from importlib.metadata import version as installed
-
-    sys.stdout.write(f"{installed('penstock')}\n")
+@app.callback()
+def root() -> None:
+    """The job backend for AI products, on PostgreSQL alone."""
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> NoReturn:
     """Run the command line; an error we know is told in one line, without a stack."""
+    words = sys.argv[1:] if words is None else words
+    as_json = "--json" in words  # asked of the words, for they may be what is wrong
     try:
-        app()
+        sys.exit(app(words, standalone_mode=False, prog_name="penstock") or 0)
     except PenstockError as error:
-        fail(error)
+        fail(error, as_json=as_json)
+    except typer.Abort:
+        say("penstock: not done")
+        sys.exit(1)
+    except KeyboardInterrupt:
+        say("penstock: interrupted")
+        sys.exit(INTERRUPTED)
+    except _MISUNDERSTOOD as error:
+        _refuse(error, as_json=as_json)
+
+
+def _refuse(error: Any, *, as_json: bool) -> NoReturn:
+    """Say it in typer's own words, with the usage; to programs as a problem."""
+    if as_json and error.format_message():
+        fail(UsageError(error.format_message()), as_json=True)
+    error.show()
+    sys.exit(USAGE)

@@ -4,35 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
-
-from penstock import logs
-from penstock.settings import Settings
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from pathlib import Path
 
-DatabaseUrl = Annotated[
-    str | None,
-    typer.Option("--database-url", help="Any PostgreSQL from 15 on. [env: DATABASE_URL]", show_default=False),
-]
-DataDir = Annotated[
-    Path | None,
-    typer.Option("--data-dir", help="Where the embedded PostgreSQL lives.  [default: .penstock]", show_default=False),
-]
+    from penstock.settings import Settings
 
 
-def settings_with(database_url: str | None = None, data_dir: Path | None = None) -> Settings:
+def settings_with(database_url: str | None = None, data_dir: Path | None = None, **said: Any) -> Settings:
     """The environment's settings, with what the command line says instead."""
+    from penstock.settings import Settings
+
     settings = Settings.from_env()
     if data_dir is not None:
         settings = dataclasses.replace(settings, data_dir=data_dir, database_url=None)
     if database_url is not None:
         settings = dataclasses.replace(settings, database_url=database_url)
-    return settings
+    return dataclasses.replace(settings, **{name: value for name, value in said.items() if value is not None})
 
 
 @contextlib.contextmanager
@@ -41,6 +31,7 @@ def opened(settings: Settings) -> Generator[str]:
     if settings.database_url:
         yield settings.database_url
         return
+    from penstock import logs
     from penstock.store.embedded import open_embedded
 
     with open_embedded(settings.data_dir) as postgres:

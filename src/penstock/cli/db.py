@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from penstock.cli.database import DatabaseUrl, DataDir, opened, settings_with
+from penstock.cli.command import group
+from penstock.cli.database import opened, settings_with
+from penstock.cli.options import AsJson, DatabaseUrl, DataDir
 from penstock.cli.output import print_json, say
 
-app = typer.Typer(help="The schema, and whether the database is well.", no_args_is_help=True)
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+app = group("The schema, and whether the database is well.")
 
 
 @app.command()
 def migrate(database_url: DatabaseUrl = None, data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Bring the schema up to date; safe to run from many machines at once."""
+    import asyncio
+
     from penstock.store.migrate import migrate as apply
 
     with opened(settings_with(database_url, data_dir)) as dsn:
@@ -32,6 +31,8 @@ def migrate(database_url: DatabaseUrl = None, data_dir: DataDir = None, as_json:
 @app.command()
 def status(database_url: DatabaseUrl = None, data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Show which migrations are applied. Exit status 1 if some are missing."""
+    import asyncio
+
     from penstock.store.migrate import status as look
 
     with opened(settings_with(database_url, data_dir)) as dsn:
@@ -57,6 +58,8 @@ def status(database_url: DatabaseUrl = None, data_dir: DataDir = None, as_json: 
 @app.command()
 def doctor(database_url: DatabaseUrl = None, data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Look for what makes a queue on PostgreSQL ill. Exit status 1 if something was found."""
+    import asyncio
+
     with opened(settings_with(database_url, data_dir)) as dsn:
         findings = asyncio.run(_examine(dsn))
     if as_json:

@@ -18,6 +18,7 @@ from penstock.store.embedded.wire import SOCKET
 if TYPE_CHECKING:
     from penstock.store.embedded.account import Account
 
+_OF_UP = ("client.header", "keys.json", "up.json", "up.lock")  # what `penstock up` keeps beside the server
 _SOCKET_BYTES_MAX = 103  # macOS allows 103, Linux 107
 
 
@@ -37,6 +38,7 @@ class Layout:
     def strangers(self) -> set[Path]:
         """What may not lie in a data directory before its first opening."""
         own = {self.data, self.draft, self.lock, self.log.path, self.opener, self.run, self.settings}
+        own |= {self.root / name for name in _OF_UP}
         found = {path for path in self.root.iterdir() if not path.name.startswith(".")}
         return found - own - {self.root / "lost+found"}
 

@@ -1,0 +1,132 @@
+"""The parts of a running Penstock, and the order in which they leave."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import socket
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from penstock.api.app import create_app
+from penstock.api.server import listen, serve
+from penstock.api.streams import Hub
+from penstock.cli.development import KEY_NAME
+from penstock.cli.processes import services
+from penstock.cli.worker import make_worker
+from penstock.errors import ConflictError, ForbiddenError, SettingsError
+from penstock.services.bell import Bell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from penstock.cli.processes import Part
+    from penstock.engine.access import KeyRecord
+    from penstock.engine.engine import Engine
+    from penstock.settings import Settings
+
+ROLES: Final = ("api", "services", "worker")
+_KEYS_PAGE: Final = 1_000
+
+
+def parts(
+    engine: Engine,
+    settings: Settings,
+    roles: Collection[str],
+    sock: socket.socket | None,
+    on_ready: Callable[[], object],
+) -> list[Part]:
+    """What runs, first what leaves first: the API takes no more, jobs end, services follow, the bell is last."""
+    bell = Bell(engine)
+    made: list[Part] = []
+    if "api" in roles:
+        made.append(_api(engine, settings, bell, sock, on_ready))
+    if "worker" in roles:
+        made.append(make_worker(engine, bell, settings).run)
+    if "services" in roles:
+        made += services(engine, settings)
+    return [*made, bell.run]
+
+
+def _api(
+    engine: Engine, settings: Settings, bell: Bell, sock: socket.socket | None, on_ready: Callable[[], object]
+) -> Part:
+    hub = Hub(engine, bell)
+    app = create_app(engine, settings=settings, hub=hub)
+
+    async def run(stop: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(hub.run(stop))  # with the server, for streams must end before it can
+            group.create_task(
+                serve(app, host=settings.host, port=settings.port, sock=sock, stop=stop, on_ready=on_ready)
+            )
+
+    return run
+
+
+# Where it listens, and who may see that
+
+
+def bind(settings: Settings) -> socket.socket:
+    """The socket, taken before anything else is begun."""
+    try:
+        return listen(settings.host, settings.port)
+    except OSError as error:
+        raise ConflictError(
+            f"It cannot listen on {settings.host}, port {settings.port}: {os.strerror(error.errno or 0)}.",
+            field="port",
+            hint="Choose another --port; 0 takes any that is free.",
+        ) from error
+
+
+def url_of(sock: socket.socket) -> str:
+    """Where a client on this machine finds the socket."""
+    host, port = sock.getsockname()[:2]
+    if ipaddress.ip_address(host).is_unspecified:
+        host = "127.0.0.1" if sock.family == socket.AF_INET else "::1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def is_public(host: str) -> bool:
+    """Whether others than this machine can reach an address."""
+    try:
+        found = {entry[4][0] for entry in socket.getaddrinfo(host, None)}
+    except OSError as error:
+        raise SettingsError(f"There is no address {host!r}: {error}.", field="host") from error
+    return not all(ipaddress.ip_address(str(address).partition("%")[0]).is_loopback for address in found)
+
+
+async def check_exposure(engine: Engine, host: str) -> None:
+    """Refuse to show the world an API that nobody has taken into his keeping.
+
+    That is one without a key of scope admin, or one that a key from a developer's folder opens.
+    """
+    if not is_public(host):
+        return
+    present = datetime.now(UTC)
+    keys = [key for key in await _all_keys(engine) if _is_good(key, present)]
+    left = [key for key in keys if key.name == KEY_NAME]
+    if left:
+        raise ForbiddenError(
+            f"{host} is a public address, and {len(left)} keys of `penstock up` open this database.",
+            field="host",
+            hint="Revoke them (penstock keys list, penstock keys revoke), or say --expose if that is meant.",
+        )
+    if not any(key.scope == "admin" for key in keys):
+        raise ForbiddenError(
+            f"{host} is a public address, and there is no admin key yet.",
+            field="host",
+            hint="Make one with `penstock keys create --scope admin`, or say --expose if that is meant.",
+        )
+
+
+def _is_good(key: KeyRecord, present: datetime) -> bool:
+    return key.revoked_at is None and (key.expires_at is None or key.expires_at > present)
+
+
+async def _all_keys(engine: Engine) -> list[KeyRecord]:
+    found: list[KeyRecord] = []
+    while page := await engine.access.list_keys(before=found[-1].id if found else None, limit=_KEYS_PAGE):
+        found += page
+    return found

@@ -1,0 +1,162 @@
+"""How answers look: as JSON for programs, as tables and lines for people."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from penstock import wire
+from penstock.cli.follow import Outcome
+from penstock.cli.output import print_json, say
+
+COLUMNS: Final[dict[type, tuple[str, ...]]] = {
+    wire.Job: ("id", "kind", "state", "stage", "progress", "price", "account", "created_at"),
+    wire.KindInfo: ("name", "price", "queue", "summary"),
+    wire.QueueInfo: ("queue", "verdict", "ready", "leased", "waiting", "parked", "workers", "reason"),
+    wire.WorkerInfo: ("worker", "leases", "jobs", "granted_at", "expires_at"),
+    wire.TenantInfo: ("tenant", "created_at"),
+    wire.Wallet: ("tenant", "account", "available", "held", "active", "active_max"),
+    wire.Entry: ("seq", "at", "type", "available", "held", "available_after", "held_after", "job_id", "reason"),
+    wire.KeyInfo: ("id", "hint", "scope", "tenant", "account", "name", "expires_at", "revoked_at", "last_used_at"),
+    wire.Violation: ("invariant", "subject", "job_id", "detail"),
+}
+"""What a list shows of each thing; JSON shows all."""
+
+
+class Document:
+    """Something that is JSON for people too."""
+
+    def __init__(self, content: Any) -> None:
+        self.content = content
+
+
+def show(value: Any, *, as_json: bool) -> Any:
+    """Put an answer on standard output; tells what was shown."""
+    if value is None:
+        return None
+    if as_json:
+        print_json(_bare(value))
+    else:
+        _show_to_people(value)
+    return value
+
+
+def _bare(value: Any) -> Any:
+    match value:
+        case Document(content=content):
+            return content
+        case Outcome(job=job):
+            return job
+        case _:
+            return value
+
+
+def _show_to_people(value: Any) -> None:
+    view = next((view for shape, view in _VIEWS.items() if isinstance(value, shape)), _show_thing)
+    view(value)
+    sys.stdout.flush()
+
+
+def _show_text(text: str) -> None:
+    sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
+
+
+def _show_outcome(outcome: Outcome) -> None:
+    if outcome.job.output is not None:
+        _print_document(outcome.job.output)
+
+
+def _show_event(event: wire.Event) -> None:
+    data = "" if event.data in (None, {}) else _cell(event.data)
+    _show_text(f"{_cell(event.at)}  {event.seq:>4}  {event.type:<12} {event.state:<12} {data}".rstrip())
+
+
+def _show_line(line: wire.LogLine) -> None:
+    _show_text(f"{_cell(line.at)}  {line.level or 'info':<7} {line.text}")
+
+
+def _show_verification(found: wire.Verification) -> None:
+    for violation in found.violations:
+        job = f" {violation.job_id}" if violation.job_id else ""
+        _show_text(f"{violation.invariant}: {violation.subject}{job}: {violation.detail}")
+    say("verify: ok" if found.ok else f"verify: {len(found.violations)} violations")
+
+
+def _show_thing(thing: Any) -> None:
+    """A page as a table, a single thing field by field."""
+    if hasattr(thing, "data"):
+        _show_page(thing.data, getattr(thing, "next_cursor", None))
+    else:
+        _show_fields(msgspec.structs.asdict(thing))
+
+
+def _print_document(content: Any) -> None:
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(content, enc_hook=str).decode(), indent=2) + "\n")
+
+
+def _show_page(items: list[Any], cursor: str | None) -> None:
+    if not items:
+        say("none")
+        return
+    names = COLUMNS[type(items[0])]
+    _print_table([[_cell(getattr(item, name), name) for name in names] for item in items], names)
+    if cursor:
+        say(f"there is more: --cursor {cursor}")
+
+
+def _show_fields(fields: dict[str, Any]) -> None:
+    _print_table(
+        [[name, _cell(value, name)] for name, value in fields.items() if value is not None and name != "links"]
+    )
+
+
+_VIEWS: Final[dict[type, Callable[[Any], None]]] = {
+    str: _show_text,
+    Document: lambda document: _print_document(document.content),
+    Outcome: _show_outcome,
+    wire.Event: _show_event,
+    wire.LogLine: _show_line,
+    wire.Verification: _show_verification,
+    dict: _show_fields,
+}
+
+
+def _print_table(rows: list[list[str]], head: tuple[str, ...] = ()) -> None:
+    if sys.stdout.isatty():
+        _print_rich_table(rows, head)
+        return
+    lines = [list(head), *rows] if head else rows
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        _show_text("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _print_rich_table(rows: list[list[str]], head: tuple[str, ...]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, show_header=bool(head), header_style="bold")
+    for name in head or rows[0]:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console(highlight=False).print(table)
+
+
+def _cell(value: Any, name: str = "") -> str:
+    match value:
+        case None:
+            return "–"
+        case str():
+            return value
+        case datetime():
+            return value.astimezone().isoformat(" ", "seconds")
+        case float() if name == "progress":
+            return f"{value:.0%}"
+        case _:
+            return msgspec.json.encode(value, enc_hook=str).decode()

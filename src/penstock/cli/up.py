@@ -1,0 +1,156 @@
+"""``penstock up``: everything in one process, for development."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.command import single
+from penstock.cli.options import App, AsJson, DatabaseUrl, DataDir, Host, Port, ReadyFile, Slots
+
+if TYPE_CHECKING:
+    import socket
+    from pathlib import Path
+
+    from penstock.app import Penstock
+    from penstock.cli.development import Home, Keys
+    from penstock.settings import Settings
+
+
+app = single()
+
+
+@app.command("up")
+def up(
+    app: App = None,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+    host: Host = None,
+    port: Port = None,
+    ready_file: ReadyFile = None,
+    worker: Annotated[bool, typer.Option(help="Also run jobs.")] = True,
+    blueprint: Annotated[
+        str | None, typer.Option(help="Serve the kinds of this blueprint.", show_default=False)
+    ] = None,
+    slots: Slots = None,
+    expose: Annotated[bool, typer.Option("--expose", help="Use the development keys on a public address.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Start everything: database, API, services and a worker, in one process, on this machine alone.
+
+    Without an app it serves an example, the kind `hello`. The keys are made on the first start. The first SIGTERM or
+    SIGINT ends all in order; a second one ends at once.
+    """
+    from penstock.cli.apps import chosen_app
+    from penstock.cli.database import opened, settings_with
+    from penstock.cli.deployment import bind
+    from penstock.cli.development import Home, claimed
+    from penstock.cli.processes import configure_logs, run_async
+
+    settings = settings_with(database_url, data_dir, app=app, host=host, port=port, slots=slots)
+    if not expose:
+        _check_host(settings.host)
+    configure_logs(settings)
+    loaded = chosen_app(settings.app, blueprint)
+    home = Home(settings.data_dir)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(claimed(home))
+        sock = stack.enter_context(bind(settings))
+        dsn = stack.enter_context(opened(settings))
+        roles = ("api", "services", "worker") if worker else ("api", "services")
+        serving = Serving(settings, loaded, home, sock, roles, ready_file, as_json=as_json)
+        is_clean = run_async(serving.run(dsn))
+    if not is_clean:
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def _check_host(host: str) -> None:
+    from penstock.cli.deployment import is_public
+    from penstock.errors import ForbiddenError
+
+    if is_public(host):
+        raise ForbiddenError(
+            f"{host} is a public address, and the keys of `penstock up` are for development.",
+            field="host",
+            hint="Use `penstock serve`, or say --expose if that is meant.",
+        )
+
+
+class Serving:
+    """One run of ``penstock up``, from an open database to the end."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        app: Penstock,
+        home: Home,
+        sock: socket.socket,
+        roles: tuple[str, ...],
+        ready_file: Path | None,
+        *,
+        as_json: bool,
+    ) -> None:
+        self._settings = settings
+        self._app = app
+        self._home = home
+        self._sock = sock
+        self._roles = roles
+        self._ready_file = ready_file
+        self._as_json = as_json
+
+    async def run(self, dsn: str) -> None:
+        from penstock.cli.deployment import parts
+        from penstock.cli.development import ensure_keys
+        from penstock.cli.processes import run_in_order, stop_on_signals
+        from penstock.engine.engine import Engine
+
+        stop = stop_on_signals()
+        engine = await Engine.open(dsn, self._app)
+        with contextlib.ExitStack() as words:
+            try:
+                keys = await ensure_keys(engine, self._home)
+                made = parts(engine, self._settings, self._roles, self._sock, lambda: self._announce(keys, words))
+                await run_in_order(made, stop)
+            finally:
+                await engine.close()
+
+    def _announce(self, keys: Keys, words: contextlib.ExitStack) -> None:
+        """Tell programs by files, and people in words."""
+        import msgspec
+
+        from penstock.cli.deployment import url_of
+        from penstock.cli.development import Running, announced
+        from penstock.cli.output import print_json, say
+
+        line = Running(url=url_of(self._sock), pid=os.getpid(), **msgspec.structs.asdict(keys))
+        words.enter_context(announced(line, self._home.running, self._ready_file))
+        if self._as_json:
+            print_json(line)
+        say(self._welcome(line.url))
+
+    def _welcome(self, url: str) -> str:
+        told = {
+            "docs": f"{url}/docs",
+            "keys": f"{self._home.keys}",
+            "kinds": ", ".join(self._app.kinds) or "none",
+            **self._first_steps(url),
+        }
+        lines = [f"  {name:<6} {text}" for name, text in told.items()]
+        return "\n".join([f"Penstock is up at {url}", *lines, "Ctrl-C ends it."])
+
+    def _first_steps(self, url: str) -> dict[str, str]:
+        """Commands that work when they are pasted."""
+        header = shlex.quote(f"@{self._home.header}")
+        if "hello" not in self._app.kinds:
+            return {"try": f"curl -H {header} {url}/v1/kinds"}
+        job: Any = """'{"kind": "hello", "input": {"name": "Ada"}}'"""
+        return {
+            "try": "penstock run hello --input name=Ada",
+            "or": f"curl -H {header} -H 'Content-Type: application/json' {url}/v1/jobs -d {job}",
+        }

@@ -1,0 +1,166 @@
+"""The whole command tree: every leaf explains itself, speaks JSON, and is tried."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from penstock.cli import COMMANDS, load, main
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.acceptance.processes import Shell
+    from tests.cli.ups import Up
+
+NOBODY = "job_00000000000000000000000000"
+NO_KEY = "key_00000000000000000000000000"
+
+TRIED: dict[str, list[tuple[list[str], int]]] = {
+    "config check": [([], 0)],
+    "config show": [([], 0)],
+    "credits adjust": [(["--amount", "-1", "--reason", "a test"], 0), (["--amount", "-1000000", "--reason", "x"], 6)],
+    "credits balance": [([], 0), (["--tenant", "acme", "--account", "nobody"], 0)],
+    "credits grant": [(["--amount", "1", "--tenant", "acme", "--account", "mary"], 0), (["--amount", "0"], 2)],
+    "credits ledger": [([], 0), (["--tenant", "acme", "--account", "nobody"], 0)],
+    "credits verify": [([], 0)],
+    "db doctor": [([], 0)],
+    "db migrate": [([], 0)],
+    "db status": [([], 0)],
+    "doctor": [([], 0)],
+    "jobs answer": [([NOBODY, "yes"], 3)],
+    "jobs cancel": [([NOBODY, "--yes"], 3), ([NOBODY], 2)],
+    "jobs events": [([NOBODY], 3)],
+    "jobs get": [([NOBODY], 3), (["nonsense"], 3)],
+    "jobs list": [(["--tenant", "nobody"], 0), (["--phase", "nonsense"], 5)],
+    "jobs logs": [([NOBODY], 3)],
+    "jobs retry": [([NOBODY], 3)],
+    "jobs wait": [([NOBODY], 3), ([NOBODY, "--timeout", "soon"], 5)],
+    "jobs watch": [([NOBODY], 3)],
+    "keys create": [
+        (["--scope", "client", "--tenant", "acme", "--account", "mary"], 0),
+        (["--scope", "client"], 5),
+        (["--scope", "king"], 2),
+    ],
+    "keys list": [([], 0), (["--tenant", "nobody"], 0)],
+    "keys revoke": [([NO_KEY, "--yes"], 3), ([NO_KEY], 2)],
+    "keys rotate": [([NO_KEY], 3)],
+    "kinds get": [(["hello"], 0), (["nonsense"], 3)],
+    "kinds list": [([], 0)],
+    "kinds schema": [(["hello"], 0)],
+    "queues list": [([], 0)],
+    "queues pause": [(["hello"], 0)],
+    "queues resume": [(["hello"], 0)],
+    "run": [
+        (["hello", "--detach"], 0),
+        (["nonsense"], 5),
+        (["hello", "--input", "x=1"], 5),
+        (["hello", "--input", "@nowhere.json"], 2),
+        (["hello", "--wait", "--detach"], 2),
+        (["hello", "--tenant", "acme", "--account", "poor"], 6),
+    ],
+    "tenants accounts": [(["dev"], 0)],
+    "tenants create": [(["acme"], 0), (["not a name"], 5)],
+    "tenants limits": [(["dev", "dev"], 0)],
+    "tenants list": [([], 0)],
+    "verify": [([], 0), (["--newest", "soon"], 5)],
+    "version": [([], 0)],
+    "workers list": [([], 0)],
+}
+"""Words that each command is tried with, and the exit status that they lead to."""
+LASTING = {"serve", "up", "worker"}
+"""Commands that go on until they are told to stop; they are tried as processes."""
+
+
+def leaves(path: str, command: Any) -> Iterator[tuple[str, Any]]:
+    if not hasattr(command, "commands"):
+        yield path, command
+    for name, child in getattr(command, "commands", {}).items():
+        yield from leaves(f"{path} {name}", child)
+
+
+LEAVES = [leaf for name in COMMANDS for leaf in leaves(name, load(name))]
+
+
+def outcome(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    return left.value.code, *capsys.readouterr()  # pyright: ignore[reportReturnType]
+
+
+@pytest.fixture
+def here(town: tuple[Shell, Up], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if in the folder of a running ``penstock up``."""
+    sh, _ = town
+    monkeypatch.chdir(sh.folder)
+    for name in os.environ:
+        if name.startswith("PENSTOCK_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("DATABASE_URL", sh.dsn or "")
+
+
+def test_the_help_names_every_command_in_its_own_words(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = outcome(capsys, "--help")
+    assert (status, err) == (0, "")
+    for name, told in COMMANDS.items():
+        assert f"  {name} " in out
+        assert told in out
+    groups = {name: load(name).help for name in COMMANDS if hasattr(load(name), "commands")}
+    assert groups == {name: COMMANDS[name] for name in groups}
+
+
+def test_every_leaf_is_tried() -> None:
+    assert {path for path, _ in LEAVES} == {*TRIED, *LASTING}
+
+
+@pytest.mark.parametrize(("path", "leaf"), LEAVES, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_leaf_explains_itself_and_all_its_options(path: str, leaf: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = outcome(capsys, *path.split(), "--help")
+    assert (status, err) == (0, "")
+    assert out.startswith(f"Usage: penstock {path} ")
+    assert leaf.help.partition("\n")[0].endswith(".")
+    options = {name: parameter for parameter in leaf.params for name in parameter.opts}
+    assert "--json" in options
+    assert [name for name, option in options.items() if not option.help and not option.hidden] == []
+
+
+@pytest.mark.parametrize(("path", "leaf"), LEAVES, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_leaf_tells_what_it_does_not_understand_as_json_too(
+    path: str, leaf: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, err = outcome(capsys, *path.split(), "--json", "--nonsense")
+    assert status == 2
+    assert msgspec.json.decode(out)["code"] == "usage"
+    assert "--nonsense" in err or "Missing" in err
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("path", "words", "status"),
+    [(path, words, status) for path, tries in TRIED.items() for words, status in tries],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
+)
+def test_a_leaf_answers_in_json_and_with_the_status_of_its_outcome(
+    path: str, words: list[str], status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, out, err = outcome(capsys, *path.split(), *words, "--json")
+    assert found == status, err
+    answers = [msgspec.json.decode(line) for line in out.splitlines()]
+    assert len(answers) == 1
+    if status:
+        assert {"type", "title", "status", "code", "detail"} <= answers[0].keys()
+        assert answers[0]["detail"] in err
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(("path", "words"), [(p, w) for p, tries in TRIED.items() for w, status in tries if not status])
+def test_a_leaf_speaks_to_people_without_colour_where_there_is_no_terminal(
+    path: str, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, err = outcome(capsys, *path.split(), *words)
+    assert status == 0, err
+    assert out + err
+    assert "\x1b" not in out + err
