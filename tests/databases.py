@@ -1,79 +1,32 @@
-"""The PostgreSQL of a test run: one server, one migrated template, one clone of it per test."""
+"""The PostgreSQL of our own test run: the kit's, with the test product in its template."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
-from uuid import uuid4
 
+from penstock import testing
 from penstock.blueprints import LIFECYCLES
 from penstock.engine.engine import Engine
-from penstock.store.db import connect
-from penstock.store.embedded import open_embedded
+from penstock.testing import Server
 from tests.product import app
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-_MEMORY = Path("/dev/shm")  # noqa: S108 - fsync costs nothing there, and a test's database need not last
+__all__ = ["Server", "migrated_template", "running_server"]
 
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """A server on which this run may make databases."""
-
-    dsn: str
-
-    def named(self, name: str) -> str:
-        return urlsplit(self.dsn)._replace(path=f"/{name}").geturl()
-
-    async def create(self, template: str = "template0") -> str:
-        name = f"penstock_test_{uuid4().hex[:12]}"
-        # A file copy of a small database takes a tenth of the time of a logged one.
-        await self.order(f"create database {name} template {template} strategy file_copy")
-        return name
-
-    async def drop(self, name: str) -> None:
-        await self.order(f"drop database if exists {name} with (force)")
-
-    @asynccontextmanager
-    async def database(self, template: str = "template0") -> AsyncIterator[str]:
-        """The address of a database that lives as long as the block."""
-        name = await self.create(template)
-        try:
-            yield self.named(name)
-        finally:
-            await self.drop(name)
-
-    async def order(self, statement: str) -> None:
-        connection = await connect(self.dsn)
-        try:
-            await connection.execute(statement)
-        finally:
-            await connection.close()
+# A user of another name than ours has no schema of ours on his path: nothing may count on it.
+_SETTINGS = "search_path = ''\nmax_connections = 300\n"
 
 
 @contextmanager
 def running_server() -> Iterator[Server]:
     """The server that the environment names, or an embedded one of our own."""
     given = os.environ.get("PENSTOCK_TEST_DATABASE_URL") or os.environ.get("DATABASE_URL")
-    if given:
-        yield Server(given)
-        return
-    folder = Path(tempfile.mkdtemp(prefix="penstock-", dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None))
-    try:
-        # A user of another name than ours has no schema of ours on his path: nothing may count on it.
-        (folder / "postgres.conf").write_text("search_path = ''\nmax_connections = 300\n")
-        with open_embedded(folder) as server:
-            yield Server(server.dsn)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with testing.running_server(given, settings=_SETTINGS) as running:
+        yield running
 
 
 @asynccontextmanager
