@@ -37,7 +37,7 @@ LONG_LIVED = f"min_wal_size = {LOG_MEGABYTES}MB\n"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A ratio that must hold: ours to a peer's, or ours alone where there is no peer."""
+    """A ratio that must hold: ours to a peer's, to a number of our own, or to a limit; or ours is a ratio itself."""
 
     what: str
     ours: str
@@ -45,6 +45,7 @@ class Target:
     theirs: str
     least: float
     is_latency: bool = False
+    limit: float | None = None
 
 
 TARGETS = (
@@ -60,6 +61,12 @@ TARGETS = (
     Target("submit at 5,000,000 finished jobs / empty", "flat_submit", None, "", 1 / 1.2),
     Target("claim at 5,000,000 finished jobs / empty", "flat_claim", None, "", 1 / 1.2),
     Target("whole lives, 60 s into an open snapshot / before", "pinned", None, "", 0.8),
+    Target("HTTP submit / bare echo, 64 connections", "http_submit", "penstock", "http_echo", 0.35),
+    Target("HTTP poll of a running job / bare echo", "http_poll", "penstock", "http_echo", 0.5),
+    Target("an event at all 5,000 streams of a job, at most", "streams_one_job_all_max", None, "", 1.0, limit=1_000),
+    Target("an event each at 5,000 streams, at most", "streams_own_job_all_max", None, "", 1.0, limit=1_000),
+    Target("`penstock --help`", "startup_help", None, "", 1.0, limit=200),
+    Target("`penstock up`, warm, until it serves", "startup_up_warm", None, "", 1.0, limit=3_000),
 )
 
 
@@ -114,6 +121,9 @@ def commands(dsn: str, rounds: int, *, quick: bool) -> Iterator[Sequence[str]]:
             yield ["bench.product", *once, "--only", metric]
             yield ["bench.peers", *once, "--only", metric]
         yield ["bench.callers", "--dsn", dsn]
+        yield ["bench.http", "--dsn", dsn]
+        yield ["bench.startup"]
+    yield ["bench.streams", "--dsn", dsn]
     yield ["bench.flat", "--dsn", dsn, *(["--jobs", "200000", "--pinned", "20"] if quick else [])]
 
 
@@ -168,11 +178,12 @@ def row(target: Target, numbers: Mapping[tuple[str, str], dict[str, Any]]) -> st
     theirs = numbers.get((target.peer, target.theirs)) if target.peer else None
     if ours is None or (target.peer and theirs is None):
         return f"| {target.what} | {target.peer or '–'} | – | – | not measured | ≥ {target.least:.2f} | |"
-    ratio = ours["value"] / theirs["value"] if theirs else ours["value"]
-    ratio = 1 / ratio if target.is_latency else ratio
+    other = theirs["value"] if theirs else target.limit or 1
+    ratio = ours["value"] / other
+    ratio = 1 / ratio if target.is_latency or target.limit else ratio
     verdict = "met" if ratio >= target.least else "**missed**"
-    shown = f"{theirs['value']:,} {theirs['unit']}" if theirs else "–"
-    value = f"{ours['value']:,} {ours['unit']}" if theirs else "–"
+    shown = f"{other:,} {ours['unit']}" if theirs or target.limit else "–"
+    value = f"{ours['value']:,} {ours['unit']}" if theirs or target.limit else "–"
     return (
         f"| {target.what} | {target.peer or '–'} | {value} | {shown} | {ratio:.2f} | ≥ {target.least:.2f} | {verdict} |"
     )

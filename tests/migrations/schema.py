@@ -38,12 +38,16 @@ where i.indrelid = $1 and not c.relispartition
     and not exists (select from pg_constraint k where k.conindid = i.indexrelid)
 union all
 select pg_get_triggerdef(oid) from pg_trigger where tgrelid = $1 and not tgisinternal and tgparentid = 0
+union all
+select format('policy %I for select to %s using (%s)', polname, polroles::regrole[], pg_get_expr(polqual, polrelid))
+from pg_policy p join pg_class c on c.oid = p.polrelid
+where polrelid = $1 and polcmd = 'r' and c.relrowsecurity
 order by 1
 """
 
 
 async def describe(connection: Connection) -> str:
-    """Every table with its columns, constraints, indexes, triggers and comments."""
+    """Every table with its columns, constraints, indexes, triggers, policies and comments."""
     await connection.execute("set search_path = ''")
     return "\n".join([await _table(connection, row) for row in await connection.fetch(_TABLES)])
 

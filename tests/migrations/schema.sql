@@ -11,6 +11,20 @@ table penstock.accounts
     created_at timestamp with time zone not null default clock_timestamp()
     constraint accounts_check CHECK (((available >= 0) AND (held >= 0) AND (active >= 0) AND (active_max >= 0)))
     constraint accounts_pkey PRIMARY KEY (tenant, account)
+    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
+
+table penstock.audit
+    -- home: central. What operators did, append-only.
+    id uuid not null
+    at timestamp with time zone not null
+    actor text collate "C" not null
+    action text collate "C" not null
+    tenant text collate "C"
+    subject text collate "C" -- What it was done to: a key, an account, a queue, a job.
+    data jsonb
+    CREATE INDEX audit_tenant ON penstock.audit USING btree (tenant, id)
+    CREATE TRIGGER audit_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON penstock.audit FOR EACH STATEMENT EXECUTE FUNCTION penstock.guard_append_only()
+    constraint audit_pkey PRIMARY KEY (id)
 
 table penstock.dispatches
     -- home: central. One row for every job that has not ended, and none for one that has: the lock that every verb takes first.
@@ -36,6 +50,15 @@ table penstock.dispatches
     constraint dispatches_check CHECK (((phase = ANY (ARRAY['waiting'::text, 'ready'::text, 'leased'::text, 'parked'::text, 'delivering'::text])) AND ((phase = 'leased'::text) = (lease_token IS NOT NULL)) AND ((phase <> 'parked'::text) OR (expires_at IS NOT NULL))))
     constraint dispatches_pkey PRIMARY KEY (job_id)
 
+table penstock.durations
+    -- home: tenant. How long some of the jobs that succeeded lately ran, a fixed number for each kind: a new one takes the place of another.
+    with (fillfactor=50)
+    kind text collate "C" not null
+    slot smallint not null
+    seconds real not null
+    ended_at timestamp with time zone not null
+    constraint durations_pkey PRIMARY KEY (kind, slot)
+
 table penstock.entries
     -- home: tenant. The ledger, append-only. One row is one balanced transaction over three purses: available, held, and outside (granted from, captured to).
     tenant text collate "C" not null
@@ -58,6 +81,7 @@ table penstock.entries
     CREATE UNIQUE INDEX entries_settlement ON penstock.entries USING btree (job_id, run) WHERE (type = ANY (ARRAY['capture'::text, 'release'::text]))
     constraint entries_check CHECK (((((available + held) + outside) = 0) AND (available_after >= 0) AND (held_after >= 0) AND (type = ANY (ARRAY['grant'::text, 'adjust'::text, 'hold'::text, 'capture'::text, 'release'::text])) AND ((type = ANY (ARRAY['hold'::text, 'capture'::text, 'release'::text])) = ((job_id IS NOT NULL) AND (run IS NOT NULL)))))
     constraint entries_pkey PRIMARY KEY (tenant, account, seq)
+    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
 table penstock.events partition by RANGE (job_id)
     -- home: tenant. What happened to each job, in order, append-only.
@@ -70,6 +94,7 @@ table penstock.events partition by RANGE (job_id)
     data jsonb
     CREATE TRIGGER events_append_only BEFORE DELETE OR UPDATE ON penstock.events FOR EACH ROW EXECUTE FUNCTION penstock.guard_append_only()
     constraint events_pkey PRIMARY KEY (job_id, seq)
+    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
 table penstock.events_default partition of penstock.events DEFAULT
     -- home: tenant. Takes events whose partition was not made in time; should stay empty.
@@ -85,6 +110,7 @@ table penstock.idempotency
     expires_at timestamp with time zone
     CREATE INDEX idempotency_age ON penstock.idempotency USING brin (created_at)
     constraint idempotency_pkey PRIMARY KEY (key, scope, tenant)
+    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
 table penstock.jobs partition by RANGE (id)
     -- home: tenant. One row a job, partitioned by the time in its id.
@@ -120,13 +146,36 @@ table penstock.jobs partition by RANGE (id)
     output jsonb
     error jsonb
     CREATE INDEX jobs_account ON ONLY penstock.jobs USING btree (tenant, account, id)
+    CREATE INDEX jobs_tenant ON ONLY penstock.jobs USING btree (tenant, id)
     CREATE TRIGGER jobs_birth BEFORE INSERT ON penstock.jobs FOR EACH ROW EXECUTE FUNCTION penstock.guard_birth()
     CREATE TRIGGER jobs_move BEFORE UPDATE ON penstock.jobs FOR EACH ROW EXECUTE FUNCTION penstock.guard_move()
     constraint jobs_pkey PRIMARY KEY (id)
+    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
 table penstock.jobs_default partition of penstock.jobs DEFAULT
     -- home: tenant. Takes jobs whose partition was not made in time; should stay empty.
     with (fillfactor=60)
+
+table penstock.keys
+    -- home: central. Who may come in, and as whom. Of a secret its SHA-256 alone is kept.
+    with (fillfactor=70)
+    id uuid not null
+    digest bytea not null
+    hint text collate "C" not null -- The beginning and the end of the secret, to recognise it by.
+    scope text collate "C" not null
+    tenant text collate "C" -- None: an operator of every tenant.
+    account text collate "C"
+    name text
+    rate_limit integer
+    lifetime interval -- For how long it was made; the key that replaces it is made for as long.
+    created_at timestamp with time zone not null
+    expires_at timestamp with time zone
+    revoked_at timestamp with time zone
+    last_used_at timestamp with time zone -- Written at most once a minute.
+    CREATE INDEX keys_tenant ON penstock.keys USING btree (tenant, id)
+    constraint keys_check CHECK (((scope = ANY (ARRAY['client'::text, 'worker'::text, 'admin'::text])) AND (rate_limit > 0) AND ((scope <> 'client'::text) OR (account IS NOT NULL)) AND ((account IS NULL) OR (tenant IS NOT NULL))))
+    constraint keys_digest_key UNIQUE (digest)
+    constraint keys_pkey PRIMARY KEY (id)
 
 table penstock.kinds
     -- home: both. What each kind declares, written when an app registers it.
@@ -201,6 +250,12 @@ table penstock.ready
     job_id uuid not null
     constraint ready_pkey PRIMARY KEY (queue, rank, turn, job_id)
 
+table penstock.secrets
+    -- home: central. What this installation signs with: browser tokens. Without the row a new secret is made, and what the old one has signed is void.
+    name text collate "C" not null
+    secret bytea not null
+    constraint secrets_pkey PRIMARY KEY (name)
+
 table penstock.shares
     -- home: central. The last turn given to each tenant of a fair queue.
     with (fillfactor=50)
@@ -208,3 +263,9 @@ table penstock.shares
     tenant text collate "C" not null
     turn bigint not null
     constraint shares_pkey PRIMARY KEY (queue, tenant)
+
+table penstock.tenants
+    -- home: central. The customers that an operator has named.
+    tenant text collate "C" not null
+    created_at timestamp with time zone not null
+    constraint tenants_pkey PRIMARY KEY (tenant)

@@ -1,0 +1,61 @@
+"""How long a newcomer waits: `penstock --help`, and a warm `penstock up`: `python -m bench.startup`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+COMMAND = (sys.executable, "-m", "penstock")
+PATIENCE = 60.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measures how soon the command line answers.")
+    parser.add_argument("--runs", type=int, default=15)
+    runs = parser.parse_args().runs
+    report("startup_help", [help_once() for _ in range(runs)][1:])
+    with tempfile.TemporaryDirectory(prefix="penstock-startup-", ignore_cleanup_errors=True) as folder:
+        starts = [up_once(Path(folder)) for _ in range(max(runs // 3, 2))]
+    report("startup_up_cold", starts[:1])
+    report("startup_up_warm", starts[1:])
+
+
+def report(metric: str, seconds: list[float]) -> None:
+    value = round(statistics.median(seconds) * 1000, 1)
+    line = {"peer": "penstock", "version": version("penstock"), "metric": metric, "value": value, "unit": "ms"}
+    print(json.dumps(line | {"settings": {"runs": len(seconds)}}), flush=True)
+
+
+def help_once() -> float:
+    began = time.perf_counter()
+    subprocess.run([*COMMAND, "--help"], check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - began
+
+
+def up_once(folder: Path) -> float:
+    """From the word to a server that takes requests; then it is ended in order."""
+    ready = folder / "ready.json"
+    began = time.perf_counter()
+    words = ("up", "--data-dir", str(folder / "data"), "--port", "0", "--ready-file", str(ready))
+    process = subprocess.Popen([*COMMAND, *words], stderr=subprocess.DEVNULL)
+    try:
+        while not ready.exists():
+            if process.poll() is not None or time.perf_counter() - began > PATIENCE:
+                sys.exit("penstock up did not start")
+            time.sleep(0.002)
+        return time.perf_counter() - began
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(PATIENCE)
+
+
+if __name__ == "__main__":
+    main()

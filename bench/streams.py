@@ -1,0 +1,214 @@
+"""Five thousand open streams on one server process: `python -m bench.streams --dsn postgresql://…`.
+
+A worker in another process writes events; the clock runs from its commit until the last reader has the frame. Once all
+readers watch one job, once each has a job of its own. Readers, server, worker and PostgreSQL share the machine. Memory
+is what the server process has grown by. Prints one JSON line per number.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import resource
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import uvloop
+
+from bench.product import ACCOUNT, CREDITS, KIND, TENANT, app
+from penstock import Engine, ids
+from penstock.api.app import create_app
+from penstock.api.server import serve
+from penstock.api.streams import Hub
+from penstock.engine.dispatches import Lanes
+from penstock.engine.leases import Lease, Note
+from penstock.services.bell import Bell
+from penstock.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+STREAMS = 5_000
+EVENTS = 20
+OPENING = 200
+RATE_LIMIT = 1_000_000
+LEASE = timedelta(minutes=30)
+PATIENCE = 60.0
+PAGE = resource.getpagesize()
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description="Measures streams.")
+    parser.add_argument("--dsn", required=True)
+    parser.add_argument("--streams", type=int, default=STREAMS)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    if arguments.serve:
+        await serving(arguments.dsn)
+    else:
+        await measure(arguments.dsn, arguments.streams)
+
+
+async def serving(dsn: str) -> None:
+    engine = await Engine.open(dsn, app())
+    bell = Bell(engine)
+    hub = Hub(engine, bell)
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    listening = socket.create_server(("127.0.0.1", 0), backlog=4_096)
+    port = listening.getsockname()[1]
+    await asyncio.gather(
+        hub.run(stop),
+        bell.run(stop),
+        serve(
+            create_app(engine, settings=Settings(), hub=hub),
+            host="127.0.0.1",
+            port=port,
+            sock=listening,
+            stop=stop,
+            on_ready=lambda: print(port, flush=True),
+        ),
+    )
+    await engine.close()
+
+
+@contextlib.contextmanager
+def server(dsn: str) -> Iterator[tuple[int, int]]:
+    """A server process: its port and its id."""
+    command = [sys.executable, "-m", "bench.streams", "--dsn", dsn, "--serve"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield int(process.stdout.readline() if process.stdout else 0), process.pid
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+
+
+class Crowd:
+    """All readers together: how many frames came, and when the awaited number was there."""
+
+    def __init__(self) -> None:
+        self.frames = 0
+        self.wanted = 0
+        self.lost = 0
+        self.came = asyncio.Event()
+
+    def expect(self, frames: int) -> None:
+        self.wanted = self.frames + frames
+        self.came.clear()
+
+    def count(self, frames: int) -> None:
+        self.frames += frames
+        if self.frames >= self.wanted:
+            self.came.set()
+
+    async def all_there(self) -> None:
+        async with asyncio.timeout(PATIENCE):
+            await self.came.wait()
+
+
+class Reader(asyncio.Protocol):
+    """One stream; a frame is a line that begins with `id:`."""
+
+    def __init__(self, crowd: Crowd, request: bytes) -> None:
+        self.crowd, self.request = crowd, request
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        transport.write(self.request)
+
+    def data_received(self, data: bytes) -> None:
+        if frames := data.count(b"id: "):
+            self.crowd.count(frames)
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self.crowd.lost += 1
+
+
+async def opened(port: int, key: str, jobs: Sequence[str]) -> tuple[Crowd, list[Reader]]:
+    """A stream for each of these jobs, all of which have come to what there is: submitted and started."""
+    crowd = Crowd()
+    crowd.expect(2 * len(jobs))
+    loop = asyncio.get_running_loop()
+    gate = asyncio.Semaphore(OPENING)
+
+    async def open_one(job: str) -> Reader:
+        head = f"GET /v1/jobs/{job}/stream HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {key}\r\n\r\n"
+        async with gate:
+            return (await loop.create_connection(lambda: Reader(crowd, head.encode()), "127.0.0.1", port))[1]
+
+    readers = await asyncio.gather(*map(open_one, jobs))
+    await crowd.all_there()
+    return crowd, readers
+
+
+async def measure(dsn: str, streams: int) -> None:
+    engine = await Engine.open(dsn, app())
+    await engine.grant(TENANT, ACCOUNT, CREDITS)
+    _, key = await engine.access.make_key(
+        scope="client", tenant=TENANT, account=ACCOUNT, rate_limit=RATE_LIMIT, actor="bench"
+    )
+    leases = await leased(engine, streams)
+    jobs = [ids.text("job", lease.job_id) for lease in leases]
+    await measure_one(engine, key, "own_job", jobs, leases)
+    (shared,) = await leased(engine, 1)
+    await measure_one(engine, key, "one_job", [ids.text("job", shared.job_id)] * streams, [shared])
+    await engine.close()
+
+
+async def measure_one(engine: Engine, key: str, name: str, jobs: Sequence[str], leases: Sequence[Lease]) -> None:
+    streams = len(jobs)
+    with server(engine.db.dsn) as (port, pid):
+        _, first = await opened(port, key, jobs[:1])  # what the first one costs is not the streams' cost
+        before = memory(pid)
+        crowd, readers = await opened(port, key, jobs)
+        size = (memory(pid) - before) / streams / 1024
+        times = [await told(engine, crowd, leases, streams, number) for number in range(1, EVENTS + 1)]
+        for reader in (*first, *readers):
+            reader.transport.close()
+    tell(f"streams_{name}_all_p50", statistics.median(times) * 1000, "ms", streams)
+    tell(f"streams_{name}_all_max", max(times) * 1000, "ms", streams)
+    tell(f"streams_{name}_memory", size, "KiB/stream", streams)
+
+
+async def told(engine: Engine, crowd: Crowd, leases: Sequence[Lease], streams: int, number: int) -> float:
+    """Write one event for each job; how long until every stream has told it."""
+    crowd.expect(streams)
+    notes = (Note(lease, number, "progress", '{"progress": 0.5}', value=0.5) for lease in leases)
+    await asyncio.gather(*map(engine.note, notes))
+    began = time.perf_counter()
+    await crowd.all_there()
+    return time.perf_counter() - began
+
+
+async def leased(engine: Engine, count: int) -> list[Lease]:
+    """Jobs that a worker is at."""
+    requests = [{"kind": KIND, "input": {"sequence": n, "padding": ""}} for n in range(count)]
+    await engine.submit_many([request | {"tenant": TENANT, "account": ACCOUNT} for request in requests])
+    return await engine.claim(Lanes([KIND]), count, worker="bench", duration=LEASE)
+
+
+def memory(pid: int) -> int:
+    """The bytes that a process holds in memory."""
+    return int(Path(f"/proc/{pid}/statm").read_text("utf-8").split()[1]) * PAGE
+
+
+def tell(metric: str, value: float, unit: str, streams: int) -> None:
+    line = {"peer": "penstock", "version": version("penstock"), "metric": metric, "value": round(value, 1)}
+    print(json.dumps(line | {"unit": unit, "settings": {"streams": streams}}), flush=True)
+
+
+if __name__ == "__main__":
+    uvloop.run(main())
