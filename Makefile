@@ -24,10 +24,10 @@ demo: $(READY) ## See what Penstock is for, in a minute
 	@$(PY) examples/postcards/demo.py $(ARGS)
 
 test: $(READY) ## Run all tests
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest --numprocesses=2 --dist=loadfile $(ARGS)
 
 test-fast: $(READY) ## Run the tests that are not marked slow
-	@$(PY) -m pytest -m 'not slow' $(ARGS)
+	@$(PY) -m pytest --numprocesses=2 --dist=loadfile -m 'not slow' $(ARGS)
 
 test-floors: $(READY) ## Run the tests with the oldest dependencies that pyproject.toml allows (needs uv)
 	@sh scripts/floors $(ARGS)

@@ -171,7 +171,7 @@ def _hints(name: str, handler: Handler, parameters: list[str]) -> dict[str, Any]
         if parameter in handler.__annotations__
     }
     try:
-        return get_type_hints(SimpleNamespace(__annotations__=notes), globalns=handler.__globals__)
+        return get_type_hints(SimpleNamespace(__annotations__=notes), globalns=handler.__globals__, include_extras=True)
     except NameError as error:
         raise LifecycleError(
             f"Kind {name!r}: {error} when its handler's input is read.",

@@ -70,8 +70,10 @@ def messages(text: bytes) -> list[Message]:
     """Read frames as a browser does; comments and hints are left out."""
     found: list[Message] = []
     for frame in text.decode().split("\n\n"):
-        lines = [line.partition(": ")[::2] for line in frame.splitlines() if not line.startswith(":")]
-        fields = dict(lines)
+        fields: dict[str, str] = {}
+        for line in frame.splitlines():
+            name, _, value = line.partition(": ")
+            fields[name] = value
         if "data" in fields:
             found.append(Message(fields.get("id"), fields["event"], msgspec.json.decode(fields["data"])))
     return found

@@ -10,7 +10,7 @@ import anyio.to_thread
 import msgspec
 import pytest
 
-from penstock import AsyncClient, Client, WaitTimeoutError
+from penstock import AsyncClient, Client, WaitTimeoutError, wire
 from penstock.client import sse
 from penstock.errors import NotFoundError, UnavailableError
 from tests.doubles.native_api import KEY, FakeJob, NativeApi, Server, say
@@ -42,8 +42,9 @@ async def test_a_stream_ends_with_the_job(client: Any, api: NativeApi, ended: Fa
     assert len(api.asked) == 1
 
 
-async def test_a_stream_begins_after_the_last_event_that_was_seen(client: Any, ended: FakeJob) -> None:
+async def test_a_stream_begins_after_the_last_event_that_was_seen(client: Any, api: NativeApi, ended: FakeJob) -> None:
     assert await read(client, ended, after=97) == [98, 99, 100]
+    assert api.asked[-1].headers["last-event-id"] == "97"
     assert await read(client, ended, after=100) == []
 
 
@@ -93,6 +94,20 @@ async def test_a_stream_with_a_gap_is_mended_from_the_pages(client: Any, api: Na
     gappy = b"".join(b"data: %s\n\n" % msgspec.json.encode(ended.events[index]) for index in (0, 1, 5))
     api.faults.append(say(200, gappy, content_type="text/event-stream"))
     assert await read(client, ended) == ALL
+
+
+async def test_an_event_that_a_stream_repeats_is_told_once(client: Any, api: NativeApi, ended: FakeJob) -> None:
+    repeated = b"".join(b"data: %s\n\n" % msgspec.json.encode(ended.events[index]) for index in (0, 1, 0, 1, 2))
+    api.faults.append(say(200, repeated, content_type="text/event-stream"))
+    assert await read(client, ended) == ALL
+
+
+async def test_a_job_whose_events_are_gone_is_over_all_the_same(client: Any, api: NativeApi, ended: FakeJob) -> None:
+    """Old events are pruned; their job may be kept for longer."""
+    api.streams_come_through = False
+    pruned = say(200, msgspec.json.encode(wire.Events(data=[], next=None)))
+    api.faults.extend([say(406), say(200, msgspec.json.encode(ended.record())), pruned])
+    assert await read(client, ended) == []
 
 
 @pytest.mark.parametrize("junk", [b"data: {\n\n", b"data: [1]\n\n", b"\xff\xfe\n\n", b": ping\n\n", b"data: 7"])

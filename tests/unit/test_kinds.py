@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pytest
@@ -190,3 +190,14 @@ def test_an_unknown_kind_is_refused_with_the_known_ones(name: Any) -> None:
     assert caught.value.field == "kind"
     assert caught.value.hint == "Known kinds: thing."
     assert len(str(caught.value)) < 300
+
+
+def test_the_bounds_of_a_parameter_are_kept() -> None:
+    app = Penstock()
+
+    @app.kind("bounded")
+    def bounded(job: Any, copies: Annotated[int, msgspec.Meta(ge=1, le=9)]) -> None: ...
+
+    with pytest.raises(InputError) as refused:
+        app.kinds["bounded"].read({"copies": 10})
+    assert refused.value.field == "input.copies"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from penstock import errors, wire
+from penstock import errors, values, wire
 from penstock.api import problems
 from penstock.api.calls import EVENT_STREAM, JSON
 from penstock.api.samples import sample
@@ -183,7 +183,7 @@ def _needs_input(kind: Kind) -> bool:
 
 
 def _input(kind: Kind) -> dict[str, Any]:
-    """The schema of a kind's input, with its inner references leading to where it stands in the document."""
+    """The schema of a kind's input: its references lead to where it stands here, and numbers have their bounds."""
     return {"type": "object", **_moved(kind.json_schema, f"#/components/schemas/{_input_name(kind)}")}
 
 
@@ -191,6 +191,8 @@ def _moved(schema: Any, home: str) -> Any:
     if isinstance(schema, dict):
         members = cast("dict[str, Any]", schema)
         moved = {name: _moved(below, home) for name, below in members.items()}
+        if members.get("type") == "integer":
+            moved = {"minimum": -values.INTEGER_MAX, "maximum": values.INTEGER_MAX} | moved
         reference = members.get("$ref", "")
         return moved | {"$ref": home + reference[1:]} if reference.startswith("#") else moved
     if isinstance(schema, list):

@@ -83,7 +83,7 @@ class Watch:
         async for event in self.page(self.seen):
             self.seen = event.seq
             yield event
-        self.is_over = record.phase == "ended" and self.seen >= record.events
+        self.is_over = record.phase == "ended"  # what came before its end stood in the pages, which were read after it
 
     async def _streamed(self) -> AsyncGenerator[wire.Event]:
         """The events of one stream, until it ends, breaks, or falls silent."""
