@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.worker.worker import Worker
 from tests.factories import ACCOUNT, TENANT, Factory
 
 if TYPE_CHECKING:
@@ -139,6 +140,19 @@ async def test_health_is_for_everybody_and_metrics_for_this_machine(site: Site) 
     through_a_proxy = {"X-Forwarded-For": "203.0.113.7"}
     assert (await site.get("/metrics", key=None, headers=through_a_proxy)).status_code == 401
     assert (await site.order("GET", "/metrics", headers=through_a_proxy)).status_code == 200
+
+
+async def test_jobs_are_counted_when_they_end(site: Site) -> None:
+    line = 'penstock_jobs_finished_total{kind="free",outcome="succeeded"} '
+
+    async def counted() -> float:
+        text = (await site.get("/metrics", key=None)).text
+        return sum(float(row.removeprefix(line)) for row in text.splitlines() if row.startswith(line))
+
+    before = await counted()
+    await site.submitted()
+    await Worker(site.engine).drain()
+    assert await counted() == before + 1
 
 
 async def test_without_its_hub_it_is_not_ready(site: Site) -> None:

@@ -16,7 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Summa
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from penstock.api.calls import Reply
-from penstock.engine import health
+from penstock.engine import health, jobs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -76,6 +76,10 @@ class _Collector:
         for kind, count in self.metrics.submitted.items():
             submitted.add_metric([kind], count)
         yield submitted
+        ended = CounterMetricFamily("penstock_jobs_finished", "Jobs this process ended.", labels=["kind", "outcome"])
+        for labels, count in jobs.ENDED.items():
+            ended.add_metric(labels, count)
+        yield ended
         requests = CounterMetricFamily(
             "penstock_http_requests", "Requests this process answered.", labels=["method", "route", "status"]
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 SQL: Final = queries("penstock.engine", "jobs")
 
 PAGE_MAX: Final = 200
+ENDED: Final[Counter[tuple[str, str]]] = Counter()
+"""How many jobs this process has ended since it began, by kind and outcome."""
 GRACE: Final = timedelta(seconds=30)
 _LAST: Final = UUID(int=2**128 - 1)
 _TRIES: Final = 4
@@ -561,7 +564,8 @@ def report(moved: Sequence[Row]) -> int:
 
 
 def report_end(outcome: str, moved: Sequence[Row], errors: Mapping[UUID, Any] | None = None) -> int:
-    """Log the end of jobs with what it meant for the wallet."""
+    """Count the end of jobs, and log it with what it meant for the wallet."""
+    ENDED.update((str(row["kind"]), outcome) for row in moved)
     event = _END_EVENTS[outcome]
     if logs.is_on(event):
         for row in moved:
