@@ -154,7 +154,7 @@ def render(numbers: Numbers, server: str, *, quick: bool) -> str:
             "",
             "The job is a no-op with a 200-byte body. Penstock writes all it stands for: idempotency key, cap, hold,",
             "job, dispatch, events, capture. The queues are measured in turn, round after round, each with its best",
-            "settings, and each number is the median over the rounds; the methods are in `bench/peers/harness.py`,",
+            "settings, and each number is the median over the rounds (of two, the higher); the methods are in `bench/peers/harness.py`,",
             "`bench/callers.py` and `bench/flat.py`. Read the ratios.",
             "",
             "## Targets",
