@@ -26,14 +26,7 @@ _FOLDER = re.compile(r"embedded, in (\S+)/db;")
 
 @pytest.fixture
 def demo() -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [sys.executable, DEMO],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        # A shell that runs us in the background ignores Ctrl-C, and so would its children.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
-    ) as made:
+    with subprocess.Popen([sys.executable, DEMO], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as made:
         yield made
         made.kill()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import time
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
@@ -200,6 +201,7 @@ class Estimates:
         self._held = Memory(self._look_at_leases, fresh)
         self._durations = Memory(self._look_at_durations, fresh * 5)
         self._ended: dict[str, list[UUID]] = {}
+        self._slot = random.randrange(SLOTS)  # noqa: S311 - processes begin at different places
 
     async def of(self, jobs: Iterable[Pending]) -> dict[UUID, Estimate]:
         """For each job what can be said of it; nothing of one that is neither ready nor leased."""
@@ -233,7 +235,9 @@ class Estimates:
         job_ids = [job_id for known in ended.values() for job_id in known]
         if job_ids:
             with contextlib.suppress(PenstockError):
-                await self._db.run(SQL["learn"], job_ids, [job_id.int % SLOTS for job_id in job_ids])
+                slots = [(self._slot + n) % SLOTS for n in range(len(job_ids))]
+                self._slot += len(job_ids)
+                await self._db.run(SQL["learn"], job_ids, slots)
 
     async def _line(self, queue: str) -> Line | None:
         memory = self._lines.get(queue)
