@@ -75,7 +75,7 @@ def _checked(url: str) -> str:
     if read.userinfo:
         raise SettingsError("A URL is no place for a secret.", field="url", hint="Give key=, or set PENSTOCK_API_KEY.")
     if read.scheme not in {"http", "https"} or not read.host:
-        raise SettingsError(f"{url[:200]!r} is not a URL.", field="url", hint="Write it as http://127.0.0.1:8000.")
+        raise SettingsError(f"{url[:200]!r} is not a URL.", field="url", hint="Write it as http://127.0.0.1:8686.")
     return url.rstrip("/").removesuffix("/v1")
 
 

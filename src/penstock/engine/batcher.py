@@ -53,9 +53,6 @@ class Batcher(Generic[Item, Result]):
             task.add_done_callback(self._tasks.discard)
         return future
 
-    async def call(self, item: Item) -> Result:
-        return await self.add(item)
-
     async def _drain(self) -> None:
         try:
             while self._pending:

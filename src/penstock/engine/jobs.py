@@ -48,6 +48,7 @@ ENDED: Final[Counter[tuple[str, str]]] = Counter()
 GRACE: Final = timedelta(seconds=30)
 _LAST: Final = UUID(int=2**128 - 1)
 _TRIES: Final = 4
+_ROUNDS: Final = 2_000  # each settles an item or more, unless somebody else changes the accounts all the time
 
 
 class Submission(msgspec.Struct, frozen=True, gc=False):
@@ -195,13 +196,17 @@ async def submit(db: Database, batch: Sequence[Submission], topics: str | None =
     """
     done: dict[UUID, Submitted | Exception] = {}
     by_id = {item.job_id: item for item in reversed(batch)}
-    todo = list(reversed(by_id.values()))
+    todo: list[Submission] = list(reversed(by_id.values()))
     for left in reversed(range(_TRIES)):
         try:
             if done or left < _TRIES - 1:
                 await _recover(db, todo, done)
-            while todo := [item for item in todo if item.job_id not in done]:
+            for _ in range(_ROUNDS):
+                todo = [item for item in todo if item.job_id not in done]
+                if not todo:
+                    break
                 await _submit_round(db, todo, done, topics)
+            done.update((item.job_id, BusyError()) for item in todo if item.job_id not in done)
             break
         except (UnavailableError, DuplicateError):
             if not left:

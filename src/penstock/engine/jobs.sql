@@ -31,6 +31,9 @@ declare
     hops boolean := initial_states is distinct from entry_states;
     keyed integer;
 begin
+    if exists (select from unnest(kinds) as i(kind) where not exists (select from penstock.kinds k where k.kind = i.kind)) then
+        raise exception 'it was not made known to the database' using errcode = 'PS004';
+    end if;
     if not penstock.can_pay(payer_tenants, payer_accounts, sums, counts) then
         raise exception 'an account cannot carry its jobs' using errcode = 'PS003';
     end if;

@@ -56,7 +56,7 @@ begin
         where a.tenant = w.tenant and a.account >= w.account and a.account <= w.account
         order by a.account desc limit 1 for update
     ) a;
-    if not fits or cardinality(places) <> cardinality(payer_tenants) then
+    if fits is not true or cardinality(places) <> cardinality(payer_tenants) then
         raise exception 'an account has changed' using errcode = 'PS003';
     end if;
 

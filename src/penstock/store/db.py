@@ -12,7 +12,7 @@ from asyncpg import exceptions as pg
 from asyncpg.pgproto import pgproto
 from uuid_utils import uuid7
 
-from penstock.errors import BusyError, InvalidError, MoveDeniedError, StoreError, UnavailableError
+from penstock.errors import BusyError, InvalidError, MoveDeniedError, StoreError, UnavailableError, UnknownKindError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 MOVE_DENIED: Final = "PS001"
 APPEND_ONLY: Final = "PS002"
 NOT_ACCEPTED: Final = "PS003"
+UNKNOWN_KIND: Final = "PS004"
 CLIENT_ROLE: Final = "penstock_client"
 
 _SESSION: Final = {
@@ -223,6 +224,8 @@ def translated() -> Any:
     except pg.PostgresError as error:
         if error.sqlstate == NOT_ACCEPTED:
             raise NotAcceptedError(str(error)) from error
+        if error.sqlstate == UNKNOWN_KIND:
+            raise UnknownKindError(field="kind", hint="An app's kinds are made known by Engine.open.") from error
         if error.sqlstate == MOVE_DENIED:
             raise MoveDeniedError(str(error)) from error
         if isinstance(error, _LOST):
