@@ -83,6 +83,10 @@ class Engine:
         await self.access.close()
         await self.db.close()
 
+    def home(self, tenant: str) -> Database:  # noqa: ARG002 - all live in one for now
+        """Where the tables of a tenant are."""
+        return self.db
+
     # Customers
 
     async def submit(self, kind: str, input: Any = None, *, tx: Any = None, **options: Any) -> Submitted:
