@@ -126,7 +126,7 @@ async def work(dsn: str, board: Board, measure: str, settings: Settings) -> None
     engine = await Engine.open(dsn, made)
     bell = Bell(engine)
     stop = asyncio.Event()
-    worker = Worker(engine, bell, slots=settings["slots"])
+    worker = Worker(engine.source(), made, slots=settings["slots"])
     listening = asyncio.create_task(bell.run(stop))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     board.wait_at_gate()

@@ -9,9 +9,12 @@ import re
 from typing import Final
 from uuid import UUID
 
-from uuid_utils import uuid7
-
 from penstock.errors import NotFoundError
+
+try:
+    from uuid_utils import uuid7
+except ModuleNotFoundError:  # the SDK makes no ids, it only reads them
+    uuid7 = None
 
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS: Final = [first + second for first in _ALPHABET for second in _ALPHABET]
@@ -21,6 +24,8 @@ _LETTERS: Final = re.compile(f"[0-7][{_ALPHABET}]{{25}}")  # 26 letters hold 130
 
 
 def new() -> UUID:
+    if uuid7 is None:
+        raise ModuleNotFoundError("Making ids needs uuid_utils: install penstock[server].")
     return UUID(bytes=uuid7().bytes)
 
 

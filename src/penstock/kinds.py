@@ -6,18 +6,17 @@ import inspect
 import re
 from dataclasses import dataclass, field
 from types import MappingProxyType, SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, cast, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_type_hints
 
-import jsonschema_rs
 import msgspec
 
 from penstock import values
-from penstock.errors import InputError, LifecycleError, UnknownKindError
+from penstock.errors import InputError, LifecycleError, UnknownKindError, UnknownRouteError
 from penstock.lifecycle import STANDARD, Lifecycle
 from penstock.retry import Backoff
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from datetime import timedelta
 
     Handler = Callable[..., Any]
@@ -48,6 +47,8 @@ class Kind:
     expires_in: timedelta | None = None
     time_limit: timedelta | None = None
     """How long one attempt may run."""
+    stall_limit: timedelta | None = None
+    """How long its code may give no sign: no progress, stage, log, file or checkpoint."""
     priority: int = 0
     attempts_max: int = 3
     interruptions_max: int = 10
@@ -57,6 +58,17 @@ class Kind:
     """Whether a job that may start at once is moved to the lifecycle's queued state at birth."""
     is_fair: bool = False
     """Whether its queue shares the workers fairly between tenants."""
+    runs: Literal["handler", "fleet"] = "handler"
+    """Who runs it: a worker beside the database, or one of the fleet, which comes over HTTP."""
+    is_open: bool = True
+    """Whether anybody with a key may submit it. If not, only its own product does, with input that it made itself."""
+    files: Callable[[Any], Mapping[str, str]] | None = None
+    """From its input: what its worker may download beside the artifacts named in it, by name, each with its path in
+    storage. For input that the product made itself: whoever chooses a path reads what is there."""
+    output_path: Callable[[str, str, str], str] | None = None
+    """Where a file goes in storage that its worker makes: from the tenant's folder, the job's id, the file's name."""
+    output_files: Callable[[Any], Iterable[str]] | None = None
+    """From its output: the artifacts that a worker of the fleet must have stored for it, one at least."""
     summary: str = ""
     entry_state: str = field(init=False)
     """The state in which a job that may start at once is born."""
@@ -72,6 +84,8 @@ class Kind:
         values.check_priority(self.priority)
         if isinstance(self.price, int):
             values.check_amount(self.price, field="price", most=values.PRICE_MAX)
+        if self.runs not in ("handler", "fleet"):
+            raise LifecycleError(f"Kind {self.name!r}: runs must be 'handler' or 'fleet'.")
         self._check_stages()
         self._check_limits()
         if self.schema is not None:
@@ -107,6 +121,19 @@ class Kind:
             return (read,), {}
         return (), msgspec.structs.asdict(read) if isinstance(read, msgspec.Struct) else read
 
+    def route(self, name: str | None) -> str:
+        """The queue of a job: the kind's own or, for the fleet, one that is named below it (``queue:name``)."""
+        if name is None or name == self.queue:
+            return self.queue
+        values.check_name(name, field="route")
+        if not self.has_route(name):
+            hint = f"It has {self.queue!r} alone." if self.runs != "fleet" else f"They begin with {self.queue + ':'!r}."
+            raise UnknownRouteError(f"Kind {self.name!r} has no route {name!r}.", field="route", hint=hint)
+        return name
+
+    def has_route(self, name: str) -> bool:
+        return name == self.queue or (self.runs == "fleet" and name.startswith(f"{self.queue}:"))
+
     def handler(self, state: str) -> Handler | None:
         return self.handlers.get(state) or self.handlers.get(None)
 
@@ -117,6 +144,7 @@ class Kind:
             "price": self.price if isinstance(self.price, int) else "by input",
             "input": self.json_schema,
             "priority": self.priority,
+            "runs": self.runs,
             "expires_in_seconds": self.expires_in.total_seconds() if self.expires_in else None,
             "time_limit_seconds": self.time_limit.total_seconds() if self.time_limit else None,
         }
@@ -194,12 +222,18 @@ def _input_error(told: str) -> InputError:
 
 def _validator(name: str, schema: Mapping[str, Any]) -> Any:
     try:
+        import jsonschema_rs  # noqa: PLC0415 - a worker far from the server has none, and what it gets was checked there
+    except ModuleNotFoundError:
+        return None
+    try:
         return jsonschema_rs.validator_for(dict(schema))
     except ValueError as error:
         raise LifecycleError(f"Kind {name!r}: its schema is not a JSON Schema: {error}") from error
 
 
 def _validate(validator: Any, given: Any) -> None:
+    if validator is None:
+        raise ModuleNotFoundError("Checking an input by its schema needs jsonschema_rs: install penstock[server].")
     for error in validator.iter_errors(given):
         path = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in error.instance_path)
         raise InputError(f"{error.message}.", field=f"input{path}")

@@ -7,10 +7,10 @@ commands do.
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
-import structlog
 
 from penstock import ids
 
@@ -23,9 +23,17 @@ Level = Literal["debug", "info", "warning", "error"]
 LEVELS: Final[dict[Level, int]] = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 CATALOGUE: Final[dict[str, tuple[Level, str]]] = {
+    "autoscale.decided": ("info", "The autoscaler changed the size of a group, or asked a worker to leave."),
+    "autoscale.failed": ("warning", "The autoscaler could not look at a route or act on it; it tries again."),
+    "check.skipped": ("warning", "AWS could not be asked about a worker's instance; the worker was let in."),
+    "artifacts.swept": ("info", "Files that nobody has a use for any more were removed."),
+    "comfyui.waiting": ("warning", "ComfyUI does not answer; no job is taken before it does."),
     "db.embedded_started": ("info", "The embedded PostgreSQL is up."),
     "db.migrated": ("info", "Migrations were applied."),
     "db.unavailable": ("warning", "The database could not be reached; it is tried again."),
+    "home.mended": ("warning", "A job and its dispatch, which are in two databases, were brought back into step."),
+    "home.reached": ("info", "The database of some tenants can be reached, again or for the first time."),
+    "home.unreachable": ("warning", "The database of some tenants cannot be reached; until it can, they are refused."),
     "job.created": ("info", "A job was submitted."),
     "job.transition": ("info", "A job changed its state."),
     "job.transition_denied": ("warning", "A change of state that the lifecycle does not allow was refused."),
@@ -46,7 +54,21 @@ CATALOGUE: Final[dict[str, tuple[Level, str]]] = {
     "server.stopped": ("info", "The server is gone."),
     "service.failed": ("error", "A background service met an error; it goes on."),
     "stream.dropped": ("info", "A reader of a stream stopped reading and was cut off."),
+    "notices.absent": ("debug", "There is no EC2 metadata service here, and so there will be no notices."),
+    "notices.unseen": ("warning", "The EC2 metadata service did not tell if there is a notice; it is asked again."),
+    "storage.broken": ("error", "A file in storage is gone, or is not what was put there."),
+    "output.decoded": ("debug", "What a job made was looked at, and is what it claims to be."),
+    "output.unreadable": ("warning", "What a job made does not decode."),
     "partition.dropped": ("info", "A week of history reached its age and was dropped."),
+    "protection.changed": ("debug", "A worker's instance was protected from scale-in, or is no longer."),
+    "protection.failed": ("warning", "The scale-in protection of a worker's instance could not be changed."),
+    "server.unavailable": ("warning", "The server could not be reached; it is tried again."),
+    "worker.registered": ("info", "A worker was let in by the server."),
+    "worker.deregistered": ("info", "A worker left the fleet."),
+    "worker.forgotten": ("info", "A worker of the fleet was silent for so long that it was forgotten."),
+    "worker.waiting": ("warning", "The server does not let a worker in yet; it is asked again."),
+    "worker.dismissed": ("error", "The server does not want this worker any more; it stops all it does."),
+    "worker.leaving": ("info", "A worker was told that it has to go."),
     "worker.started": ("info", "A worker takes jobs."),
     "worker.stopping": ("info", "A worker finishes what it has and takes no more."),
     "worker.stopped": ("info", "A worker is gone."),
@@ -62,8 +84,13 @@ def configure(level: Level = "info", *, as_json: bool | None = None, stream: Any
     out = stream or sys.stderr
     if as_json is None:
         as_json = not out.isatty()
-    render = _render_json if as_json else structlog.dev.ConsoleRenderer(colors=out.isatty())
     _threshold = LEVELS[level]
+    try:
+        import structlog  # noqa: PLC0415 - a worker that has only the SDK writes its log without
+    except ModuleNotFoundError:
+        _logger = _Plain(out)
+        return
+    render = _render_json if as_json else structlog.dev.ConsoleRenderer(colors=out.isatty())
     _logger = structlog.wrap_logger(
         structlog.PrintLogger(out),
         processors=[structlog.processors.TimeStamper("iso", key="ts"), render],
@@ -88,6 +115,17 @@ def emit(event: str, *, job_id: UUID | None = None, **fields: Any) -> None:
     if job_id is not None:
         fields["job_id"] = ids.text("job", job_id)
     _logger.info(event, level=level, **fields)
+
+
+class _Plain:
+    """Writes the same lines of JSON without a library."""
+
+    def __init__(self, out: Any) -> None:
+        self._out = out
+
+    def info(self, event: str, **fields: Any) -> None:
+        ts = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        print(_render_json(None, "", {"ts": ts, "event": event, **fields}), file=self._out, flush=True)
 
 
 def _render_json(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
 HANDS = Path(__file__).with_name("hands.py")
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 # Short, so that what a silent worker held is soon somebody else's.
 BRISK = {"PENSTOCK_LEASE": "3s", "PENSTOCK_HEARTBEAT": "1s", "PENSTOCK_GRACE": "10s"}
@@ -81,12 +81,15 @@ class Shell:
     commands: list[Command] = field(default_factory=list)
 
     def start(self, *words: str | Path, **environment: str) -> Command:
+        return self.launch(sys.executable, "-m", "penstock", *words, **environment)
+
+    def launch(self, *words: str | Path, **environment: str) -> Command:
         given = {name: value for name, value in os.environ.items() if not name.startswith(("PENSTOCK_", "DATABASE_"))}
         if self.dsn is not None:
             given["DATABASE_URL"] = self.dsn
         out, err = (tempfile.NamedTemporaryFile(dir=self.folder, delete=False) for _ in range(2))  # noqa: SIM115
         process = subprocess.Popen(
-            [sys.executable, "-m", "penstock", *map(str, words)],
+            list(map(str, words)),
             cwd=self.folder,
             env=given | self.environment | environment,
             stdin=subprocess.DEVNULL,

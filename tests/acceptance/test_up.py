@@ -21,7 +21,7 @@ from tests.cli.ups import SLOW, up, write_app
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FIELDS = {"url", "tenant", "account", "admin_key", "client_key", "fleet_secret", "pid"}
+FIELDS = {"url", "tenant", "account", "admin_key", "client_key", "fleet_secret", "files_url", "pid"}
 PUBLIC = "0.0.0.0"  # noqa: S104 - that it is refused is the point
 
 
@@ -60,7 +60,7 @@ async def test_keys_are_kept_for_their_owner_alone_and_credits_are_given_once(sh
     first.command.terminate()
     assert first.command.wait() == 0
     second = await up(sh)
-    secrets = FIELDS - {"url", "pid"}
+    secrets = FIELDS - {"url", "files_url", "pid"}
     assert {name: first.ready[name] for name in secrets} == {name: second.ready[name] for name in secrets}
     assert (await second.request("GET", "/v1/wallet")).json()["available"] == 1_000
 

@@ -82,7 +82,7 @@ def log() -> Iterator[io.StringIO]:
 async def working(db: Database, app: Penstock, **options: Any) -> AsyncIterator[tuple[Engine, Worker]]:
     await registry.register(db, app.kinds.values())
     engine = Engine(db, app)
-    worker = Worker(engine, grace=timedelta(seconds=0.1), **options)
+    worker = Worker(engine.source(**options), app, grace=timedelta(seconds=0.1))
     stop = asyncio.Event()
     task = asyncio.create_task(worker.run(stop))
     try:

@@ -6,17 +6,30 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import socket
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from penstock.worker.loops import run_async, stop_on_signals
 
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from penstock.api.blueprint import Blueprint
     from penstock.engine.engine import Engine
     from penstock.settings import Settings
 
     Part = Callable[[asyncio.Event], Awaitable[Any]]
+
+__all__ = [
+    "QUIET_LIBRARIES",
+    "Relay",
+    "configure_logs",
+    "notify_systemd",
+    "run_async",
+    "run_in_order",
+    "services",
+    "stop_on_signals",
+]
 
 QUIET_LIBRARIES = ("asyncio", "asyncpg", "uvicorn")
 
@@ -57,68 +70,13 @@ async def run_in_order(parts: Sequence[Part], stop: asyncio.Event) -> None:
         task.result()
 
 
-def services(engine: Engine, settings: Settings) -> list[Part]:
-    """The background services, as one part."""
+def services(engine: Engine, settings: Settings, blueprints: Sequence[Blueprint] = ()) -> list[Part]:
+    """The background services, as one part; those of blueprints too."""
     from penstock.services import all_services
     from penstock.services.service import run_services
 
-    return [lambda stop: run_services(all_services(engine, settings), stop)]
-
-
-def run_async(main: Coroutine[Any, Any, None]) -> bool:
-    """On the fastest loop there is; tells whether all that ran in it has ended.
-
-    As asyncio.Runner, except that a task that takes no notice of its end does not keep the process.
-    """
-    factory = None
-    with contextlib.suppress(ImportError):
-        import uvloop
-
-        factory = uvloop.new_event_loop
-    runner = asyncio.Runner(loop_factory=factory)
-    try:
-        runner.run(main)
-    finally:
-        is_clean = _end_tasks(runner.get_loop())
-        if is_clean:
-            runner.close()
-    return is_clean
-
-
-def _end_tasks(loop: asyncio.AbstractEventLoop) -> bool:
-    tasks = asyncio.all_tasks(loop)
-    for task in tasks:
-        task.cancel()
-    if not tasks:
-        return True
-    _, deaf = loop.run_until_complete(asyncio.wait(tasks, timeout=1))
-    return not deaf
-
-
-def stop_on_signals(*, at_once: Callable[[], object] = lambda: None, lifeline: int | None = None) -> asyncio.Event:
-    """Set by the first SIGTERM or SIGINT; the second ends the process, after ``at_once``.
-
-    The end of a lifeline, a pipe from a parent, counts as the first.
-    """
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def stopped() -> None:
-        if stop.is_set():
-            at_once()
-            os._exit(1)
-        stop.set()
-
-    def orphaned() -> None:
-        if lifeline is not None and not os.read(lifeline, 1):
-            loop.remove_reader(lifeline)
-            stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped)
-    if lifeline is not None:
-        loop.add_reader(lifeline, orphaned)
-    return stop
+    more = [service for blueprint in blueprints for service in blueprint.services(engine, settings)]
+    return [lambda stop: run_services([*all_services(engine, settings), *more], stop)]
 
 
 def notify_systemd(word: str) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import inspect
+import tempfile
 import threading
 from collections import defaultdict, deque
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,17 +23,19 @@ from penstock.errors import NotFoundError, TransientError
 from penstock.services.expirer import expirer
 from penstock.services.reaper import reaper
 from penstock.services.scheduler import scheduler
+from penstock.storage.local import Local
 from penstock.store.db import Database
 from penstock.store.queries import queries
 from penstock.testing.clocks import Clock
 from penstock.worker.worker import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Coroutine
+    from collections.abc import Coroutine
     from datetime import datetime
     from typing import TypeVar
     from uuid import UUID
 
+    from penstock.engine.artifacts import ArtifactRecord
     from penstock.engine.engine import JobRecord, Submitted
     from penstock.engine.events import Event
     from penstock.engine.ledger import Balance, Entry
@@ -74,11 +77,13 @@ class Lab:
         self._app = self._rigged(app)
         self._offset = timedelta(0)
         self._loop = Loop()
-        self._engine = self._loop.run(_open(dsn, self._app))
+        self._folder = tempfile.TemporaryDirectory(prefix="penstock-files-", ignore_cleanup_errors=True)
+        self._engine = self._loop.run(self._open())
 
     def close(self) -> None:
         self._loop.run(self._engine.close())
         self._loop.close()
+        self._folder.cleanup()
 
     # Doing
 
@@ -97,6 +102,19 @@ class Lab:
         found = self.job(job)
         self._loop.run(self._engine.answer(found.tenant, found.job_id, answer))
         return self.job(found)
+
+    def upload(
+        self,
+        data: bytes,
+        *,
+        name: str = "file",
+        content_type: str = "application/octet-stream",
+        tenant: str = TENANT,
+        account: str = ACCOUNT,
+    ) -> ArtifactRecord:
+        """Put a file into the test's own storage; its id may stand in the input of a job."""
+        saving = self._engine.artifacts.save(tenant, account, name=name, content_type=content_type, data=data)
+        return self._loop.run(saving)
 
     def drain(self, advance: timedelta | str | float | None = None) -> Any:
         """Run jobs until nothing is ready; tells how many runs that were. To be awaited in an async test.
@@ -152,6 +170,14 @@ class Lab:
         found = self.job(job)
         return self._loop.run(self._engine.events(found.tenant, found.job_id))
 
+    def artifacts(self, job: AnyJob) -> list[ArtifactRecord]:
+        """The files of a job: what it was given, and what its last attempt has made."""
+        found = self.job(job)
+        return self._loop.run(self._engine.artifacts.of_job(found.tenant, found.job_id))
+
+    def download(self, artifact: ArtifactRecord) -> bytes:
+        return self._loop.run(self._engine.artifacts.fetch(artifact))
+
     def wallet(self, tenant: str = TENANT, account: str = ACCOUNT) -> Wallet:
         return Wallet(self._loop, self._engine, tenant, account)
 
@@ -180,6 +206,10 @@ class Lab:
 
     # Inside
 
+    async def _open(self) -> Engine:
+        files = Local(Path(self._folder.name) / "files", "http://files.test")
+        return Engine(await Database.open(self.dsn, size=4), self._app, storage=files)
+
     async def _read(self, job: Any) -> JobRecord:
         number = ids.parse("job", getattr(job, "job_id", job))
         row = await self._engine.db.run(SQL["tenant"], number)
@@ -199,8 +229,11 @@ class Lab:
         return Clock(engine.db, self._offset)
 
     async def _drain_here(self, by: timedelta | None) -> int:
-        async with _opened(self.dsn, self._app) as engine:
+        engine = await self._open()
+        try:
             return await self._drain(engine, by)
+        finally:
+            await engine.close()
 
     async def _drain(self, engine: Engine, by: timedelta | None) -> int:
         clock = self._clock(engine)
@@ -297,26 +330,13 @@ class Loop:
         self._loop.close()
 
 
-async def _open(dsn: str, app: Penstock) -> Engine:
-    return Engine(await Database.open(dsn, size=4), app)
-
-
-@contextlib.asynccontextmanager
-async def _opened(dsn: str, app: Penstock) -> AsyncGenerator[Engine]:
-    engine = await _open(dsn, app)
-    try:
-        yield engine
-    finally:
-        await engine.close()
-
-
 async def _settle(engine: Engine) -> int:
     """Do all that is due now, and what comes of it."""
     services = [make(engine) for make in (scheduler, expirer, reaper)]
     runs = 0
     while True:
         stirred = sum([await service.run_once() for service in services])
-        ran = await Worker(engine, name="lab", lease=_LEASE).drain()
+        ran = await Worker(engine.source(name="lab", lease=_LEASE, with_fleet=True), engine.app).drain()
         if not stirred and not ran:
             return runs
         runs += ran

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
+import mimetypes
+import os
+import tempfile
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
 from penstock import ids, values
-from penstock.engine.leases import Note
 from penstock.errors import CanceledError, InputError, InvalidError, LeaseLostError
+from penstock.work import Note
 
 if TYPE_CHECKING:
+    import concurrent.futures
     from collections.abc import Awaitable, Coroutine, Generator
 
-    from penstock.engine.engine import Engine
-    from penstock.engine.leases import Lease
     from penstock.kinds import Kind
+    from penstock.work import Artifact, Lease
+    from penstock.worker.source import Source
 
 Answer = TypeVar("Answer")
 
@@ -26,6 +32,7 @@ _PROGRESS_GAP: Final = 0.25
 """Seconds between two written progress values: the ones between are passed over, not queued."""
 _LOG_MAX: Final = 8_192
 _LEVEL_MAX: Final = 20
+_UNKNOWN_TYPE: Final = "application/octet-stream"
 
 
 class Parked(BaseException):
@@ -43,8 +50,8 @@ class Job:
     it raises :class:`~penstock.CanceledError` when the job must stop.
     """
 
-    def __init__(self, engine: Engine, lease: Lease, kind: Kind, loop: asyncio.AbstractEventLoop) -> None:
-        self._engine = engine
+    def __init__(self, source: Source, lease: Lease, kind: Kind, loop: asyncio.AbstractEventLoop) -> None:
+        self._source = source
         self._lease = lease
         self._kind = kind
         self._loop = loop
@@ -52,7 +59,12 @@ class Job:
         self._written_at = 0.0
         self._value = round(lease.progress, 6)  # the database keeps fewer digits than Python shows
         self._stop: Exception | None = None
+        self._seen_at = time.monotonic()
+        self._asking = 0
+        self._calls: set[concurrent.futures.Future[Any]] = set()
         self.captured: int | None = None
+        self.saved: tuple[Artifact, ...] = ()
+        """The files that its code has saved so far."""
 
     @property
     def id(self) -> str:
@@ -99,6 +111,11 @@ class Job:
         """Whether the job must stop; for code that would rather ask than be interrupted."""
         return self._stop is not None
 
+    @property
+    def silent_for(self) -> float:
+        """For how many seconds the code has given no sign; none, while we are doing something for it."""
+        return 0.0 if self._asking else time.monotonic() - self._seen_at
+
     def progress(self, value: float) -> Awaitable[None]:
         """How far it is, from 0 to 1; never goes back."""
         if isinstance(value, bool) or not math.isfinite(value) or not 0 <= value <= 1:
@@ -129,6 +146,7 @@ class Job:
 
     def checkpoint(self) -> Awaitable[None]:
         """Raise if the job must stop."""
+        self._seen_at = time.monotonic()
         if self._stop is not None:
             raise self._stop
         return _DONE
@@ -147,10 +165,81 @@ class Job:
             values.encode(memo, field="memo")
         raise Parked(memo)
 
+    # Files. A plain handler gets what they return; an ``async def`` one awaits it.
+
+    def save(self, name: str, data: bytes | str, content_type: str | None = None) -> Any:
+        """Keep a file with the job; returns its :class:`~penstock.worker.Artifact`."""
+        self.checkpoint()
+        whole = data.encode() if isinstance(data, str) else bytes(data)
+        return self._run(self._save(_file_name(name), content_type, whole), is_plain=True)
+
+    def upload(self, path: str | os.PathLike[str], name: str | None = None, content_type: str | None = None) -> Any:
+        """Keep a file from the disk, however large; returns its :class:`~penstock.worker.Artifact`."""
+        self.checkpoint()
+        file = Path(path)
+        if not file.is_file():
+            raise InputError(f"There is no file {str(file)!r}.", field="path")
+        return self._run(self._save(_file_name(name or file.name), content_type, file), is_plain=True)
+
+    def open(self, name: str) -> Any:
+        """The bytes of a file by the id of its artifact (``art_…``), or by the name that its kind gives it."""
+        self.checkpoint()
+        return self._run(self._open(name), is_plain=True)
+
+    def download(self, name: str, path: str | os.PathLike[str]) -> Any:
+        """Put such a file onto the disk, however large; returns its path. It is there whole, or not at all."""
+        self.checkpoint()
+        return self._run(self._download(name, Path(path)), is_plain=True)
+
     def stop(self, reason: Exception) -> None:
         """Let the next checkpoint raise this. Called by the worker."""
         if self._stop is None:
             self._stop = reason
+
+    def cut(self) -> None:
+        """End what its threads are waiting for. Called by the worker."""
+        for call in list(self._calls):
+            call.cancel()
+
+    async def _save(self, name: str, content_type: str | None, data: bytes | Path) -> Artifact:
+        guessed = content_type or mimetypes.guess_type(name)[0] or _UNKNOWN_TYPE
+        with self._doing():
+            artifact = await self._source.save(self._lease, name, guessed, data)
+        self.saved += (artifact,)
+        await self.checkpoint()
+        return artifact
+
+    async def _open(self, name: str) -> bytes:
+        with self._doing():
+            async with contextlib.aclosing(self._source.read(self._lease, name)) as chunks:
+                found = b"".join([chunk async for chunk in chunks])
+        await self.checkpoint()
+        return found
+
+    async def _download(self, name: str, path: Path) -> Path:
+        with self._doing():
+            handle, part = await asyncio.to_thread(tempfile.mkstemp, dir=path.parent, prefix=f".{path.name}.")
+            try:
+                async with contextlib.aclosing(self._source.read(self._lease, name)) as chunks:
+                    with os.fdopen(handle, "wb") as file:
+                        async for chunk in chunks:
+                            await asyncio.to_thread(file.write, chunk)
+                await asyncio.to_thread(os.replace, part, path)
+            except BaseException:
+                os.unlink(part)  # noqa: PTH108 - the name came from mkstemp as text
+                raise
+        await self.checkpoint()
+        return path
+
+    @contextlib.contextmanager
+    def _doing(self) -> Generator[None]:
+        """While we are at something for it, the code is not the one that is silent."""
+        self._asking += 1
+        try:
+            yield
+        finally:
+            self._asking -= 1
+            self._seen_at = time.monotonic()
 
     def _say(
         self, word: str, data: dict[str, Any], *, value: float | None = None, stage: str | None = None
@@ -163,21 +252,39 @@ class Job:
         # Counted here, on the loop's thread and in the step that sends it: numbers go out in their order.
         self._notes += 1
         note = Note(self._lease, self._notes, word, text, value, stage)
-        try:
-            if await self._engine.note(note):
-                self.stop(CanceledError())
-        except LeaseLostError as lost:
-            self.stop(lost)
+        with self._doing():
+            try:
+                if await self._source.note(note):
+                    self.stop(CanceledError())
+            except LeaseLostError as lost:
+                self.stop(lost)
         await self.checkpoint()
 
-    def _run(self, call: Coroutine[Any, Any, Answer]) -> Awaitable[Answer]:
-        """On the loop's own thread, something to await; on any other, done when it returns."""
+    def _run(self, call: Coroutine[Any, Any, Answer], *, is_plain: bool = False) -> Any:
+        """On the loop's own thread, something to await; on any other, done when it returns.
+
+        There it returns the answer itself where ``is_plain``, and otherwise one that can still be awaited.
+        """
         try:
             if asyncio.get_running_loop() is self._loop:
                 return call
         except RuntimeError:
             pass
-        return _Done(asyncio.run_coroutine_threadsafe(call, self._loop).result())
+        future = asyncio.run_coroutine_threadsafe(call, self._loop)
+        self._calls.add(future)
+        try:
+            answer = future.result()
+        finally:
+            self._calls.discard(future)
+        return answer if is_plain else _Done(answer)
+
+
+def _file_name(name: str) -> str:
+    """A name that is a name in every storage, and no way out of a folder."""
+    plain = values.printable(str(name), 255)
+    if plain != name or not name or name in {".", ".."} or any(c in "/\\" or c < " " for c in name):
+        raise InputError(f"{str(name)[:80]!r} cannot be the name of a file.", field="name")
+    return name
 
 
 class _Done:

@@ -1,0 +1,232 @@
+"""A worker beside the database: files, silence, notices and hooks."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock import Backoff, Penstock, Worker
+from penstock.engine import registry
+from penstock.engine.engine import Engine
+from penstock.engine.verify import verify
+from penstock.services.scheduler import scheduler
+from penstock.storage.local import Local
+from penstock.worker import Notice
+from tests.checks import until
+from tests.factories import OWNER, STRANGER, TENANT
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from penstock import Job
+    from penstock.engine.jobs import JobRecord
+    from penstock.store.db import Database
+
+SOON: dict[str, Any] = {"backoff": Backoff(first=timedelta(seconds=0.01)), "attempts_max": 2}
+SHORT = timedelta(seconds=0.2)
+
+
+@pytest.fixture
+def app() -> Penstock:
+    return Penstock()
+
+
+@asynccontextmanager
+async def opened(db: Database, app: Penstock, tmp_path: Path) -> AsyncIterator[Engine]:
+    await registry.register(db, app.kinds.values())
+    engine = Engine(db, app, storage=Local(tmp_path / "files"))
+    yield engine
+    assert await verify(db) == []
+
+
+async def run(engine: Engine, kind: str, given: Any = None, **options: Any) -> JobRecord:
+    """A job, and what became of it."""
+    submitted = await engine.submit(kind, given, **OWNER)
+    stop = asyncio.Event()
+    working = asyncio.create_task(Worker(engine.source(), engine.app, **options).run(stop))
+
+    async def has_ended() -> bool:
+        await scheduler(engine).run_once()
+        return (await engine.read(TENANT, submitted.job_id)).phase == "ended"
+
+    try:
+        await until(has_ended)
+    finally:
+        stop.set()
+        await working
+    return await engine.read(TENANT, submitted.job_id)
+
+
+# Files
+
+
+async def test_a_handler_saves_and_reads_files(db: Database, app: Penstock, tmp_path: Path) -> None:
+    (tmp_path / "film.mp4").write_bytes(b"moving" * 500_000)
+
+    @app.kind("plain")
+    def plain(job: Job, photo: str) -> Any:
+        copy = job.download(photo, tmp_path / "copy")
+        saved = job.save("words.txt", job.open(photo).decode().upper())
+        film = job.upload(tmp_path / "film.mp4")
+        return {"saved": saved, "film": film, "copy": copy.read_text()}
+
+    async with opened(db, app, tmp_path) as engine:
+        given = await engine.artifacts.save(**OWNER, name="photo.txt", content_type="text/plain", data=b"a photo")
+        job = await run(engine, "plain", {"photo": given.id})
+        assert job.error is None
+        assert job.output["copy"] == "a photo"
+        made = {record.name: record for record in await engine.artifacts.of_job(TENANT, job.job_id)}
+        assert set(made) == {"words.txt", "film.mp4"}
+        assert await engine.artifacts.fetch(made["words.txt"]) == b"A PHOTO"
+        assert job.output["saved"] == {
+            "id": made["words.txt"].id,
+            "name": "words.txt",
+            "content_type": "text/plain",
+            "size": 7,
+            "sha256": made["words.txt"].sha256,
+        }
+        assert (made["film.mp4"].size, made["film.mp4"].content_type) == (3_000_000, "video/mp4")
+
+
+@pytest.mark.parametrize("owner", ["another account", "another tenant", "nobody"])
+async def test_a_handler_reads_no_file_of_another(db: Database, app: Penstock, tmp_path: Path, owner: str) -> None:
+    @app.kind("nosy")
+    async def nosy(job: Job, photo: str) -> int:
+        return len(await job.open(photo))
+
+    whose = {"another account": (TENANT, "bob"), "another tenant": (STRANGER, "ann"), "nobody": (TENANT, "ann")}[owner]
+    async with opened(db, app, tmp_path) as engine:
+        record = await engine.artifacts.save(*whose, name="photo", content_type="text/plain", data=b"a photo")
+        if owner == "nobody":
+            await engine.artifacts.delete(record)
+        job = await run(engine, "nosy", {"photo": record.id})
+    assert (job.outcome, job.error["code"]) == ("failed", "not_found")
+
+
+async def test_a_handler_reads_what_its_kind_names(db: Database, app: Penstock, tmp_path: Path) -> None:
+    @app.kind("branded", files=lambda given: {"logo": f"assets/{given['brand']}.png"})
+    async def branded(job: Job, brand: str, file: str = "logo") -> str:
+        return (await job.open(file)).decode()
+
+    async with opened(db, app, tmp_path) as engine:
+        await engine.artifacts.store.write("assets/acme.png", b"a logo")
+        assert (await run(engine, "branded", {"brand": "acme"})).output == "a logo"
+        refused = await run(engine, "branded", {"brand": "acme", "file": "assets/acme.png"})
+    assert refused.error["hint"] == "Its files: logo."
+
+
+async def test_what_the_fleet_runs_is_left_to_it_unless_it_is_wanted(
+    db: Database, app: Penstock, tmp_path: Path
+) -> None:
+    @app.kind("far", runs="fleet")
+    def far(job: Job) -> str:
+        return "near"
+
+    async with opened(db, app, tmp_path) as engine:
+        submitted = await engine.submit("far", **OWNER)
+        assert await Worker(engine.source(), app).drain() == 0
+        assert await Worker(engine.source(with_fleet=True), app).drain() == 1
+        assert (await engine.read(TENANT, submitted.job_id)).output == "near"
+
+
+# Silence
+
+
+async def test_code_that_gives_no_sign_is_stopped_and_tried_again(db: Database, app: Penstock, tmp_path: Path) -> None:
+    @app.kind("stuck", stall_limit=0.2, **SOON)
+    async def stuck(job: Job) -> str:
+        if job.attempt == 1:
+            await asyncio.sleep(3600)
+        return "woken"
+
+    @app.kind("stuck_plain", stall_limit=0.2, **SOON)
+    def stuck_plain(job: Job) -> None:
+        while True:
+            time.sleep(0.01)
+
+    async with opened(db, app, tmp_path) as engine:
+        job = await run(engine, "stuck")
+        assert (job.output, job.attempts) == ("woken", 1)
+        job = await run(engine, "stuck_plain")
+    assert (job.outcome, job.attempts, job.error["code"]) == ("failed", 2, "stalled")
+
+
+@pytest.mark.parametrize("sign", ["progress", "stage", "log", "checkpoint", "file"])
+async def test_every_sign_counts(db: Database, app: Penstock, tmp_path: Path, sign: str) -> None:
+    """It runs five times as long as it may be silent."""
+
+    @app.kind("slow", stages=["going"])
+    async def slow(job: Job) -> str:
+        signs = {
+            "progress": lambda n: job.progress(n / 20),
+            "stage": lambda _: job.stage("going"),
+            "log": lambda n: job.log(str(n)),
+            "checkpoint": lambda _: job.checkpoint(),
+            "file": lambda n: job.save(str(n), b"x"),
+        }
+        until = time.monotonic() + 5 * SHORT.total_seconds()
+        n = 0
+        while time.monotonic() < until:
+            n += 1
+            await signs[sign](min(n, 20))
+            await asyncio.sleep(0.02)
+        return "done"
+
+    async with opened(db, app, tmp_path) as engine:
+        assert (await run(engine, "slow", stall_limit=SHORT)).output == "done"
+
+
+# Notices and hooks
+
+
+async def test_a_notice_lets_end_what_can_end_and_gives_back_the_rest(
+    db: Database, app: Penstock, tmp_path: Path
+) -> None:
+    noticed, begun = asyncio.Event(), asyncio.Semaphore(0)
+
+    @app.kind("work")
+    async def work(job: Job, hangs: int = 0) -> str:
+        begun.release()
+        await (asyncio.sleep(3600) if hangs else noticed.wait())
+        return "done"
+
+    async def notices() -> AsyncIterator[Notice]:
+        await begun.acquire()
+        await begun.acquire()
+        yield Notice(15.3, "the machine is taken away")
+        noticed.set()
+
+    async with opened(db, app, tmp_path) as engine:
+        quick = await engine.submit("work", **OWNER)
+        slow = await engine.submit("work", {"hangs": 1}, **OWNER)
+        worker = Worker(engine.source(), app, notices=notices(), grace=timedelta(hours=1))
+        async with asyncio.timeout(20):
+            await worker.run(asyncio.Event())
+        assert (await engine.read(TENANT, quick.job_id)).output == "done"
+        left = await engine.read(TENANT, slow.job_id)
+        assert (left.phase, left.attempts, left.error["message"]) == ("ready", 0, "the machine is taken away")
+        await engine.cancel(TENANT, slow.job_id)
+
+
+async def test_it_tells_when_it_is_busy_and_when_it_is_not(db: Database, app: Penstock, tmp_path: Path) -> None:
+    told: list[bool] = []
+
+    @app.kind("work")
+    async def work(job: Job) -> None:
+        while not told:
+            await asyncio.sleep(0.001)
+
+    async def on_busy(is_busy: bool) -> None:  # noqa: FBT001 - the hook is such
+        await asyncio.sleep(0)
+        told.append(is_busy)
+        raise RuntimeError("nobody minds")
+
+    async with opened(db, app, tmp_path) as engine:
+        await run(engine, "work", on_busy=on_busy)
+    assert told == [True, False]
