@@ -11,7 +11,7 @@ import contextlib
 import logging
 import socket
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import msgspec
 import uvicorn
@@ -56,10 +56,11 @@ async def serve(
     stop: asyncio.Event,
     on_ready: Callable[[], object] = lambda: None,
     drain: float = DRAIN_SECONDS,
+    connection: type[Connection] | None = None,
 ) -> None:
     """Serve until told to stop; then take no more, and let what runs finish within ``drain`` seconds."""
     listening = sock or listen(host, port)
-    server = _Server(_config(app, drain), on_ready)
+    server = _Server(_config(app, drain, connection or Connection), on_ready)
     watching = [asyncio.create_task(server.stop_with(stop)), asyncio.create_task(server.sweep())]
     try:
         await server.serve([listening])
@@ -74,12 +75,12 @@ def listen(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=family, backlog=_BACKLOG)
 
 
-def _config(app: ASGIApp, drain: float) -> uvicorn.Config:
+def _config(app: ASGIApp, drain: float, connection: type[Connection]) -> uvicorn.Config:
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # what callers send amiss is not our log's business
     return uvicorn.Config(
         app,
         loop="none",
-        http=Connection,
+        http=connection,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -123,6 +124,9 @@ class _Server(uvicorn.Server):
 class Connection(HttpToolsProtocol):
     """One connection with bounds on the size and the pace of what it sends."""
 
+    seconds: ClassVar = _SECONDS
+    """How long each part of a request may take to come in."""
+
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._part = ""
@@ -147,7 +151,7 @@ class Connection(HttpToolsProtocol):
         if not self._part:
             self._until = _NEVER
         elif self._part != before:
-            self._until = self.loop.time() + _SECONDS[self._part]
+            self._until = self.loop.time() + self.seconds[self._part]
         self._size = self._size + len(data) if self._part == "head" else 0
         if self._size > HEAD_MAX and not self._is_refused:
             self.refuse(_head_too_large())
@@ -216,6 +220,12 @@ class Connection(HttpToolsProtocol):
         if cycle is None or cycle.response_complete:
             return False
         return cycle.response_started or self._part != "body"
+
+
+class Patient(Connection):
+    """One whose requests may be large files: the application itself looks at the pace of those."""
+
+    seconds: ClassVar = {"head": HEAD_SECONDS, "body": 48 * 3600.0}
 
 
 def _write(cycle: Any, status: int, headers: Headers, body: bytes) -> bool:

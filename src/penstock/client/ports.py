@@ -47,6 +47,10 @@ class Port(Protocol):
 
     def build(self, method: str, path: str, **options: Any) -> httpx2.Request: ...
 
+    def body(self, pieces: Iterator[bytes]) -> Any:
+        """Pieces, which may come from a disk, as the body of a request."""
+        ...
+
     async def send(self, request: httpx2.Request, seconds: float) -> Reply:
         """Send a request and read its answer, all within so many seconds."""
         ...
@@ -72,6 +76,10 @@ class AwaitingPort:
 
     def build(self, method: str, path: str, **options: Any) -> httpx2.Request:
         return self.http.build_request(method, path, **options)
+
+    async def body(self, pieces: Iterator[bytes]) -> AsyncGenerator[bytes]:
+        while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+            yield piece
 
     async def send(self, request: httpx2.Request, seconds: float) -> Reply:
         try:
@@ -137,6 +145,9 @@ class BlockingPort:
 
     def build(self, method: str, path: str, **options: Any) -> httpx2.Request:
         return self.http.build_request(method, path, **options)
+
+    def body(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        return pieces
 
     async def send(self, request: httpx2.Request, seconds: float) -> Reply:
         until = time.monotonic() + seconds

@@ -1,0 +1,367 @@
+"""What every store must do, tried on a folder and on a real S3 server."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import httpx2
+import pytest
+
+from penstock.errors import InvalidError, NotFoundError, TooLargeError
+from tests.storage.shelves import MINUTE, Shelf
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from penstock.storage import Storage
+
+PATH = "tenants/acme/jobs/1/out.png"
+BODY = bytes(range(256)) * 8
+SHA256 = hashlib.sha256(BODY).hexdigest()
+OTHER = "0" * 64
+
+REFUSED = range(400, 500)
+
+
+def changed(url: str, **query: str) -> str:
+    """The URL with other values of its parameters."""
+    place = urlsplit(url)
+    return place._replace(query=urlencode(dict(parse_qsl(place.query)) | query)).geturl()
+
+
+async def pieces(*parts: bytes) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
+
+
+# In and out
+
+
+async def test_what_is_put_by_a_signed_url_is_got_by_one(shelf: Shelf) -> None:
+    put = await shelf.put(PATH, BODY, sha256=SHA256)
+    assert put.status_code == 200, put.text
+    got = await shelf.get(PATH)
+    assert (got.status_code, got.content) == (200, BODY)
+    assert got.headers["content-type"] == "image/png"
+    assert put.headers["etag"] == got.headers["etag"]
+
+
+async def test_a_signed_request_says_how_it_must_be_sent_and_until_when(shelf: Shelf) -> None:
+    signed = shelf.sign_put(PATH, BODY)
+    assert signed.method == "PUT"
+    assert signed.headers["Content-Type"] == "image/png"
+    left = signed.expires_at - datetime.now(UTC)
+    assert timedelta(seconds=50) < left <= MINUTE
+    assert shelf.store.sign_get(PATH, lifetime=MINUTE).headers == {}
+
+
+async def test_a_file_can_be_put_again(shelf: Shelf) -> None:
+    signed = shelf.sign_put(PATH, BODY)
+    for _ in range(2):
+        assert (await shelf.send(signed, BODY)).status_code == 200
+    assert (await shelf.put(PATH, b"other")).status_code == 200
+    assert (await shelf.get(PATH)).content == b"other"
+
+
+async def test_an_empty_file_is_a_file(shelf: Shelf) -> None:
+    assert (await shelf.put(PATH, b"")).status_code == 200
+    assert (await shelf.get(PATH)).content == b""
+    about = await shelf.store.head(PATH)
+    assert about.size == 0
+
+
+async def test_a_file_comes_with_the_name_it_is_signed_for(shelf: Shelf) -> None:
+    await shelf.put(PATH, BODY)
+    got = await shelf.get(PATH, filename='Grüße "x"/../é.png', content_type="image/png")
+    told = got.headers["content-disposition"]
+    assert told.startswith("inline; ")
+    assert "filename*=UTF-8''Gr%C3%BC%C3%9Fe%20%22x%22%2F..%2F%C3%A9.png" in told
+
+
+async def test_what_could_hold_script_is_saved_and_not_shown(shelf: Shelf) -> None:
+    await shelf.put(PATH, BODY, content_type="text/html")
+    got = await shelf.get(PATH, filename="x.html", content_type="text/html")
+    assert got.headers["content-disposition"].startswith("attachment; ")
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ("bytes=0-9", (0, 10)),
+        ("bytes=100-", (100, 2048)),
+        ("bytes=-48", (2000, 2048)),
+        ("bytes=2040-9999", (2040, 2048)),
+    ],
+)
+async def test_a_part_of_a_file_can_be_got(shelf: Shelf, asked: str, expected: tuple[int, int]) -> None:
+    await shelf.put(PATH, BODY)
+    got = await shelf.get(PATH, headers={"Range": asked})
+    start, end = expected
+    assert (got.status_code, got.content) == (206, BODY[start:end])
+    assert got.headers["content-range"] == f"bytes {start}-{end - 1}/2048"
+
+
+async def test_a_part_that_is_not_there_is_refused(shelf: Shelf) -> None:
+    await shelf.put(PATH, BODY)
+    got = await shelf.get(PATH, headers={"Range": "bytes=2048-"})
+    assert got.status_code == 416
+    assert got.headers["content-range"] == "bytes */2048"
+
+
+async def test_what_one_has_is_not_sent_again(shelf: Shelf) -> None:
+    tag = (await shelf.put(PATH, BODY)).headers["etag"]
+    got = await shelf.get(PATH, headers={"If-None-Match": tag})
+    assert (got.status_code, got.content) == (304, b"")
+
+
+async def test_a_missing_file_is_not_found(shelf: Shelf) -> None:
+    assert (await shelf.get("tenants/nobody/x")).status_code == 404
+
+
+# Signatures
+
+
+@pytest.mark.parametrize(
+    "path", ["tenants/other/jobs/1/out.png", "tenants/acme/jobs/1/out.pn", "tenants/acme/jobs/1/out.png/x"]
+)
+async def test_a_url_is_for_one_path(shelf: Shelf, path: str) -> None:
+    await shelf.put(PATH, BODY)
+    for signed in (shelf.store.sign_get(PATH, lifetime=MINUTE), shelf.sign_put(PATH, BODY)):
+        url = signed.url.replace(PATH, path)
+        content = BODY if signed.method == "PUT" else None
+        assert (await shelf.send(signed, content, url=url)).status_code == 403
+    assert await shelf.store.head(path) is None
+
+
+async def test_a_url_is_for_one_method(shelf: Shelf) -> None:
+    await shelf.put(PATH, BODY)
+    get, put = shelf.store.sign_get(PATH, lifetime=MINUTE), shelf.sign_put(PATH, b"x")
+    assert (await shelf.send(get, b"x", method="PUT")).status_code == 403
+    assert (await shelf.send(put, method="GET")).status_code == 403
+    for method in ("DELETE", "POST"):
+        assert (await shelf.send(get, method=method)).status_code in REFUSED
+    assert (await shelf.get(PATH)).content == BODY
+
+
+async def test_a_url_is_good_until_it_expires(shelf: Shelf) -> None:
+    await shelf.put(PATH, BODY)
+    second = timedelta(seconds=1)
+    get, put = shelf.store.sign_get(PATH, lifetime=second), shelf.sign_put(PATH, b"x", lifetime=second)
+    deadline = time.monotonic() + 10
+    while (refused := await shelf.send(get)).status_code == 200:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.1)
+    assert refused.status_code == 403
+    assert (await shelf.send(put, b"x")).status_code == 403
+    assert (await shelf.get(PATH)).content == BODY
+
+
+async def test_nobody_can_give_a_url_more_time(shelf: Shelf) -> None:
+    await shelf.put(PATH, BODY)
+    signed = shelf.store.sign_get(PATH, lifetime=MINUTE)
+    longer = {"local": {"expires": str(int(time.time()) + 9999)}, "s3": {"X-Amz-Expires": "9999"}}[shelf.name]
+    assert (await shelf.send(signed, url=changed(signed.url, **longer))).status_code == 403
+
+
+async def test_a_wrong_signature_is_refused(shelf: Shelf) -> None:
+    await shelf.put(PATH, BODY)
+    signed = shelf.store.sign_get(PATH, lifetime=MINUTE)
+    name = {"local": "signature", "s3": "X-Amz-Signature"}[shelf.name]
+    good = dict(parse_qsl(urlsplit(signed.url).query))[name]
+    for wrong in ("", "x", good[:-1], good[:-1] + ("0" if good[-1] != "0" else "1"), good + "0", good.swapcase()):
+        assert (await shelf.send(signed, url=changed(signed.url, **{name: wrong}))).status_code in REFUSED
+    bare = urlsplit(signed.url)._replace(query="").geturl()
+    assert (await shelf.send(signed, url=bare)).status_code == 403
+
+
+async def test_a_name_that_was_not_signed_is_refused(shelf: Shelf) -> None:
+    await shelf.put(PATH, BODY)
+    signed = shelf.store.sign_get(PATH, lifetime=MINUTE, filename="a.png")
+    name = {"local": "filename", "s3": "response-content-disposition"}[shelf.name]
+    assert (await shelf.send(signed, url=changed(signed.url, **{name: "evil.html"}))).status_code == 403
+
+
+# What an upload is held to
+
+
+async def test_another_type_than_signed_is_refused(shelf: Shelf) -> None:
+    signed = shelf.sign_put(PATH, BODY)
+    for given in ("text/html", "image/png2", ""):
+        assert (await shelf.send(signed, BODY, headers={"Content-Type": given})).status_code in REFUSED
+    assert await shelf.store.head(PATH) is None
+
+
+@pytest.mark.parametrize("body", [BODY + b"x", BODY[:-1], b""], ids=["longer", "shorter", "empty"])
+async def test_another_length_than_signed_is_refused(shelf: Shelf, body: bytes) -> None:
+    refused = await shelf.send(shelf.sign_put(PATH, BODY), body)
+    assert refused.status_code in REFUSED, refused.text
+    assert await shelf.store.head(PATH) is None
+
+
+async def test_a_longer_body_that_does_not_say_so_is_refused(shelf: Shelf) -> None:
+    refused = await shelf.send(shelf.sign_put(PATH, BODY), pieces(BODY, b"x"))
+    assert refused.status_code >= 400
+    assert await shelf.store.head(PATH) is None
+
+
+async def test_another_checksum_than_signed_is_refused(shelf: Shelf) -> None:
+    signed = shelf.sign_put(PATH, BODY, sha256=OTHER)
+    refused = await shelf.send(signed, BODY)
+    assert refused.status_code in REFUSED, refused.text
+    assert await shelf.store.head(PATH) is None
+
+
+async def test_nobody_can_change_what_an_upload_is_held_to(shelf: Shelf) -> None:
+    signed = shelf.sign_put(PATH, BODY, sha256=OTHER)
+    tries: list[dict[str, Any]] = [
+        {"url": changed(signed.url, size="9999")},
+        {"url": changed(signed.url, type="text/html"), "headers": {"Content-Type": "text/html"}},
+        {"url": changed(signed.url, sha256=SHA256)},
+        {"url": signed.url.replace(OTHER, SHA256), "headers": {"x-amz-checksum-sha256": ""}},
+    ]
+    for each in tries:
+        assert (await shelf.send(signed, BODY, **each)).status_code in REFUSED
+    assert await shelf.store.head(PATH) is None
+
+
+async def test_nothing_larger_than_the_limit_is_signed(store: Storage) -> None:
+    with pytest.raises(TooLargeError):
+        store.sign_put(PATH, lifetime=MINUTE, content_type="image/png", size=store.size_max + 1)
+
+
+async def test_nothing_is_signed_for_no_time_or_for_ever(store: Storage) -> None:
+    for seconds in (0, -1, 8 * 24 * 3600):
+        with pytest.raises(InvalidError):
+            store.sign_get(PATH, lifetime=timedelta(seconds=seconds))
+
+
+async def test_what_is_no_media_type_is_not_signed(store: Storage) -> None:
+    for given in ("", "png", "image/png\r\nX-Evil: 1", "image/ png", "a/b" * 100, "text/plain;", "ä/b"):
+        with pytest.raises(InvalidError):
+            store.sign_put(PATH, lifetime=MINUTE, content_type=given, size=1)
+
+
+# Paths
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["a b/c d.png", "ü/漢字/é.png", "100%/50%25.png", "q?x=1#y&z.png", "a+b=c;d,e.png", "x'y(z)[1]{2}~!$*.png", "A/a"],
+)
+async def test_any_readable_path_is_one_and_the_same_everywhere(shelf: Shelf, path: str) -> None:
+    await shelf.store.write(path, b"first")
+    assert (await shelf.get(path)).content == b"first"
+    assert (await shelf.put(path, b"second")).status_code == 200
+    assert await shelf.store.read(path) == b"second"
+    assert [each.path for each in await shelf.store.list()] == [path]
+    await shelf.store.delete(path)
+    assert await shelf.store.list() == []
+
+
+ASTRAY = (
+    *("", "/", "/etc/passwd", "..", "../x", "a/../b", "a/..", "a//b", "a/", "./a", "a/./b", ".key", "a/.drafts/x"),
+    *("a\0b", "a\nb", "a\\b", "\ud800", "x" * 241, "/".join(["x" * 100] * 11)),
+)
+
+
+async def test_a_path_that_leads_elsewhere_is_refused(store: Storage) -> None:
+    for path in ASTRAY:
+        with pytest.raises(InvalidError):
+            store.sign_get(path, lifetime=MINUTE)
+        with pytest.raises(InvalidError):
+            store.sign_put(path, lifetime=MINUTE, content_type="image/png", size=1)
+        for call in (store.head, store.read, store.delete):
+            with pytest.raises(InvalidError):
+                await call(path)
+        with pytest.raises(InvalidError):
+            await store.write(path, b"x")
+
+
+# From inside
+
+
+async def test_head_tells_size_and_type(shelf: Shelf) -> None:
+    await shelf.put(PATH, BODY)
+    about = await shelf.store.head(PATH)
+    assert (about.path, about.size, about.content_type) == (PATH, len(BODY), "image/png")
+    assert abs(datetime.now(UTC) - about.changed_at) < timedelta(minutes=5)
+    assert await shelf.store.head("nothing/here") is None
+
+
+async def test_what_is_written_in_pieces_is_one_file(store: Storage) -> None:
+    about = await store.write(PATH, pieces(b"a" * 3_000_000, b"", b"b" * 3_000_000), content_type="text/plain")
+    assert (about.size, about.sha256) == (6_000_000, hashlib.sha256(b"a" * 3_000_000 + b"b" * 3_000_000).hexdigest())
+    assert b"".join([piece async for piece in store.stream(PATH)]) == b"a" * 3_000_000 + b"b" * 3_000_000
+
+
+async def test_a_write_that_breaks_off_leaves_what_was_there(store: Storage) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield b"half"
+        raise ZeroDivisionError
+
+    await store.write(PATH, b"whole")
+    with pytest.raises(ZeroDivisionError):
+        await store.write(PATH, broken())
+    assert await store.read(PATH) == b"whole"
+
+
+async def test_a_file_that_is_not_there_cannot_be_read(store: Storage) -> None:
+    with pytest.raises(NotFoundError):
+        await store.read(PATH)
+    with pytest.raises(NotFoundError):
+        async for _ in store.stream(PATH):
+            pass
+    await store.delete(PATH)
+
+
+async def test_files_are_listed_by_their_paths_part_by_part(store: Storage) -> None:
+    paths = sorted(["b/1", "b/2/x", "b/20", "b/3", "c", "ba/1"])
+    for path in paths:
+        await store.write(path, b"12")
+    assert [each.path for each in await store.list()] == paths
+    assert {each.size for each in await store.list()} == {2}
+    below = [path for path in paths if path.startswith("b/")]
+    assert [each.path for each in await store.list("b/")] == below
+    walked: list[str] = []
+    while page := await store.list("b/", after=walked[-1] if walked else "", limit=2):
+        walked += [each.path for each in page]
+    assert walked == below
+    assert await store.list("nowhere/") == []
+
+
+async def test_writers_of_one_path_leave_one_whole_file(shelf: Shelf) -> None:
+    bodies = [bytes([number]) * 300_000 for number in range(8)]
+    answers = await asyncio.gather(*(shelf.put(PATH, body, content_type=f"image/x-{body[0]}") for body in bodies))
+    assert {answer.status_code for answer in answers} == {200}
+    got = await shelf.get(PATH)
+    assert got.content in bodies
+    assert got.headers["content-type"] == f"image/x-{got.content[0]}"
+
+
+async def test_a_reader_gets_one_whole_file_while_others_write(shelf: Shelf) -> None:
+    bodies = [bytes([number]) * 200_000 for number in range(6)]
+    await shelf.put(PATH, bodies[0])
+
+    async def reader() -> httpx2.Response:
+        return await shelf.get(PATH)
+
+    answers = await asyncio.gather(*(shelf.put(PATH, body) for body in bodies), *(reader() for _ in range(6)))
+    assert all(answer.content in bodies for answer in answers[6:])
+
+
+async def test_signing_needs_nobody(store: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No network, and no thread: not even a running loop is asked."""
+    store.sign_get(PATH, lifetime=MINUTE)  # a folder's key is read once
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("It opened something.")
+
+    monkeypatch.setattr("socket.socket", refuse)
+    monkeypatch.setattr("os.open", refuse)
+    await asyncio.to_thread(store.sign_get, PATH, lifetime=MINUTE, filename="x.png")
+    await asyncio.to_thread(store.sign_put, PATH, lifetime=MINUTE, content_type="image/png", size=1, sha256=OTHER)
