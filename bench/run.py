@@ -63,6 +63,10 @@ TARGETS = (
     Target("whole lives, 60 s into an open snapshot / before", "pinned", None, "", 0.8),
     Target("HTTP submit / bare echo, 64 connections", "http_submit", "penstock", "http_echo", 0.35),
     Target("HTTP poll of a running job / bare echo", "http_poll", "penstock", "http_echo", 0.5),
+    Target("a worker's poll / bare echo, 64 connections", "fleet_poll", "penstock", "fleet_echo", 0.35),
+    Target("a worker's heartbeat / bare echo", "fleet_heartbeat", "penstock", "fleet_echo", 0.35),
+    Target("a worker's complete / bare echo", "fleet_complete", "penstock", "fleet_echo", 0.35),
+    Target("1,000 workers' heartbeats, % of a core, at most", "fleet_heartbeats_share", None, "", 1.0, limit=15),
     Target("an event at all 5,000 streams of a job, at most", "streams_one_job_all_max", None, "", 1.0, limit=1_000),
     Target("an event each at 5,000 streams, at most", "streams_own_job_all_max", None, "", 1.0, limit=1_000),
     Target("`penstock --help`", "startup_help", None, "", 1.0, limit=200),
@@ -122,6 +126,7 @@ def commands(dsn: str, rounds: int, *, quick: bool) -> Iterator[Sequence[str]]:
             yield ["bench.peers", *once, "--only", metric]
         yield ["bench.callers", "--dsn", dsn]
         yield ["bench.http", "--dsn", dsn]
+        yield ["bench.fleet", "--dsn", dsn]
         yield ["bench.startup"]
     yield ["bench.streams", "--dsn", dsn]
     yield ["bench.flat", "--dsn", dsn, *(["--jobs", "200000", "--pinned", "20"] if quick else [])]
@@ -155,8 +160,9 @@ def render(numbers: Numbers, server: str, *, quick: bool) -> str:
             "The job is a no-op with a 200-byte body. Penstock writes all it stands for: idempotency key, cap, hold,",
             "job, dispatch, events, capture. The queues are measured in turn, round after round, each with its best",
             "settings, and each number is the median over the rounds (of two, the higher); the methods are in",
-            "`bench/peers/harness.py`, `bench/callers.py`, `bench/flat.py`, `bench/http.py`, `bench/streams.py` and",
-            "`bench/startup.py`. Read the ratios. Where a target is missed, `docs/why/batching.md` says why.",
+            "`bench/peers/harness.py`, `bench/callers.py`, `bench/flat.py`, `bench/http.py`, `bench/fleet.py`,",
+            "`bench/streams.py` and `bench/startup.py`. Read the ratios. Where a target is missed,",
+            "`docs/why/batching.md` says why.",
             "",
             "## Targets",
             "",

@@ -116,8 +116,56 @@ class Admin(Requests):
         return await self.request("POST", path, type=wire.QueueInfo, is_repeatable=True)
 
     async def workers(self) -> list[wire.WorkerInfo]:
-        """The workers that hold leases now."""
+        """The fleet, and the other workers that hold leases now."""
         return (await self.request("GET", "/v1/workers", type=wire.Workers)).data
+
+    async def worker(self, worker_id: str) -> wire.WorkerInfo:
+        """A worker of the fleet."""
+        return await self.request("GET", f"/v1/workers/{segment(worker_id)}", type=wire.WorkerInfo)
+
+    async def approve_worker(self, worker_id: str) -> wire.WorkerInfo:
+        """Let a worker in that waits, or one that was revoked."""
+        return await self._order(worker_id, "approve")
+
+    async def revoke_worker(self, worker_id: str) -> wire.WorkerInfo:
+        """Throw a worker out, at once; what it holds goes back."""
+        return await self._order(worker_id, "revoke")
+
+    async def drain_worker(self, worker_id: str) -> wire.WorkerInfo:
+        """Give a worker no more jobs; it finishes what it has."""
+        return await self._order(worker_id, "drain")
+
+    async def resume_worker(self, worker_id: str) -> wire.WorkerInfo:
+        """Give a worker that drains jobs again."""
+        return await self._order(worker_id, "resume")
+
+    async def _order(self, worker_id: str, verb: str) -> wire.WorkerInfo:
+        path = f"/v1/workers/{segment(worker_id)}/{verb}"
+        return await self.request("POST", path, type=wire.WorkerInfo, is_repeatable=True)
+
+    async def rotate_worker(
+        self, worker_id: str, *, overlap: timedelta | str | float | None = None
+    ) -> wire.NewWorkerToken:
+        """Make a new token for a worker; the old one is refused from now on, or when the overlap is over."""
+        body = wire.RotateWorker(overlap=None if overlap is None else length(overlap, field="overlap"))
+        path = f"/v1/workers/{segment(worker_id)}/rotate"
+        return await self.request("POST", path, body=body, type=wire.NewWorkerToken)
+
+    async def assign_worker(self, worker_id: str, routes: list[str]) -> wire.WorkerInfo:
+        """Bind a worker to these routes instead; what it holds it finishes."""
+        path, body = f"/v1/workers/{segment(worker_id)}/routes", wire.AssignRoutes(routes=routes)
+        return await self.request("PUT", path, body=body, type=wire.WorkerInfo)
+
+    async def routes(self) -> list[wire.RouteInfo]:
+        """The fleet's queues, with their load and their workers."""
+        return (await self.request("GET", "/v1/routes", type=wire.Routes)).data
+
+    async def scaling(
+        self, route: str, *, jobs_per_worker: int = 1, least: int = 0, most: int = 50, target_wait: float = 60.0
+    ) -> wire.Scaling:
+        """How many workers a route should have now."""
+        policy = {"jobs_per_worker": jobs_per_worker, "min": least, "max": most, "target_wait": target_wait}
+        return await self.request("GET", f"/v1/scaling/{segment(route)}", params=policy, type=wire.Scaling)
 
     async def move(self, job_id: str, state: str, *, tenant: str | None = None) -> wire.State:
         """Take a job to a state along an arrow of its lifecycle."""

@@ -11,6 +11,7 @@ import msgspec
 from penstock import wire
 from penstock.client.admin import Admin
 from penstock.client.errors import WaitTimeoutError, check_outcome, from_problem
+from penstock.client.files import Files
 from penstock.client.handles import Handle
 from penstock.client.requests import ANYTHING, Deadline, encode, given, length, plain, segment
 from penstock.client.watching import Watch
@@ -33,7 +34,7 @@ _BULK_BYTES_MAX: Final = 8 * 1024 * 1024
 _SUBMIT_FIELDS: Final = frozenset(wire.Submit.__struct_fields__)
 
 
-class Verbs(Admin, Generic[H]):
+class Verbs(Admin, Files, Generic[H]):
     """What a client can do. ``H`` is the handle that it gives out."""
 
     def __init__(

@@ -27,7 +27,7 @@ from penstock.store.db import fetch, new_id
 from penstock.store.queries import queries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 
     from penstock.store.db import Connection, Database, Row
 
@@ -56,8 +56,8 @@ _SECRET_KEEP: Final = 60.0
 class Principal(msgspec.Struct, frozen=True):
     """Who asks, and what they may see."""
 
-    scope: Literal["client", "worker", "admin", "job"]
-    """``job``: a browser, for one job."""
+    scope: Literal["client", "worker", "admin", "job", "fleet"]
+    """``job``: a browser, for one job. ``fleet``: a worker that has registered."""
     tenant: str | None
     """None: every tenant."""
     account: str | None
@@ -137,9 +137,12 @@ class _Bad:
 class Access:
     """Keys, tokens, tenants and the audit of one database."""
 
-    def __init__(self, db: Database, ring: Callable[[set[str]], None]) -> None:
+    def __init__(
+        self, db: Database, ring: Callable[[set[str]], None], home: Callable[[str], Database] | None = None
+    ) -> None:
         self._db = db
         self._ring = ring
+        self._home = home
         self._known: dict[bytes, _Known] = {}
         self._bad: dict[bytes, _Bad] = {}
         self._changes = 0
@@ -171,7 +174,7 @@ class Access:
             known = await self._admit(secret, digest, now)
         elif now >= known.renew_at:
             known.renew_at = known.good_until
-            _forget_failure(self._lookups.add(digest))
+            forget_failure(self._lookups.add(digest))
         if now >= known.touch_at:
             known.touch_at = now + _TOUCH.total_seconds()
             self._use(known.key_id)
@@ -220,10 +223,10 @@ class Access:
 
     def _remember(self, digest: bytes, entry: _Known | _Bad) -> None:
         if isinstance(entry, _Known):
-            _keep(self._known, digest, entry, _KNOWN_MAX)
+            keep(self._known, digest, entry, _KNOWN_MAX)
         else:
             self._known.pop(digest, None)
-            _keep(self._bad, digest, entry, _BAD_MAX)
+            keep(self._bad, digest, entry, _BAD_MAX)
 
     def _use(self, key_id: UUID) -> None:
         self._used.add(key_id)
@@ -293,10 +296,11 @@ class Access:
             if tenant is not None:
                 await self._open_tenant(tx, tenant, actor)
             if tenant is not None and account is not None:
-                await fetch(tx, ledger.SQL["open_accounts"], [tenant], [account])
+                async with self._at_home(tx, tenant) as own:
+                    await fetch(own, ledger.SQL["open_accounts"], [tenant], [account])
             made, secret = await _make_key(tx, traits)
             told = {"scope": scope, "account": account, "name": name, "hint": made.hint}
-            await _write_audit(tx, actor, "key.made", tenant=tenant, subject=made.id, data=told)
+            await write_audit(tx, actor, "key.made", tenant=tenant, subject=made.id, data=told)
         return made, secret
 
     async def rotate_key(
@@ -316,7 +320,7 @@ class Access:
             made, secret = await _make_key(tx, old)
             retired = KeyRecord(*await fetch(tx, SQL["retire_key"], old["id"], stays))
             told = {"replaced_by": made.id, "expires_at": retired.expires_at}
-            await _write_audit(tx, actor, "key.rotated", tenant=old["tenant"], subject=retired.id, data=told)
+            await write_audit(tx, actor, "key.rotated", tenant=old["tenant"], subject=retired.id, data=told)
         self._change(retired.key_id)
         return made, secret
 
@@ -327,7 +331,7 @@ class Access:
             revoked = KeyRecord(*await fetch(tx, SQL["revoke_key"], old["id"]))
             if not old["is_revoked"]:
                 told = {"hint": revoked.hint}
-                await _write_audit(tx, actor, "key.revoked", tenant=old["tenant"], subject=revoked.id, data=told)
+                await write_audit(tx, actor, "key.revoked", tenant=old["tenant"], subject=revoked.id, data=told)
         self._change(revoked.key_id)
         return revoked
 
@@ -367,21 +371,33 @@ class Access:
         ledger.check_cap(active_max)
         async with self._db.transaction() as tx:
             await self._open_tenant(tx, tenant, actor)
-            await fetch(tx, ledger.SQL["open_accounts"], [tenant], [account])
-            if active_max is not None:
-                await fetch(tx, ledger.SQL["set_cap"], tenant, account, active_max)
             told = {"active_max": active_max}
-            await _write_audit(tx, actor, "account.made", tenant=tenant, subject=account, data=told)
-            return Balance(**await fetch(tx, ledger.SQL["balance"], tenant, account))
+            await write_audit(tx, actor, "account.made", tenant=tenant, subject=account, data=told)
+            async with self._at_home(tx, tenant) as own:
+                await fetch(own, ledger.SQL["open_accounts"], [tenant], [account])
+                if active_max is not None:
+                    await fetch(own, ledger.SQL["set_cap"], tenant, account, active_max)
+                return Balance(**await fetch(own, ledger.SQL["balance"], tenant, account))
 
     async def list_accounts(self, tenant: str, *, after: str | None = None, limit: int = 50) -> list[Balance]:
         """One page by name; the next one is after the last name of this one."""
         values.check_limit(limit, PAGE_MAX)
-        return [Balance(**row) for row in await self._db.run(SQL["list_accounts"], tenant, after or "", limit)]
+        home = self._db if self._home is None else self._home(tenant)
+        return [Balance(**row) for row in await home.run(SQL["list_accounts"], tenant, after or "", limit)]
+
+    @contextlib.asynccontextmanager
+    async def _at_home(self, tx: Connection, tenant: str) -> AsyncGenerator[Connection]:
+        """Where the accounts of a tenant are: in this very transaction, or in one that commits before it."""
+        home = self._db if self._home is None else self._home(tenant)
+        if home is self._db:
+            yield tx
+        else:
+            async with home.transaction() as own:
+                yield own
 
     async def _open_tenant(self, tx: Connection, tenant: str, actor: str) -> None:
         if (await fetch(tx, SQL["make_tenant"], tenant))["is_new"]:
-            await _write_audit(tx, actor, "tenant.made", tenant=tenant, subject=tenant)
+            await write_audit(tx, actor, "tenant.made", tenant=tenant, subject=tenant)
 
     # Audit
 
@@ -390,7 +406,7 @@ class Access:
     ) -> None:
         """Write down what an operator did. What is done here is written by itself, in the same transaction."""
         async with self._db.transaction() as tx:
-            await _write_audit(tx, actor, action, tenant=tenant, subject=subject, data=data)
+            await write_audit(tx, actor, action, tenant=tenant, subject=subject, data=data)
 
     async def list_audit(
         self, *, tenant: str | None = None, before: UUID | str | None = None, limit: int = 50
@@ -419,7 +435,7 @@ def _principal(row: Row) -> Principal:
     return Principal(row["scope"], row["tenant"], row["account"], ids.text("key", row["id"]), row["rate_limit"])
 
 
-def _keep(cache: dict[bytes, Any], digest: bytes, value: object, most: int) -> None:
+def keep(cache: dict[bytes, Any], digest: bytes, value: object, most: int) -> None:
     """Put it at the end, and let go of what has been there longest."""
     cache.pop(digest, None)
     cache[digest] = value
@@ -427,7 +443,7 @@ def _keep(cache: dict[bytes, Any], digest: bytes, value: object, most: int) -> N
         del cache[next(iter(cache))]
 
 
-def _forget_failure(renewal: asyncio.Future[Any]) -> None:
+def forget_failure(renewal: asyncio.Future[Any]) -> None:
     """Nobody waits for it: if it fails, the next request that must ask will tell."""
     renewal.add_done_callback(lambda done: done.cancelled() or done.exception())
 
@@ -470,7 +486,7 @@ async def _lock_key(tx: Connection, key_id: UUID | str, tenant: str | None) -> R
     return found
 
 
-async def _write_audit(
+async def write_audit(
     tx: Connection,
     actor: str,
     action: str,

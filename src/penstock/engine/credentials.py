@@ -26,12 +26,16 @@ Scope = Literal["client", "worker", "admin"]
 TokenScope = Literal["read", "cancel"]
 
 TOKEN_PREFIX: Final = "pst_"  # noqa: S105 - what a token begins with
+WORKER_PREFIX: Final = "psw_"
 SECRET_BYTES: Final = 32
 
 _ALPHABET: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _RANDOM_LENGTH: Final = 43  # 32 bytes in base 62
 _CHECK_LENGTH: Final = 6  # a CRC-32 in base 62
 _KEY: Final = re.compile(rf"ps_(?:{'|'.join(get_args(Scope))})_[0-9A-Za-z]{{{_RANDOM_LENGTH + _CHECK_LENGTH}}}")
+_WORKER_BYTES: Final = 40
+_WORKER_LENGTH: Final = 54  # 40 bytes in base 62: with all around it a worker's token has 64 letters
+_WORKER: Final = re.compile(rf"{WORKER_PREFIX}[0-9A-Za-z]{{{_WORKER_LENGTH + _CHECK_LENGTH}}}")
 _SHOWN: Final = 4
 
 _BITS: Final[dict[str, int]] = {name: 1 << place for place, name in enumerate(get_args(TokenScope))}
@@ -49,6 +53,17 @@ def new_key(scope: str) -> str:
 def is_key(text: str) -> bool:
     """Whether it has the form of a key, to the last letter."""
     return _KEY.fullmatch(text) is not None and _checksum(text[:-_CHECK_LENGTH]) == text[-_CHECK_LENGTH:]
+
+
+def new_worker_token() -> str:
+    """What a worker of the fleet comes with, once it is registered."""
+    text = WORKER_PREFIX + _base62(int.from_bytes(secrets.token_bytes(_WORKER_BYTES)), _WORKER_LENGTH)
+    return text + _checksum(text)
+
+
+def is_worker_token(text: str) -> bool:
+    """Whether it has the form of a worker's token, to the last letter."""
+    return _WORKER.fullmatch(text) is not None and _checksum(text[:-_CHECK_LENGTH]) == text[-_CHECK_LENGTH:]
 
 
 def digest(key: str) -> bytes:

@@ -23,10 +23,14 @@ if TYPE_CHECKING:
 
 SQL: Final = queries("penstock.engine", "dispatches")
 
+CANCEL_TOPIC: Final = "cancel:"
+BACK_TOPIC: Final = "back:"
+
 _RANK_MIN: Final = -32_768
 _RANK_MAX: Final = 32_767
 _START: Final = (-1, UUID(int=0))
 _LOOK_EVERY: Final = 1.0
+_DEAR: Final = 0.1
 _LOOK_SHARE: Final = 20  # a look at the whole line may take one part in so many of the time
 
 
@@ -37,6 +41,8 @@ class Lanes:
     queues: Sequence[str]
     marks: dict[tuple[str, int], tuple[int, UUID]] = field(default_factory=dict[tuple[str, int], tuple[int, UUID]])
     look_at: float = 0.0
+    took: float = 0.0
+    """How long the last look at the whole line took."""
 
     def columns(self, now: float | None = None) -> tuple[bool, list[list[object]]]:
         """The lanes to claim from, as columns, and whether they are the whole line."""
@@ -56,6 +62,7 @@ class Lanes:
             self.marks[row["queue"], row["rank"]] = (row["turn"], row["job_id"])
         if whole and not rows:
             self.marks.clear()
+        self.took = took if whole else self.took
         if whole and self.look_at:  # unless it rang meanwhile
             self.look_at += took * _LOOK_SHARE
 
@@ -63,6 +70,11 @@ class Lanes:
         """Something joined these lines at their end: one we have no place in yet must be looked at from its head."""
         placed = {queue for queue, _ in self.marks}
         if not placed.issuperset(queues):
+            self.look_at = 0.0
+
+    def hurry(self) -> None:
+        """Somebody goes away with nothing who does not wait: look at the whole line, unless that has become dear."""
+        if self.took < _DEAR:
             self.look_at = 0.0
 
     def rung_back(self) -> None:

@@ -19,7 +19,7 @@ declare
     turns bigint[];
 begin
     if is_fair then
-        turns := penstock.take_turns(kinds, tenants);
+        turns := penstock.take_turns(kinds, queues, tenants);
     end if;
 
     insert into penstock.dispatches (
@@ -39,15 +39,15 @@ begin
 end $$;
 
 -- function: take_turns
-create or replace function penstock.take_turns(kinds text[], tenants text[]) returns bigint[]
+create or replace function penstock.take_turns(kinds text[], queues text[], tenants text[]) returns bigint[]
 language plpgsql as $$
 #variable_conflict use_column
 declare
     turns bigint[];
 begin
     with item as (
-        select k.queue, i.tenant, i.n, row_number() over (partition by k.queue, i.tenant order by i.n) as nth
-        from unnest(kinds, tenants) with ordinality as i(kind, tenant, n)
+        select i.queue, i.tenant, i.n, k.is_fair, row_number() over (partition by i.queue, i.tenant order by i.n) as nth
+        from unnest(kinds, queues, tenants) with ordinality as i(kind, queue, tenant, n)
         join penstock.kinds k on k.kind = i.kind
     ),
     line as (  -- the turn before the one that is next, found at the head of each rank without walking the line
@@ -63,7 +63,7 @@ begin
             (select max(s.turn) from penstock.shares s where s.queue = q.queue),
             0
         ) as turn
-        from (select distinct k.queue from penstock.kinds k where k.is_fair and k.kind = any(kinds)) q
+        from (select distinct i.queue from item i where i.is_fair) q
     ),
     taken as (
         insert into penstock.shares as s (queue, tenant, turn)
@@ -87,54 +87,95 @@ end $$;
 -- Hands out ready jobs, oldest first within a rank. A lane is a queue with a range of ranks and the place to
 -- begin (see dispatches.py). What another transaction has in hand is passed over: a claim never waits. Where no
 -- queue is fair no turns are told: they are all 0.
+-- One claim may be for many workers: each has a token and wants so many jobs, and they are served in their order.
+-- Where there is one, its token is not told. Where origins are given, these are workers of the fleet: each gets no
+-- more than it has room for, and what it gets is audited. That none has room is an error: it must not look as if there
+-- were no jobs.
+-- Jobs of other databases are handed out only of the tenants that are said to be away, and told as strays.
 create or replace function penstock.lease(
     queues text[], ranks smallint[], ranks_max smallint[], turns bigint[], afters uuid[],
-    want integer, token uuid, worker text, duration interval,
-    out job_ids uuid[], out epochs integer[], out turns_ bigint[]
+    wants integer[], tokens uuid[], workers text[], duration interval, origins text[], away text[],
+    out job_ids uuid[], out epochs integer[], out turns_ bigint[], out tokens_ uuid[], out strays uuid[]
 )
 language plpgsql as $$
 #variable_conflict use_column
 declare
     present timestamptz := penstock.clock();
+    want integer := wants[1];
+    places uuid[];
 begin
-    with picked as materialized (
-        select r.place, r.job_id
-        from unnest(queues, ranks, ranks_max, turns, afters) as l(queue, rank, rank_max, turn, after)
-        join penstock.queues q on q.queue = l.queue and q.paused_at is null
+    if origins is not null then
+        perform from unnest(queues, ranks, ranks_max, turns, afters) as l(queue, rank, rank_max, turn, after)
         cross join lateral (
-            select r.ctid as place, r.job_id, r.rank, r.turn
-            from penstock.ready r
-            cross join lateral (
-                select from penstock.dispatches d
-                where d.job_id = r.job_id and d.phase = 'ready'
-                    and (d.expires_at is null or d.expires_at > present)
-                for update skip locked
-            ) d
+            select from penstock.ready r
             where r.queue = l.queue
                 and (r.rank, r.turn, r.job_id) > (l.rank, l.turn, l.after) and r.rank <= l.rank_max
+            limit 1
+        ) r
+        limit 1;
+        if not found then
+            return;
+        end if;
+        select array_agg(i.token order by i.n), count(*) into places, want
+        from unnest(tokens, penstock.room(workers, wants)) with ordinality as i(token, want, n)
+        cross join generate_series(1, i.want);
+        if want = 0 then
+            raise exception 'none of the workers has room' using errcode = 'PS005';
+        end if;
+    end if;
+
+    with picked as materialized (
+        select r.place, r.job_id, r.is_away, coalesce(places[row_number() over ()], tokens[1]) as token
+        from (
+            select r.place, r.job_id, r.is_away
+            from unnest(queues, ranks, ranks_max, turns, afters) as l(queue, rank, rank_max, turn, after)
+            join penstock.queues q on q.queue = l.queue and q.paused_at is null
+            cross join lateral (
+                select r.ctid as place, r.job_id, r.rank, r.turn, d.is_away
+                from penstock.ready r
+                cross join lateral (
+                    select d.is_away from penstock.dispatches d
+                    where d.job_id = r.job_id and d.phase = 'ready'
+                        and (d.expires_at is null or d.expires_at > present)
+                        and (not d.is_away or d.tenant = any(away))
+                    for update skip locked
+                ) d
+                where r.queue = l.queue
+                    and (r.rank, r.turn, r.job_id) > (l.rank, l.turn, l.after) and r.rank <= l.rank_max
+                order by r.rank, r.turn, r.job_id
+                limit want
+                for update of r skip locked
+            ) r
             order by r.rank, r.turn, r.job_id
             limit want
-            for update of r skip locked
         ) r
-        order by r.rank, r.turn, r.job_id
-        limit want
     ),
     called as (
         delete from penstock.ready r where r.ctid = any(array(select place from picked))
     ),
     granted as (
-        insert into penstock.leases (token, worker, granted_at, expires_at, job_ids)
-        select lease.token, lease.worker, present, present + duration, array_agg(job_id)
-        from picked having count(*) > 0
+        insert into penstock.leases (token, worker, granted_at, expires_at, job_ids, is_away)
+        select p.token, workers[array_position(tokens, p.token)], present, present + duration, array_agg(p.job_id),
+            bool_or(p.is_away)
+        from picked p group by p.token
     ),
     held as (
         update penstock.dispatches d
-        set phase = 'leased', lease_token = lease.token, epoch = d.epoch + 1
+        set phase = 'leased', epoch = d.epoch + 1,
+            lease_token = case
+                when places is null then tokens[1]
+                else (array(select token from picked))[array_position(array(select job_id from picked), d.job_id)]
+            end
         where d.job_id = any(array(select job_id from picked))
-        returning d.job_id, d.epoch, d.turn
+        returning d.job_id, d.epoch, d.turn, d.lease_token, d.is_away
     )
-    select array_agg(h.job_id), array_agg(h.epoch), case when max(h.turn) > 0 then array_agg(h.turn) end
-    into job_ids, epochs, turns_ from held h;
+    select array_agg(h.job_id), array_agg(h.epoch), case when max(h.turn) > 0 then array_agg(h.turn) end,
+        case when places is not null then array_agg(h.lease_token) end, array_agg(h.job_id) filter (where h.is_away)
+    into job_ids, epochs, turns_, tokens_, strays from held h;
+
+    if places is not null and job_ids is not null then
+        perform penstock.tell_leased(job_ids, tokens_, tokens, origins);
+    end if;
 end $$;
 
 -- function: held
@@ -153,13 +194,35 @@ begin
 end $$;
 
 -- function: withdraw
--- Takes jobs that their worker has ended out of the queue. A job that is left out of the answer was lost.
-create or replace function penstock.withdraw(job_ids uuid[], tokens uuid[]) returns table (job_id uuid)
+-- Takes jobs that their worker has ended out of the queue. A job that is left out of the answer was lost. What a
+-- worker of the fleet ends, from wherever it does, is audited.
+create or replace function penstock.withdraw(outcome text, job_ids uuid[], tokens uuid[], origins text[])
+returns table (job_id uuid)
 language plpgsql as $$
 #variable_conflict use_column
 declare
     present timestamptz := penstock.clock();
 begin
+    if origins is not null then
+        return query
+        with gone as (
+            delete from penstock.dispatches d
+            using unnest(withdraw.job_ids, tokens, origins) as i(job_id, token, origin), penstock.leases l
+            where d.job_id = any(withdraw.job_ids) and i.job_id = d.job_id and d.lease_token = i.token
+                and l.token = any(tokens) and l.token = i.token and l.expires_at > present
+            returning d.job_id, d.tenant, d.epoch, l.worker, l.token, i.origin
+        ),
+        told as (
+            insert into penstock.audit (id, at, actor, action, tenant, subject, data)
+            select penstock.uuid7(), present, g.worker,
+                case outcome when 'succeeded' then 'job.completed' else 'job.failed' end,
+                g.tenant, penstock.typeid('job', g.job_id),
+                jsonb_build_object('address', g.origin, 'epoch', g.epoch, 'outcome', outcome, 'lease_token', g.token)
+            from gone g where g.origin is not null
+        )
+        select g.job_id from gone g;
+        return;
+    end if;
     return query
     delete from penstock.dispatches d
     using unnest(withdraw.job_ids, tokens) as i(job_id, token), penstock.leases l
@@ -172,9 +235,9 @@ end $$;
 -- Jobs that were leased and did not end, by cause: 'attempt' (its code failed), 'interruption' (its worker had
 -- to go), 'lapse' (its worker fell silent). Each cause has its counter and its cap; at the cap the job fails,
 -- and one whose cancel was asked for is canceled. A worker's own wish (`is_wish`) needs a lease that has not run
--- out; the callers that take jobs back hold the lease's row instead.
+-- out; the callers that take jobs back hold the lease's row instead. The wish of a worker of the fleet is audited.
 create or replace function penstock.give_back(
-    cause text, is_wish boolean, job_ids uuid[], tokens uuid[], delays interval[]
+    cause text, is_wish boolean, job_ids uuid[], tokens uuid[], delays interval[], origins text[]
 )
 returns table (job_id uuid, fate text, phase text, attempts smallint, counted smallint)
 language plpgsql as $$
@@ -184,8 +247,8 @@ declare
 begin
     return query
     with locked as materialized (
-        select d.*, i.delay from (
-            select d.job_id, d.lease_token, d.kind, d.queue, d.rank, d.turn, d.expires_at, d.cancel_at,
+        select d.*, i.delay, i.origin, l.worker from (
+            select d.job_id, d.tenant, d.epoch, d.lease_token, d.kind, d.queue, d.rank, d.turn, d.expires_at, d.cancel_at,
                 d.attempts + (cause = 'attempt')::int as attempts,
                 d.interruptions + (cause = 'interruption')::int as interruptions,
                 d.lapses + (cause = 'lapse')::int as lapses
@@ -194,7 +257,7 @@ begin
             order by d.job_id
             for update
         ) d
-        join unnest(give_back.job_ids, tokens, delays) as i(job_id, token, delay)
+        join unnest(give_back.job_ids, tokens, delays, origins) as i(job_id, token, delay, origin)
             on i.job_id = d.job_id and i.token = d.lease_token
         left join penstock.leases l on l.token = any(tokens) and l.token = i.token
         where not is_wish or l.expires_at > present
@@ -225,6 +288,12 @@ begin
     lined as (
         insert into penstock.ready (queue, rank, turn, job_id)
         select queue, rank, turn, job_id from judged where fate = 'requeued' and phase = 'ready'
+    ),
+    told as (
+        insert into penstock.audit (id, at, actor, action, tenant, subject, data)
+        select penstock.uuid7(), present, j.worker, 'job.requeued', j.tenant, penstock.typeid('job', j.job_id),
+            jsonb_build_object('address', j.origin, 'epoch', j.epoch, 'cause', cause, 'fate', j.fate)
+        from judged j where j.origin is not null
     )
     select job_id, fate, phase, attempts::smallint,
         (case cause when 'attempt' then attempts when 'interruption' then interruptions else lapses end)::smallint
@@ -283,6 +352,50 @@ begin
             limit 1
         ) r
     ));
+end $$;
+
+-- function: cancel_dispatch
+-- The queue's half of a cancel, by the verdict of the tenant's.
+create or replace function penstock.cancel_dispatch(job_id uuid, verdict text, grace interval) returns void
+language plpgsql as $$
+#variable_conflict use_column
+begin
+    if verdict = 'canceled' then
+        perform penstock.discard(array[cancel_dispatch.job_id]);
+    elsif verdict = 'asked' then
+        update penstock.dispatches d
+        set cancel_at = penstock.clock() + grace, wakes_at = least(d.wakes_at, penstock.clock() + grace)
+        where d.job_id = cancel_dispatch.job_id and d.cancel_at is null;
+    end if;
+end $$;
+
+-- function: shift_dispatch
+-- The queue's half of an operator's move: the phase that the job has come to.
+create or replace function penstock.shift_dispatch(job_id uuid, phase text, forgets boolean) returns void
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    dispatch penstock.dispatches;
+begin
+    if shift_dispatch.phase = 'ended' then
+        perform penstock.discard(array[shift_dispatch.job_id]);
+        return;
+    end if;
+    select d.* into dispatch from penstock.dispatches d where d.job_id = shift_dispatch.job_id;
+    if dispatch.phase <> 'ready' or shift_dispatch.phase <> 'ready' then
+        delete from penstock.ready r
+        where r.queue = dispatch.queue and r.rank = dispatch.rank and r.turn = dispatch.turn
+            and r.job_id = dispatch.job_id;
+        update penstock.dispatches d
+        set phase = shift_dispatch.phase, lease_token = null, wakes_at = least(d.expires_at, d.cancel_at)
+        where d.job_id = shift_dispatch.job_id;
+        insert into penstock.ready (queue, rank, turn, job_id)
+        select dispatch.queue, dispatch.rank, dispatch.turn, dispatch.job_id where shift_dispatch.phase = 'ready';
+    end if;
+    if forgets then
+        update penstock.dispatches d set cancel_at = null, wakes_at = d.expires_at
+        where d.job_id = shift_dispatch.job_id;
+    end if;
 end $$;
 
 -- name: extend :many

@@ -4,118 +4,78 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid4
 
-import msgspec
-
 from penstock import logs, values
 from penstock.engine import dispatches, jobs
 from penstock.errors import InvalidError, LeaseLostError, UnavailableError
+from penstock.store.db import Database, NoRoomError
 from penstock.store.queries import queries
+from penstock.work import NOTE_TYPES, End, Lease, Note, Pulse, Return
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from datetime import datetime
 
     from penstock.engine.dispatches import Lanes
     from penstock.lifecycle import Outcome
-    from penstock.store.db import Database, Row
+    from penstock.store.db import Door, Row
+
+__all__ = ["NOTE_TYPES", "End", "Lease", "Note", "Pulse", "Return"]  # the words of its verbs
 
 SQL: Final = queries("penstock.engine", "leases")
 
 DELAY_MAX: Final = timedelta(days=3650)
-NOTE_TYPES: Final = ("log", "progress", "stage")  # never one that the engine itself uses for a move
 _TRIES: Final = 4
 _PAUSE: Final = 0.2
 
 
-class Lease(msgspec.Struct, frozen=True, gc=False):
-    """A job in a worker's hands."""
-
-    job_id: UUID
-    token: UUID
-    tenant: str
-    account: str
-    kind: str
-    queue: str
-    state: str
-    epoch: int
-    attempts: int
-    run: int
-    price: int
-    progress: float
-    stage: str | None
-    input: str
-    memo: str | None
-    answer: str | None
-    created_at: datetime
-    expires_at: datetime | None
-
-
-class End(msgspec.Struct, frozen=True):
-    """How a worker ends a job."""
-
-    lease: Lease
-    outcome: Outcome
-    output: str | None = None
-    error: dict[str, Any] | None = None
-    captured: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.captured is not None:
-            values.check_amount(self.captured, field="captured", most=values.PRICE_MAX)
-            if self.outcome != "succeeded" and self.captured >= self.lease.price > 0:
-                raise InvalidError("Only a job that succeeds costs its whole price.", field="captured")
-
-
 @dataclass(frozen=True, slots=True)
-class Return:
-    """A job that goes back without having ended, and why: 'attempt' or 'interruption'."""
+class Want:
+    """How many jobs a worker has room for; from where it asks, if it is one of the fleet."""
 
-    lease: Lease
-    cause: str
-    error: dict[str, Any]
-    delay: timedelta | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """Something a worker says about a job it is at: progress, a stage, a line of log."""
-
-    lease: Lease
-    number: int
-    type: str
-    data: str
-    value: float | None = None
-    stage: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.type not in NOTE_TYPES:
-            raise InvalidError(f"It must be one of {', '.join(NOTE_TYPES)}.", field="type")
+    worker: str
+    jobs: int
+    origin: str | None = None
+    token: UUID = field(default_factory=uuid4)
 
 
-async def claim(db: Database, lanes: Lanes, want: int, *, worker: str, duration: timedelta) -> list[Lease]:
-    """Take up to ``want`` jobs from the line, each leased for ``duration`` under one new token."""
-    token = uuid4()
+async def claim(db: Door, lanes: Lanes, wants: Sequence[Want], duration: timedelta) -> list[Lease]:
+    """Take jobs from the line for these workers in their order, each leased for ``duration`` under the want's token.
+
+    They are all of the fleet, or there is one, which works beside the database.
+    """
     whole, columns = lanes.columns()
     if not columns:
         return []
     began = time.monotonic()
     try:
-        found: list[Row] = await db.run(SQL["claim"], *columns, want, token, worker, duration)
+        found: list[Row] = await db.run(SQL["claim"], *columns, *_want_columns(wants, duration))
+    except NoRoomError:
+        lanes.rung_back()  # The line was not looked at: the next who asks looks at all of it.
+        return []
     except UnavailableError:
         # It may have been granted all the same: what we never heard of goes back at once.
-        await abandon(db, token)
+        await asyncio.gather(*(abandon(db, want.token) for want in wants))
         raise
     found.sort(key=lambda row: (row["rank"], row["turn"], row["job_id"]))
     lanes.claimed(found, whole=whole, took=time.monotonic() - began)
-    return [_lease(token, row) for row in found]
+    return [_lease(row) for row in found]
 
 
-async def finish(db: Database, ends: Sequence[End]) -> list[str | Exception]:
+def _want_columns(wants: Sequence[Want], duration: timedelta) -> list[Any]:
+    return [
+        [want.jobs for want in wants],
+        [want.token for want in wants],
+        [want.worker for want in wants],
+        duration,
+        None if wants[0].origin is None else [want.origin for want in wants],
+    ]
+
+
+async def finish(db: Door, ends: Sequence[End]) -> list[str | Exception]:
     """End jobs; each answer is the state it ended in, or that its lease was lost."""
     states: dict[UUID, str] = {}
     outcomes: set[Outcome] = {end.outcome for end in ends}
@@ -124,14 +84,17 @@ async def finish(db: Database, ends: Sequence[End]) -> list[str | Exception]:
     return [_state_or_lost(states, end.lease) for end in ends]
 
 
-async def _finish(db: Database, outcome: Outcome, ends: Sequence[End]) -> dict[UUID, str]:
-    """Where the answer gets lost the jobs are ended again, and those found ended by us are ours."""
+async def _finish(db: Door, outcome: Outcome, ends: Sequence[End]) -> dict[UUID, str]:
+    """Where the answer gets lost the jobs are ended again, and those found ended by us are ours.
+
+    Over two databases that is also so where the one who asked before has died between the two commits.
+    """
     for left in reversed(range(_TRIES)):
         try:
             ended: Sequence[Row] = await db.run(SQL["finish"], outcome, *_end_columns(ends))
             states = {row["job_id"]: str(row["state"]) for row in ended}
             jobs.report_end(outcome, ended, {end.lease.job_id: end.error for end in ends})
-            if left < _TRIES - 1:
+            if left < _TRIES - 1 or (len(states) < len(ends) and not isinstance(db, Database)):
                 states |= await _read_back(db, ends)
             return states
         except UnavailableError:
@@ -141,7 +104,7 @@ async def _finish(db: Database, outcome: Outcome, ends: Sequence[End]) -> dict[U
     raise AssertionError
 
 
-async def _read_back(db: Database, ends: Sequence[End]) -> dict[UUID, str]:
+async def _read_back(db: Door, ends: Sequence[End]) -> dict[UUID, str]:
     found = await db.run(
         SQL["ended"],
         [end.lease.job_id for end in ends],
@@ -151,7 +114,7 @@ async def _read_back(db: Database, ends: Sequence[End]) -> dict[UUID, str]:
     return {row["job_id"]: str(row["state"]) for row in found}
 
 
-async def abandon(db: Database, token: UUID) -> set[str]:
+async def abandon(db: Door, token: UUID) -> set[str]:
     """Give back all that a token still holds; tells which queues have grown."""
     for left in reversed(range(_TRIES)):
         try:
@@ -165,7 +128,7 @@ async def abandon(db: Database, token: UUID) -> set[str]:
     raise AssertionError
 
 
-async def give_back(db: Database, returns: Sequence[Return]) -> list[str | Exception]:
+async def give_back(db: Door, returns: Sequence[Return]) -> list[str | Exception]:
     """Send jobs back into the queue; each answer is its fate: 'requeued', 'failed' or 'canceled'."""
     fates: dict[UUID, str] = {}
     for cause in sorted({item.cause for item in returns}):
@@ -177,13 +140,14 @@ async def give_back(db: Database, returns: Sequence[Return]) -> list[str | Excep
             [item.lease.token for item in group],
             [item.delay and min(item.delay, DELAY_MAX) for item in group],
             [values.encode(item.error, field="error") for item in group],
+            _origins(group),
         )
         fates.update((row["job_id"], row["fate"]) for row in moved)
         _report_fates(moved, {item.lease.job_id: item.error for item in group})
     return [_state_or_lost(fates, item.lease) for item in returns]
 
 
-async def park(db: Database, lease: Lease, memo: Any) -> str:
+async def park(db: Door, lease: Lease, memo: Any) -> str:
     """Put a job aside until its answer comes; tells the state."""
     if lease.expires_at is None:
         raise InvalidError("A job that parks needs a deadline.", hint="Declare its kind with expires_in.")
@@ -195,7 +159,7 @@ async def park(db: Database, lease: Lease, memo: Any) -> str:
     return str(moved[0]["state"])
 
 
-async def note(db: Database, notes: Sequence[Note]) -> list[bool | Exception]:
+async def note(db: Door, notes: Sequence[Note]) -> list[bool | Exception]:
     """Write what workers say; each answer is whether the job must stop, or that its lease was lost."""
     found = await db.run(
         SQL["note"],
@@ -213,15 +177,7 @@ async def note(db: Database, notes: Sequence[Note]) -> list[bool | Exception]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Pulse:
-    """What a heartbeat learns: the jobs that must stop, and those that are no longer held."""
-
-    canceling: frozenset[UUID]
-    lost: frozenset[UUID]
-
-
-async def extend(db: Database, leases: Sequence[Lease], duration: timedelta) -> Pulse:
+async def extend(db: Door, leases: Sequence[Lease], duration: timedelta) -> Pulse:
     """Prolong leases, and learn which of their jobs must stop."""
     await db.run(dispatches.SQL["extend"], list({lease.token for lease in leases}), duration)
     rows = await db.run(
@@ -233,12 +189,12 @@ async def extend(db: Database, leases: Sequence[Lease], duration: timedelta) -> 
     )
 
 
-async def close(db: Database, tokens: Iterable[UUID]) -> None:
+async def close(db: Door, tokens: Iterable[UUID]) -> None:
     """Forget leases of which nothing is held any more."""
     await db.run(dispatches.SQL["close_leases"], list(tokens))
 
 
-async def lapse(db: Database, most: int) -> set[str]:
+async def lapse(db: Door, most: int) -> set[str]:
     """Take back what silent workers hold; tells which queues have grown."""
     moved: Sequence[Row] = await db.run(SQL["lapse"], most)
     for row in moved:
@@ -247,10 +203,10 @@ async def lapse(db: Database, most: int) -> set[str]:
     return {row["queue"] for row in moved if row["fate"] == "requeued"}
 
 
-def _lease(token: UUID, row: Row) -> Lease:
+def _lease(row: Row) -> Lease:
     return Lease(
         row["job_id"],
-        token,
+        row["token"],
         row["tenant"],
         row["account"],
         row["kind"],
@@ -270,7 +226,7 @@ def _lease(token: UUID, row: Row) -> Lease:
     )
 
 
-def _end_columns(ends: Sequence[End]) -> list[list[Any] | None]:
+def _end_columns(ends: Sequence[End]) -> list[Any]:
     errors = [None if end.error is None else values.encode(end.error, field="error") for end in ends]
     return [
         [end.lease.job_id for end in ends],
@@ -278,7 +234,13 @@ def _end_columns(ends: Sequence[End]) -> list[list[Any] | None]:
         [end.output for end in ends],
         errors if any(errors) else None,
         [end.captured for end in ends] if any(end.captured is not None for end in ends) else None,
+        _origins(ends),
     ]
+
+
+def _origins(items: Sequence[End] | Sequence[Return]) -> list[str | None] | None:
+    origins = [item.origin for item in items]
+    return origins if any(origins) else None
 
 
 def _report_fates(moved: Sequence[Row], errors: dict[UUID, Any]) -> None:

@@ -3,11 +3,13 @@
 -- out of an answer was not held any more: its worker must drop what it has.
 
 -- function: claim
+-- Jobs of other databases, which are handed out only to who says that he knows them (`away`), are told without what
+-- their home knows of them: there they have not started yet.
 create or replace function penstock.claim(
     queues text[], ranks smallint[], ranks_max smallint[], turns bigint[], afters uuid[],
-    want integer, token uuid, worker text, duration interval
+    wants integer[], tokens uuid[], workers text[], duration interval, origins text[], away text[]
 ) returns table (
-    job_id uuid, tenant text, account text, kind text, queue text, rank smallint, turn bigint, state text,
+    job_id uuid, token uuid, tenant text, account text, kind text, queue text, rank smallint, turn bigint, state text,
     epoch integer, attempts smallint, run smallint, seq integer, price integer, progress real, stage text,
     input jsonb, memo jsonb, answer jsonb, created_at timestamptz, expires_at timestamptz
 )
@@ -19,24 +21,43 @@ declare
     ids uuid[];
     epochs integer[];
     turns_ bigint[];
+    tokens_ uuid[];
+    strays uuid[];
+    own uuid[];
 begin
-    select l.job_ids, l.epochs, l.turns_ into ids, epochs, turns_
-    from penstock.lease(claim.queues, ranks, ranks_max, claim.turns, afters, want, token, worker, duration) l;
+    select l.job_ids, l.epochs, l.turns_, l.tokens_, l.strays into ids, epochs, turns_, tokens_, strays
+    from penstock.lease(
+        claim.queues, ranks, ranks_max, claim.turns, afters, wants, tokens, workers, duration, origins, away
+    ) l;
     if ids is null then
         return;
     end if;
+    own := ids;
+    if strays is not null then
+        return query
+        select d.job_id, d.lease_token, d.tenant, d.account, d.kind, d.queue, d.rank, d.turn, null::text, d.epoch,
+            d.attempts, null::smallint, null::integer, null::integer, null::real, null::text, null::jsonb, null::jsonb,
+            null::jsonb, null::timestamptz, d.expires_at
+        from penstock.dispatches d where d.job_id = any(strays);
+        select array_agg(i.job_id), array_agg(i.epoch) into own, epochs
+        from unnest(ids, epochs) as i(job_id, epoch) where i.job_id <> all(strays);
+        if own is null then
+            return;
+        end if;
+    end if;
     return query
-    select m.job_id, m.tenant, m.account, m.kind, m.queue, -m.priority,
+    select m.job_id, case when tokens_ is null then tokens[1] else tokens_[array_position(ids, m.job_id)] end,
+        m.tenant, m.account, m.kind, m.queue, -m.priority,
         case when turns_ is null then 0 else turns_[array_position(ids, m.job_id)] end,
         m.state, m.epoch, m.attempts_, m.run, m.seq, m.price, m.progress, m.stage, m.input, m.memo, m.answer,
         m.created_at, m.expires_at
-    from penstock.move('started', 'leased', ids, epochs, null, null, null, null, null, null, null) m;
+    from penstock.move('started', 'leased', own, epochs, null, null, null, null, null, null, null) m;
 end $$;
 
 -- function: finish
 -- Ends jobs as their worker says: 'succeeded', 'failed', 'canceled' or 'blocked'.
 create or replace function penstock.finish(
-    outcome text, job_ids uuid[], tokens uuid[], outputs jsonb[], errors jsonb[], captures integer[]
+    outcome text, job_ids uuid[], tokens uuid[], outputs jsonb[], errors jsonb[], captures integer[], origins text[]
 ) returns table (job_id uuid, tenant text, kind text, from_state text, state text, price integer, captured integer)
 language plpgsql
 set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
@@ -50,7 +71,7 @@ declare
 begin
     select array_agg(i.job_id), array_agg(i.output), array_agg(i.error), array_agg(i.captured)
     into ids, outputs_, errors_, captures_
-    from penstock.withdraw(job_ids, tokens) w
+    from penstock.withdraw(finish.outcome, job_ids, tokens, origins) w
     join unnest(job_ids, outputs, errors, captures) as i(job_id, output, error, captured) on i.job_id = w.job_id;
     if ids is null then
         return;
@@ -64,7 +85,8 @@ end $$;
 -- Jobs that did not end go back into the queue, or end where their counter has reached its cap. The cause is
 -- 'attempt', 'interruption' or 'lapse' (see give_back); the error is kept on the job.
 create or replace function penstock.requeue(
-    cause text, is_wish boolean, job_ids uuid[], tokens uuid[], delays interval[], errors jsonb[]
+    cause text, is_wish boolean, job_ids uuid[], tokens uuid[], delays interval[], errors jsonb[],
+    origins text[] default null
 ) returns table (
     job_id uuid, tenant text, kind text, queue text, from_state text, state text, fate text, price integer, captured integer
 )
@@ -78,7 +100,7 @@ begin
     for fates in
         select g.fate, g.phase, array_agg(g.job_id) as ids, array_agg(g.attempts) as attempts, array_agg(i.error) as errors,
             array_agg(jsonb_strip_nulls(jsonb_build_object('cause', cause, 'count', g.counted, 'error', i.error))) as notes
-        from penstock.give_back(requeue.cause, is_wish, job_ids, tokens, delays) g
+        from penstock.give_back(requeue.cause, is_wish, job_ids, tokens, delays, origins) g
         join unnest(job_ids, errors) as i(job_id, error) on i.job_id = g.job_id
         group by g.fate, g.phase
     loop
@@ -110,7 +132,7 @@ begin
     with gone as (
         delete from penstock.leases l
         where l.token = any(array(
-            select l.token from penstock.leases l where l.expires_at <= penstock.clock()
+            select l.token from penstock.leases l where l.expires_at <= penstock.clock() and not l.is_away
             order by l.expires_at limit most for update skip locked
         ))
         returning l.token, l.worker, l.job_ids
@@ -168,23 +190,43 @@ set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_se
 as $$
 #variable_conflict use_column
 declare
+    epochs integer[];
+begin
+    select array_agg(h.epoch order by i.n) into epochs
+    from unnest(note.job_ids, tokens) with ordinality as i(job_id, token, n)
+    left join penstock.held(note.job_ids, tokens) h on h.job_id = i.job_id and h.token = i.token;
+    return query
+    select n.job_id, n.token, n.is_canceling, n.seq
+    from penstock.note_jobs(note.job_ids, tokens, epochs, numbers, types, values_, stages, data) n;
+end $$;
+
+-- function: note_jobs
+-- The tenant's half of a note. The epochs are those of the leases that still hold; a note without one is left out.
+-- A job that was handed out again meanwhile has another epoch.
+create or replace function penstock.note_jobs(
+    job_ids uuid[], tokens uuid[], epochs integer[], numbers integer[], types text[], values_ real[], stages text[],
+    data jsonb[]
+) returns table (job_id uuid, token uuid, is_canceling boolean, seq integer)
+language plpgsql as $$
+#variable_conflict use_column
+declare
     present timestamptz := penstock.clock();
     low uuid := penstock.least_id(job_ids);
     high uuid := penstock.greatest_id(job_ids);
 begin
     return query
     with item as materialized (
-        select distinct on (i.job_id, i.number) i.*, h.epoch
-        from unnest(job_ids, tokens, numbers, types, values_, stages, data) with ordinality
-            as i(job_id, token, number, type, value, stage, data, n)
-        join penstock.held(job_ids, tokens) h on h.job_id = i.job_id and h.token = i.token
+        select distinct on (i.job_id, i.number) i.*
+        from unnest(note_jobs.job_ids, tokens, epochs, numbers, types, values_, stages, data) with ordinality
+            as i(job_id, token, epoch, number, type, value, stage, data, n)
+        where i.epoch is not null
         order by i.job_id, i.number, i.n
     ),
     locked as materialized (
         select j.id, j.epoch, j.noted, j.cancel_requested_at is not null as is_canceling, k.stages, k.firm_stages
         from (
             select j.id, j.kind, j.epoch, j.noted, j.cancel_requested_at from penstock.jobs j
-            where j.id = any(job_ids) and j.id >= low and j.id <= high and j.phase = 'leased' order by j.id for update
+            where j.id = any(note_jobs.job_ids) and j.id >= low and j.id <= high and j.phase = 'leased' order by j.id for update
         ) j
         join penstock.kinds k on k.kind = j.kind
     ),
@@ -212,7 +254,7 @@ begin
                 else j.stage
             end
         from latest l
-        where j.id = any(job_ids) and j.id >= low and j.id <= high and l.job_id = j.id
+        where j.id = any(note_jobs.job_ids) and j.id >= low and j.id <= high and l.job_id = j.id
         returning j.id, l.token, j.tenant, j.state, j.events, j.events - l.fresh as before,
             j.cancel_requested_at is not null as is_canceling
     ),
@@ -251,17 +293,20 @@ begin
 end $$;
 
 -- name: claim :many
-select job_id, tenant, account, kind, queue, rank, turn, state, epoch, attempts, run, seq, price, progress, stage,
+select job_id, token, tenant, account, kind, queue, rank, turn, state, epoch, attempts, run, seq, price, progress, stage,
     input, memo, answer, created_at, expires_at
-from penstock.claim($1::text[], $2::smallint[], $3::smallint[], $4::bigint[], $5::uuid[], $6, $7, $8, $9::interval);
+from penstock.claim(
+    $1::text[], $2::smallint[], $3::smallint[], $4::bigint[], $5::uuid[],
+    $6::integer[], $7::uuid[], $8::text[], $9::interval, $10::text[], null
+);
 
 -- name: finish :many
 select job_id, tenant, kind, from_state, state, price, captured
-from penstock.finish($1, $2::uuid[], $3::uuid[], $4::jsonb[], $5::jsonb[], $6::integer[]);
+from penstock.finish($1, $2::uuid[], $3::uuid[], $4::jsonb[], $5::jsonb[], $6::integer[], $7::text[]);
 
 -- name: requeue :many
 select job_id, tenant, kind, queue, from_state, state, fate, price, captured
-from penstock.requeue($1, true, $2::uuid[], $3::uuid[], $4::interval[], $5::jsonb[]);
+from penstock.requeue($1, true, $2::uuid[], $3::uuid[], $4::interval[], $5::jsonb[], $6::text[]);
 
 -- name: park :many
 select job_id, tenant, kind, from_state, state from penstock.park($1::uuid[], $2::uuid[], $3::jsonb[]);

@@ -14,6 +14,7 @@ from penstock.errors import (
     ConflictError,
     IdempotencyConflictError,
     InsufficientCreditsError,
+    InvalidError,
     TooManyActiveJobsError,
 )
 from penstock.store.borrowed import borrow
@@ -46,6 +47,14 @@ async def submit(tx: Borrowed, item: Submission) -> Submitted:
     return _submitted(item, await tx.fetch(SQL["admit"], _text(item)))
 
 
+def away() -> InvalidError:
+    return InvalidError(
+        "The tenant's jobs are in another database: they cannot commit with the rows of this transaction.",
+        field="tx",
+        hint="Submit without tx, with an idempotency key, once your own transaction has committed.",
+    )
+
+
 async def ended(tx: Borrowed) -> None:
     """Wait until the caller's transaction is over, as far as his driver tells."""
     loop = asyncio.get_running_loop()
@@ -69,6 +78,8 @@ def _submitted(item: Submission, answer: str) -> Submitted:
     match told["verdict"]:
         case "accepted" | "replayed" as verdict:
             return msgspec.convert(told | {"kind": item.kind, "is_replay": verdict == "replayed"}, jobs.Submitted)
+        case "away":
+            raise away()
         case "conflict":
             raise IdempotencyConflictError(field="idempotency_key", job_id=ids.text("job", UUID(told["job_id"])))
         case "short":

@@ -1,4 +1,4 @@
-"""The reaper: takes back what silent workers hold, and cuts off those that do not heed a cancel."""
+"""The reaper: takes back what silent workers hold, cuts off who heeds no cancel, forgets the long silent."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ JOBS_MAX: Final = 200
 def reaper(engine: Engine, every: timedelta = timedelta(seconds=1)) -> Service:
     async def run_once() -> int:
         done = 0
-        while grown := await leases.lapse(engine.db, LEASES_MAX):
+        while grown := await leases.lapse(engine.homes.everywhere, LEASES_MAX):
             engine.ring_back(grown)
             done += len(grown)
-        while ended := await jobs.enforce(engine.db, JOBS_MAX):
+        done += await engine.workers.sweep(LEASES_MAX)
+        while ended := await jobs.enforce(engine.homes.everywhere, JOBS_MAX):
             done += ended
         return done
 

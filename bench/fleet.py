@@ -1,0 +1,266 @@
+"""The worker protocol under load, beside a bare echo: `python -m bench.fleet --dsn postgresql://…`.
+
+As `bench.http`: one server process, 64 connections, PostgreSQL with durable settings on the same machine. Each poll is
+given a job, each heartbeat prolongs the lease of one, each completion ends one (its hold is captured, its artifacts are
+none). Then a thousand workers say every ten seconds that they live, each with a job in its hands; the processor time of
+the server and of PostgreSQL is read from the system. Prints one JSON line per number.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import uvloop
+
+from bench import http
+from bench.http import CONNECTIONS, WARM_UP, Caller, Tally
+from penstock import Engine, Penstock, ids
+from penstock.api.app import create_app
+from penstock.api.streams import Hub
+from penstock.engine.access import Principal
+from penstock.engine.workers import Rules
+from penstock.services.bell import Bell
+from penstock.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+TENANT, ACCOUNT, KIND = "bench", "bench", "render"
+CREDITS = 10**11
+WORKERS = 1_000
+POLLED = 30_000
+COMPLETED = 20_000
+SECONDS = 3.0
+HEARTBEAT_SECONDS = 10
+BEATING_SECONDS = 15.0
+FLEET = Principal("worker", None, None, "bench")
+
+
+def app() -> Penstock:
+    made = Penstock()
+
+    @made.kind(KIND, price=5, runs="fleet")
+    def render(job: Any, sequence: int, padding: str) -> None: ...
+
+    return made
+
+
+def settings() -> Settings:
+    return Settings(fleet_max=100_000, rate_limit=http.RATE_LIMIT)
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description="Measures the worker protocol beside a bare echo.")
+    parser.add_argument("--dsn", required=True)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.serve:
+        await serve(arguments.dsn)
+    else:
+        await measure(arguments.dsn)
+
+
+async def serve(dsn: str) -> None:
+    engine = await Engine.open(dsn, app())
+    bell = Bell(engine)
+    hub = Hub(engine, bell)
+    stop = asyncio.Event()
+    listening = asyncio.create_task(bell.run(stop))
+    await http.serving(create_app(engine, settings=settings(), hub=hub))
+    stop.set()
+    await listening
+    await engine.close()
+
+
+# Load
+
+
+def polls(tokens: Iterable[str], want: int = 1) -> Iterator[bytes]:
+    for token in itertools.cycle(tokens):
+        yield post("poll", token, b'{"want":%d}' % want)
+
+
+def post(verb: str, token: str, body: bytes) -> bytes:
+    head = f"POST /v1/worker/{verb} HTTP/1.1\r\nHost: bench\r\nContent-Length: {len(body)}\r\n"
+    return f"{head}Content-Type: application/json\r\nAuthorization: Bearer {token}\r\n\r\n".encode() + body
+
+
+def heartbeats(leases: list[tuple[str, str, str]]) -> Iterator[bytes]:
+    for token, job_id, lease in itertools.cycle(leases):
+        yield post(
+            "heartbeat", token, b'{"jobs":[{"job_id":"%b","lease_token":"%b"}]}' % (job_id.encode(), lease.encode())
+        )
+
+
+def completions(leases: list[tuple[str, str, str]]) -> Iterator[bytes]:
+    """Each ends another job; who runs out of them measures less than there is, and says so."""
+    padding = "x" * 100
+    for token, job_id, lease in leases:
+        body = {"job_id": job_id, "lease_token": lease, "output": {"url": padding}}
+        yield post("complete", token, msgspec.json.encode(body))
+    print("no more leases to complete", file=sys.stderr)
+    yield from completions(leases)
+
+
+# Measurements
+
+
+async def measure(dsn: str) -> None:
+    engine = await Engine.open(dsn, app())
+    engine.workers.rules = Rules.of(settings())
+    await engine.grant(TENANT, ACCOUNT, CREDITS)
+    began = time.time_ns()
+    workers = [
+        await engine.workers.register(worker=f"{began}-{n}", routes=[KIND], slots=1_000, fleet=FLEET, address="bench")
+        for n in range(WORKERS)
+    ]
+    tokens = {record.id: token for record, token in workers}
+    await submit(engine, POLLED)
+    with http.server("echo", dsn) as port:
+        echo = await rate(port, http.posts("/echo", None))
+    with server(dsn) as (port, pid):
+        poll = await rate(port, polls(tokens.values()))
+        leases = await held(engine, tokens)
+        beat = await rate(port, heartbeats(leases))
+        complete = await rate(port, completions(await fresh(engine, port, tokens)))
+        share = await beating(engine, port, pid, tokens)
+    await engine.close()
+    results = {"fleet_echo": echo, "fleet_poll": poll, "fleet_heartbeat": beat, "fleet_complete": complete}
+    for name, result in results.items():
+        for metric, value, unit in (
+            (name, result["rate"], "requests/s"),
+            (f"{name}_p50", result["p50"], "ms"),
+            (f"{name}_p99", result["p99"], "ms"),
+        ):
+            tell(metric, value, unit)
+    tell("fleet_heartbeats_share", share * 100, "% of a core")
+
+
+async def rate(port: int, requests: Iterator[bytes]) -> dict[str, float]:
+    await http.load(port, requests, 200, WARM_UP)
+    tally = await http.load(port, requests, 200, SECONDS)
+    if tally.refused:
+        print(f"refused: {tally.refused}", file=sys.stderr)
+    waits = sorted(tally.waits)
+    return {"rate": len(waits) / SECONDS, "p50": waits[len(waits) // 2], "p99": waits[int(len(waits) * 0.99)]}
+
+
+async def fresh(engine: Engine, port: int, tokens: dict[str, str]) -> list[tuple[str, str, str]]:
+    """Leases that the server has just given."""
+    before = {lease for _, _, lease in await held(engine, tokens)}
+    await submit(engine, COMPLETED)
+    requests = polls(tokens.values())
+    while await engine.db.pool.fetchval("select exists (select from penstock.ready)"):
+        await http.load(port, requests, 200, 0.2)
+    return [lease for lease in await held(engine, tokens) if lease[2] not in before]
+
+
+async def submit(engine: Engine, jobs: int) -> None:
+    requests = [
+        {"kind": KIND, "input": {"sequence": n, "padding": "x" * 100}, "tenant": TENANT, "account": ACCOUNT}
+        for n in range(jobs)
+    ]
+    for start in range(0, jobs, 10_000):
+        await engine.submit_many(requests[start : start + 10_000])
+
+
+async def held(engine: Engine, tokens: dict[str, str]) -> list[tuple[str, str, str]]:
+    """What the workers hold: the token of the worker, the job, the token of the lease."""
+    rows = await engine.db.pool.fetch("select worker, token, unnest(job_ids) as job_id from penstock.leases")
+    return [
+        (tokens[row["worker"]], ids.text("job", row["job_id"]), str(row["token"]))
+        for row in rows
+        if row["worker"] in tokens
+    ]
+
+
+async def beating(engine: Engine, port: int, pid: int, tokens: dict[str, str]) -> float:
+    """Which part of a core it takes when all workers say every ten seconds that they live, each at one job."""
+    by_worker = {lease[0]: lease for lease in await fresh(engine, port, tokens)}
+    pace = itertools.count()
+    beats = heartbeats(list(by_worker.values()))
+    postmaster = await engine.db.pool.fetchval("select pg_backend_pid()")
+    group = int(stat(postmaster)[1])
+    tally, loop = Tally(), asyncio.get_running_loop()
+    callers = [
+        (await loop.create_connection(lambda: Paced(beats, tally, 200), "127.0.0.1", port))[1]
+        for _ in range(CONNECTIONS)
+    ]
+    spare = itertools.cycle(callers)
+    before, began = used(pid, group), time.perf_counter()
+    while time.perf_counter() - began < BEATING_SECONDS:
+        due = began + next(pace) * HEARTBEAT_SECONDS / WORKERS
+        await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        next(spare).beat()
+    took = time.perf_counter() - began
+    share = (used(pid, group) - before) / took
+    for caller in callers:
+        caller.transport.close()
+    print(f"{len(tally.waits) / took:.0f} heartbeats/s of {len(by_worker)} workers", file=sys.stderr)
+    return share
+
+
+class Paced(Caller):
+    """A connection that sends when it is told to."""
+
+    def send(self) -> None: ...
+
+    def beat(self) -> None:
+        super().send()
+
+
+def stat(pid: int) -> list[str]:
+    """What the system tells of a process, from its state on."""
+    return Path(f"/proc/{pid}/stat").read_text("utf-8").rsplit(")", 1)[1].split()
+
+
+def used(server_pid: int, postmaster: int) -> float:
+    """Seconds of processor time of the server, and of PostgreSQL with all its processes."""
+    total = 0
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                fields = stat(int(entry.name))
+                if int(entry.name) in (server_pid, postmaster) or int(fields[1]) == postmaster:
+                    total += int(fields[11]) + int(fields[12])
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+def tell(metric: str, value: float, unit: str) -> None:
+    line = {
+        "peer": "penstock",
+        "version": version("penstock"),
+        "metric": metric,
+        "value": round(value, 2),
+        "unit": unit,
+    }
+    print(json.dumps(line | {"settings": {"connections": CONNECTIONS}}), flush=True)
+
+
+@contextlib.contextmanager
+def server(dsn: str) -> Iterator[tuple[int, int]]:
+    """A server process; its port and its id."""
+    command = [sys.executable, "-m", "bench.fleet", "--dsn", dsn, "--serve"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield int(process.stdout.readline() if process.stdout else 0), process.pid
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(10)
+
+
+if __name__ == "__main__":
+    uvloop.run(main())

@@ -1,0 +1,165 @@
+"""A crowd of workers at one line, through several engines: each job is one worker's at a time, and none is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.engine.access import Principal
+from penstock.engine.engine import Engine
+from penstock.engine.jobs import Submitted
+from penstock.engine.workers import Rules
+from penstock.errors import LeaseLostError, PenstockError
+from penstock.services.reaper import reaper
+from penstock.store.db import Database
+from tests.factories import ACCOUNT, ERROR, OWNER, TENANT
+from tests.product import app
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from uuid import UUID
+
+    from penstock.engine.leases import Lease
+    from penstock.engine.workers import WorkerRecord
+
+FLEET = Principal("worker", None, None, "key_fleet")
+KIND = "filmed"
+ENGINES = 4
+WORKERS = 40
+JOBS = 160
+BRIEF = timedelta(milliseconds=150)
+
+
+@pytest.fixture
+async def engines(engine: Engine, dsn: str) -> AsyncIterator[list[Engine]]:
+    """As of several processes; the last one lends for so short a time that leases run out."""
+    opened = [Engine(await Database.open(dsn, size=5), app) for _ in range(ENGINES)]
+    for one in opened:
+        one.workers.rules = Rules(workers_max=1_000)
+    opened[-1].workers.rules = replace(opened[-1].workers.rules, lease=BRIEF)
+    yield opened
+    for one in opened:
+        await one.close()
+    async with engine.db.transaction() as tx:
+        assert await tx.fetchval("select deadlocks from pg_stat_database where datname = current_database()") == 0
+
+
+@dataclass(slots=True)
+class Floor:
+    """What everybody is at."""
+
+    ended: Counter[UUID] = field(default_factory=Counter)
+    winners: dict[UUID, str] = field(default_factory=dict)
+    held: dict[UUID, UUID] = field(default_factory=dict)
+    stale: int = 0
+    is_over: bool = False
+
+    def take(self, lease: Lease) -> None:
+        assert lease.job_id not in self.held, "it is leased twice at once"
+        self.held[lease.job_id] = lease.token
+
+    def leave(self, lease: Lease) -> None:
+        if self.held.get(lease.job_id) == lease.token:
+            del self.held[lease.job_id]
+
+
+@dataclass(slots=True)
+class Shift:
+    """A crowd of workers at work, through several engines."""
+
+    engines: list[Engine]
+    floor: Floor = field(default_factory=Floor)
+    chance: random.Random = field(default_factory=lambda: random.Random(7))  # the same in every run
+
+    async def work(self, n: int) -> None:
+        home = self.engines[n % ENGINES]
+        record, _ = await home.workers.register(
+            worker=f"w{n}", routes=[KIND], slots=2, fleet=FLEET, address=f"10.0.0.{n}"
+        )
+        while not self.floor.is_over:
+            for lease in await home.workers.poll(record, 2, 0.05):
+                try:
+                    await self.serve(home, record, lease)
+                except LeaseLostError:
+                    self.floor.stale += 1
+
+    async def serve(self, home: Engine, record: WorkerRecord, lease: Lease) -> None:
+        turn, elsewhere = self.chance.random(), self.chance.choice(self.engines)
+        if home is not self.engines[-1]:  # whose leases may run out before we hear of them
+            self.floor.take(lease)
+        elif turn < 0.3:
+            await _run_out(home, record, lease)
+        self.floor.leave(lease)
+        if turn < 0.1:
+            await elsewhere.workers.requeue(record, lease.job_id, lease.token, "spot")
+        elif turn < 0.15:
+            await home.workers.fail(record, lease.job_id, lease.token, ERROR, retry=True, retry_after=0)
+        else:
+            output = {"by": record.id, "epoch": lease.epoch}
+            await elsewhere.workers.complete(record, lease.job_id, lease.token, output)
+            self.floor.ended[lease.job_id] += 1
+            self.floor.winners[lease.job_id] = record.id
+
+
+async def test_each_job_is_one_workers_at_a_time_and_ends_once(engine: Engine, engines: list[Engine]) -> None:
+    await engine.grant(TENANT, ACCOUNT, JOBS * 5)
+    submitted = await engine.submit_many([{"kind": KIND, "input": {"n": n}, **OWNER} for n in range(JOBS)])
+    shift, stop = Shift(engines), asyncio.Event()
+    services = asyncio.create_task(reaper(engine, timedelta(milliseconds=30)).run(stop))
+    async with asyncio.timeout(60):
+        working = asyncio.gather(*(shift.work(n) for n in range(WORKERS)))
+        while await _unended(engine) and not working.done():
+            await asyncio.sleep(0.05)
+        shift.floor.is_over = True
+        await working
+    stop.set()
+    await services
+    found = [await engine.read(TENANT, made.job_id) for made in submitted if isinstance(made, Submitted)]
+    assert [job.phase for job in found] == ["ended"] * JOBS
+    won = {job.job_id: job for job in found if job.outcome == "succeeded"}
+    assert shift.floor.ended == dict.fromkeys(won, 1)
+    assert {job_id: job.output["by"] for job_id, job in won.items()} == shift.floor.winners
+    assert all(job.output["epoch"] == job.epoch for job in won.values())
+    assert shift.floor.stale > 0
+    balance = await engine.balance(TENANT, ACCOUNT)
+    assert (balance.held, balance.active) == (0, 0)
+
+
+async def _run_out(home: Engine, record: WorkerRecord, lease: Lease) -> None:
+    """As one that is paused for longer than its lease."""
+    with contextlib.suppress(LeaseLostError):
+        while True:
+            await home.workers.lease(record, lease.job_id, lease.token)
+            await asyncio.sleep(0.01)
+
+
+async def _unended(engine: Engine) -> int:
+    async with engine.db.transaction() as tx:
+        return await tx.fetchval("select count(*) from penstock.dispatches")
+
+
+async def test_a_complete_that_meets_a_revoke_is_whole_or_not_at_all(engines: list[Engine]) -> None:
+    first, second, *_ = engines
+    for n in range(12):
+        record, _ = await first.workers.register(worker=f"w{n}", routes=[KIND], fleet=FLEET, address="x")
+        await first.grant(TENANT, ACCOUNT, 5)
+        made = await first.submit(KIND, {}, **OWNER)
+        (lease,) = await first.workers.poll(record, 1, 1)
+        done, _ = await asyncio.gather(
+            first.workers.complete(record, lease.job_id, lease.token, {}),
+            second.workers.revoke(record.id, actor="key_op"),
+            return_exceptions=True,
+        )
+        job = await first.read(TENANT, made.job_id)
+        if isinstance(done, PenstockError):
+            assert (job.phase, job.captured) == ("ready", None)
+            await first.cancel(TENANT, made.job_id)
+        else:
+            assert (job.phase, job.captured) == ("ended", 5)
