@@ -148,7 +148,7 @@ async def silent_workers(make: Factory) -> None:
     """One job that may be tried again, one at its cap, one whose cancel was asked for."""
     await make.leased("fragile")
     await make.clock.advance(MINUTE + MOMENT)
-    await leases.lapse(make.engine.db, 10)
+    await leases.lapse(make.engine.homes.everywhere, 10)
     await make.claimed("fragile")
     await make.leased("priced")
     canceling = await make.leased("staged", account="bob")  # two ends in one wallet may come in any order
@@ -241,7 +241,7 @@ async def finish_failed(engine: Engine, lease: Lease) -> Any:
 
 @verb(three_held)
 async def finish_three(engine: Engine, held: list[Lease]) -> Any:
-    return await leases.finish(engine.db, [End(lease, "succeeded", "{}") for lease in held])
+    return await leases.finish(engine.homes.door(TENANT), [End(lease, "succeeded", "{}") for lease in held])
 
 
 @verb(held, LeaseLostError)
@@ -286,22 +286,22 @@ async def cancel_running(engine: Engine, lease: Lease) -> Any:
 
 @verb(ignored_cancel, passes_over=True)
 async def enforce(engine: Engine, _: Any) -> None:
-    await jobs.enforce(engine.db, 10)
+    await jobs.enforce(engine.homes.everywhere, 10)
 
 
 @verb(four_past_their_deadline, passes_over=True)
 async def expire(engine: Engine, _: Any) -> None:
-    await jobs.expire(engine.db, 10)
+    await jobs.expire(engine.homes.everywhere, 10)
 
 
 @verb(two_due, passes_over=True)
 async def promote(engine: Engine, _: Any) -> None:
-    await jobs.promote(engine.db, 10)
+    await jobs.promote(engine.homes.everywhere, 10)
 
 
 @verb(silent_workers, passes_over=True)
 async def lapse(engine: Engine, _: Any) -> None:
-    await leases.lapse(engine.db, 10)
+    await leases.lapse(engine.homes.everywhere, 10)
 
 
 @verb(three_held)

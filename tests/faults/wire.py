@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import parse_qs, quote, urlsplit
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
 When = Literal["before", "after"]
 
@@ -128,12 +128,12 @@ class Link:
 
 
 @asynccontextmanager
-async def wire(dsn: str) -> AsyncIterator[Wire]:
-    """A wire to the database of this address."""
+async def wire(dsn: str, make: Callable[[str, str], Wire] | None = None) -> AsyncIterator[Wire]:
+    """A wire to the database of this address, of another make if one is given."""
     upstream = parse_qs(urlsplit(dsn).query)
     with tempfile.TemporaryDirectory(prefix="wire-") as folder:
         address = urlsplit(dsn)._replace(query=f"host={quote(folder, safe='')}&port={_PORT}").geturl()
-        made = Wire(f"{upstream['host'][0]}/.s.PGSQL.{upstream['port'][0]}", address)
+        made = (make or Wire)(f"{upstream['host'][0]}/.s.PGSQL.{upstream['port'][0]}", address)
         server = await asyncio.start_unix_server(made.connect, Path(folder, f".s.PGSQL.{_PORT}"))
         try:
             yield made

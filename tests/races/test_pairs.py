@@ -12,7 +12,7 @@ import pytest
 
 from penstock.engine import jobs, leases, ledger
 from penstock.engine.dispatches import Lanes
-from penstock.engine.leases import End
+from penstock.engine.leases import End, Want
 from penstock.errors import (
     AnswerUnavailableError,
     InsufficientCreditsError,
@@ -63,7 +63,7 @@ async def answer(db: Any, lease: Lease, given: Any) -> Any:
 
 
 async def claim(db: Any) -> list[Lease]:
-    return await leases.claim(db, Lanes(["brief"]), 1, worker="rival", duration=5 * HOUR)
+    return await leases.claim(db, Lanes(["brief"]), [Want("rival", 1)], 5 * HOUR)
 
 
 async def move(db: Any, lease: Lease, state: str) -> Any:

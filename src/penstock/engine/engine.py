@@ -8,18 +8,26 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from penstock import ids, logs
 from penstock.app import Penstock
-from penstock.engine import events, jobs, leases, ledger, queues, registry, transactions
+from penstock.engine import events, jobs, leases, ledger, queues, registry, transactions, verify
 from penstock.engine.access import Access
+from penstock.engine.artifacts import Artifacts
 from penstock.engine.batcher import Batcher
+from penstock.engine.dispatches import BACK_TOPIC, CANCEL_TOPIC
 from penstock.engine.estimates import Estimates
+from penstock.engine.homes import Homes
+from penstock.engine.leases import Want
+from penstock.engine.scaling import Scaling
+from penstock.engine.source import EngineSource
+from penstock.engine.split import Split
 from penstock.engine.views import Views
+from penstock.engine.workers import Workers
 from penstock.errors import InvalidError, PenstockError
 from penstock.store.borrowed import borrow
 from penstock.store.db import Database
 from penstock.store.migrate import migrate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import timedelta
     from uuid import UUID
 
@@ -28,37 +36,56 @@ if TYPE_CHECKING:
     from penstock.engine.jobs import CancelAnswer, JobRecord, Submission, Submitted
     from penstock.engine.leases import End, Lease, Note, Pulse, Return
     from penstock.engine.ledger import Balance, Entry
+    from penstock.engine.verify import Violation
     from penstock.lifecycle import Lifecycle
+    from penstock.storage import Storage
     from penstock.store.borrowed import Borrowed
 
 BULK_MAX: Final = 10_000
-CANCEL_TOPIC: Final = "cancel:"
-BACK_TOPIC: Final = "back:"
 _BULK_SIZE: Final = 1_000
 _BULK_LANES: Final = 4  # some are prepared here, or wait for the disk, while the database is at the others
 
 
 class Engine:
-    """A product's jobs on one database."""
+    """A product's jobs on one database, with tenants that may live in others."""
 
-    def __init__(self, db: Database, app: Penstock | None = None) -> None:
+    def __init__(
+        self,
+        db: Database,
+        app: Penstock | None = None,
+        *,
+        storage: Storage | None = None,
+        homes: Homes | None = None,
+    ) -> None:
         self.db = db
+        self.homes = homes or Homes(db)
         self.app = app or Penstock()
         self.bell: Ringer = _Silence()
         """What wakes those who wait; the bell hangs itself here."""
-        self.access = Access(db, lambda topics: self.bell.ring(topics))  # noqa: PLW0108 - the bell comes later
-        self.views = Views(db)
+        self.access = Access(db, lambda topics: self.bell.ring(topics), self.home)  # noqa: PLW0108 - the bell comes later
+        self.views = Views(self.homes)
         self.audience: Audience = _Nobody()
         """Who wants to know of which jobs something was just written; the hub puts itself here."""
-        self.estimates = Estimates(db)
-        self._submits: Batcher[Submission, Submitted] = Batcher(self._submit_batch)
+        self.estimates = Estimates(db, self.homes)
+        self.artifacts = Artifacts(self.home, self.all_homes, storage)
+        self.workers = Workers(self)
+        self.scaling = Scaling(self)
+        door = self.homes.door
+        self._submits: Batcher[Submission, Submitted] = Batcher(
+            self._submit_batch, apart=lambda item: door(item.tenant)
+        )
         self._finishes: Batcher[End, str] = Batcher(
-            lambda batch: leases.finish(db, batch), lanes=2, apart=lambda end: end.outcome
+            lambda batch: leases.finish(door(batch[0].lease.tenant), batch),
+            lanes=2,
+            apart=lambda end: (end.outcome, door(end.lease.tenant)),
         )
         self._returns: Batcher[Return, str] = Batcher(
-            lambda batch: leases.give_back(db, batch), apart=lambda item: item.cause
+            lambda batch: leases.give_back(door(batch[0].lease.tenant), batch),
+            apart=lambda item: (item.cause, door(item.lease.tenant)),
         )
-        self._notes: Batcher[Note, bool] = Batcher(lambda batch: leases.note(db, batch))
+        self._notes: Batcher[Note, bool] = Batcher(
+            lambda batch: leases.note(door(batch[0].lease.tenant), batch), apart=lambda note: door(note.lease.tenant)
+        )
         self._watchers: set[asyncio.Task[None]] = set()
 
     @classmethod
@@ -69,23 +96,48 @@ class Engine:
         *,
         lifecycles: Iterable[Lifecycle] = (),
         pool_size: int = 10,
+        storage: Storage | None = None,
+        tenant_databases: Mapping[str, str] | None = None,
     ) -> Engine:
-        """Connect, bring the schema up to date and make the app's kinds known."""
+        """Connect, bring the schema up to date and make the app's kinds known. Without storage it takes no files.
+
+        Each of ``tenant_databases`` is the address of the database in which a tenant lives.
+        """
+        app = app or Penstock()
+        drawn = list(lifecycles)
+
+        async def prepare(address: str) -> None:
+            if applied := await migrate(address):
+                logs.emit("db.migrated", applied=applied)
+            db = await Database.open(address, size=1)
+            try:
+                await registry.register(db, app.kinds.values(), drawn)
+            finally:
+                await db.close()
+
         if applied := await migrate(dsn):
             logs.emit("db.migrated", applied=applied)
-        engine = cls(await Database.open(dsn, size=pool_size), app)
-        await registry.register(engine.db, engine.app.kinds.values(), lifecycles)
+        db = await Database.open(dsn, size=pool_size)
+        homes = await Homes.open(db, tenant_databases or {}, size=pool_size, step=prepare)
+        engine = cls(db, app, storage=storage, homes=homes)
+        await registry.register(engine.db, engine.app.kinds.values(), drawn)
         return engine
 
     async def close(self) -> None:
         for watcher in self._watchers:
             watcher.cancel()
+        await self.workers.close()
         await self.access.close()
+        await self.homes.close()
         await self.db.close()
 
-    def home(self, tenant: str) -> Database:  # noqa: ARG002 - all live in one for now
+    def home(self, tenant: str) -> Database:
         """Where the tables of a tenant are."""
-        return self.db
+        return self.homes.of(tenant)
+
+    def all_homes(self) -> Iterable[Database]:
+        """Every database in which there are tables of tenants."""
+        return self.homes.all
 
     # Customers
 
@@ -98,6 +150,8 @@ class Engine:
         return await (self._submits.add(item) if tx is None else self._submit_in(borrow(tx), item))
 
     async def _submit_in(self, tx: Borrowed, item: Submission) -> Submitted:
+        if self.home(item.tenant) is not self.db:
+            raise transactions.away()
         submitted = await transactions.submit(tx, item)
         if not isinstance(self.bell, _Silence):
             watcher = asyncio.create_task(self._ring_after(tx, item.queue))
@@ -130,16 +184,26 @@ class Engine:
     async def _submit_chunk(self, requests: Sequence[dict[str, Any]]) -> list[Submitted | Exception]:
         prepared = [self._prepared(request) for request in requests]
         items = [item for item in prepared if not isinstance(item, Exception)]
-        try:
-            submitted = iter(await self._submit_batch(items))
-        except PenstockError as error:
-            submitted = repeat(error)
-        return [item if isinstance(item, Exception) else next(submitted) for item in prepared]
+        submitted: dict[int, Submitted | Exception] = {}
+        for door in {self.homes.door(item.tenant) for item in items}:
+            own = [item for item in items if self.homes.door(item.tenant) is door]
+            try:
+                answers: Iterable[Submitted | Exception] = await self._submit_batch(own)
+            except PenstockError as error:
+                answers = repeat(error, len(own))
+            submitted.update(zip(map(id, own), answers, strict=True))
+        return [item if isinstance(item, Exception) else submitted[id(item)] for item in prepared]
 
     async def _submit_batch(self, items: Sequence[Submission]) -> list[Submitted | Exception]:
+        """Take in jobs of tenants that share a home."""
         queues = {item.queue for item in items}
+        door = self.homes.door(items[0].tenant)
+        if isinstance(door, Split):
+            answers = await door.dispatch(items, await jobs.submit(door, items))
+            self.bell.ring(queues)
+            return answers
         topics = self.bell.carry(queues)
-        submitted = await jobs.submit(self.db, items, topics)
+        submitted = await jobs.submit(door, items, topics)
         self.bell.ring(queues, carried=topics is not None)
         return submitted
 
@@ -150,14 +214,14 @@ class Engine:
             return error
 
     async def read(self, tenant: str, job_id: UUID | str) -> JobRecord:
-        return await jobs.read(self.db, tenant, job_id)
+        return await jobs.read(self.home(tenant), tenant, job_id)
 
     async def list_jobs(self, tenant: str, account: str, **filters: Any) -> list[JobRecord]:
-        return await jobs.list_jobs(self.db, tenant, account, **filters)
+        return await jobs.list_jobs(self.home(tenant), tenant, account, **filters)
 
     async def cancel(self, tenant: str, job_id: UUID | str, *, grace: timedelta = jobs.GRACE) -> CancelAnswer:
         """End a job that has not started, or ask the worker of one that has to stop."""
-        answer = await jobs.cancel(self.db, tenant, job_id, grace=grace)
+        answer = await jobs.cancel(self.homes.door(tenant), tenant, job_id, grace=grace)
         if answer.is_accepted:
             self.bell.ring({f"{CANCEL_TOPIC}{answer.job_id}"})
             self.audience.touch((answer.job_id,))
@@ -165,7 +229,7 @@ class Engine:
 
     async def answer(self, tenant: str, job_id: UUID | str, answer: Any) -> str:
         """Give a parked job what it waits for; tells its state."""
-        state, queue = await jobs.answer(self.db, tenant, job_id, answer)
+        state, queue = await jobs.answer(self.homes.door(tenant), tenant, job_id, answer)
         self.audience.touch((ids.parse("job", job_id),))
         self.ring_back({queue})
         return state
@@ -175,7 +239,7 @@ class Engine:
         job = await self.read(tenant, job_id)
         kind = self.app.kinds.get(job.kind)
         if kind is not None and any(m.moment == "retried" for m in kind.lifecycle.moves):
-            submitted = await jobs.revive(self.db, job, kind.expires_in)
+            submitted = await jobs.revive(self.homes.door(tenant), job, kind.expires_in)
         else:
             submitted = await self._submits.add(jobs.again(self.app.kinds, job))
         self.ring_back({job.queue})
@@ -184,7 +248,7 @@ class Engine:
 
     async def events(self, tenant: str, job_id: UUID | str, after: int = 0, *, limit: int = 500) -> list[Event]:
         """What happened to a job after this number, in order."""
-        found = await events.after(self.db, tenant, ids.parse("job", job_id), after, limit=limit)
+        found = await events.after(self.home(tenant), tenant, ids.parse("job", job_id), after, limit=limit)
         if not found:  # either nothing new, or no such job
             await self.read(tenant, job_id)
         return found
@@ -193,24 +257,28 @@ class Engine:
 
     async def move(self, tenant: str, job_id: UUID | str, state: str) -> str:
         """Take a job to a state along an arrow of its lifecycle."""
-        moved = await jobs.move(self.db, tenant, job_id, state)
+        moved = await jobs.move(self.homes.door(tenant), tenant, job_id, state)
         self.audience.touch((ids.parse("job", job_id),))
         return moved
 
     async def grant(self, tenant: str, account: str, amount: int, **options: Any) -> int:
-        return await ledger.grant(self.db, tenant, account, amount, **options)
+        return await ledger.grant(self.home(tenant), tenant, account, amount, **options)
 
     async def adjust(self, tenant: str, account: str, amount: int, **options: Any) -> int:
-        return await ledger.adjust(self.db, tenant, account, amount, **options)
+        return await ledger.adjust(self.home(tenant), tenant, account, amount, **options)
 
     async def balance(self, tenant: str, account: str) -> Balance:
-        return await ledger.balance(self.db, tenant, account)
+        return await ledger.balance(self.home(tenant), tenant, account)
 
     async def entries(self, tenant: str, account: str, **page: Any) -> list[Entry]:
-        return await ledger.entries(self.db, tenant, account, **page)
+        return await ledger.entries(self.home(tenant), tenant, account, **page)
 
     async def set_cap(self, tenant: str, account: str, active_max: int | None) -> Balance:
-        return await ledger.set_cap(self.db, tenant, account, active_max)
+        return await ledger.set_cap(self.home(tenant), tenant, account, active_max)
+
+    async def verify(self, *, newest: timedelta | None = None) -> list[Violation]:
+        """What breaks the invariants, in all databases and between them."""
+        return await verify.verify_all(self.homes, newest=newest)
 
     async def pause(self, queue: str) -> None:
         await queues.pause(self.db, queue)
@@ -221,8 +289,20 @@ class Engine:
 
     # Workers
 
+    def source(self, **options: Any) -> EngineSource:
+        """Where a worker in this process gets its jobs from: ``Worker(engine.source(), app)``.
+
+        ``lease`` is how long a silent worker keeps its jobs, ``heartbeat`` how often it says that it lives, and
+        ``name`` what it is called. Make the bell first, so that it is heard.
+        """
+        return EngineSource(self, **options)
+
     async def claim(self, lanes: Lanes, want: int, *, worker: str, duration: timedelta) -> list[Lease]:
-        claimed = await leases.claim(self.db, lanes, want, worker=worker, duration=duration)
+        return await self.claim_for(lanes, [Want(worker, want)], duration)
+
+    async def claim_for(self, lanes: Lanes, wants: Sequence[Want], duration: timedelta) -> list[Lease]:
+        """Claim for several workers at once; each lease is under the token of its want."""
+        claimed = await leases.claim(self.homes.everywhere, lanes, wants, duration)
         self.audience.touch(lease.job_id for lease in claimed)
         return claimed
 
@@ -250,12 +330,12 @@ class Engine:
         return fate
 
     async def park(self, lease: Lease, memo: Any = None) -> str:
-        state = await leases.park(self.db, lease, memo)
+        state = await leases.park(self.homes.door(lease.tenant), lease, memo)
         self.audience.touch((lease.job_id,))
         return state
 
     async def abandon(self, token: UUID) -> None:
-        self.ring_back(await leases.abandon(self.db, token))
+        self.ring_back(await leases.abandon(self.homes.everywhere, token))
 
     async def close_leases(self, tokens: Iterable[UUID]) -> None:
         await leases.close(self.db, tokens)
@@ -277,6 +357,10 @@ class Ringer(Protocol):
         """What a statement should ring for on its way; nothing, if the others have only just been woken."""
         ...
 
+    def listen(self, heard: Callable[[frozenset[str]], None]) -> None:
+        """Call ``heard`` with the topics whenever it rings."""
+        ...
+
 
 class Audience(Protocol):
     """Those who watch jobs in this process."""
@@ -290,6 +374,8 @@ class _Silence:
     def ring(self, topics: set[str], *, carried: bool = False) -> None: ...
 
     def carry(self, topics: set[str]) -> None: ...
+
+    def listen(self, heard: Callable[[frozenset[str]], None]) -> None: ...
 
 
 class _Nobody:

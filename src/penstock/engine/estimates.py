@@ -21,6 +21,7 @@ from math import sqrt
 from statistics import NormalDist, fmean
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
+from penstock.engine.homes import Homes
 from penstock.errors import PenstockError
 from penstock.store.queries import queries
 
@@ -192,15 +193,16 @@ class Memory(Generic[Seen]):
 
 
 class Estimates:
-    """Estimates for the jobs of one database. What was seen is good for ``fresh`` seconds."""
+    """Estimates for the jobs of one queue, wherever they live. What was seen is good for ``fresh`` seconds."""
 
-    def __init__(self, db: Database, *, fresh: float = 1.0) -> None:
+    def __init__(self, db: Database, homes: Homes | None = None, *, fresh: float = 1.0) -> None:
         self._db = db
+        self._homes = homes or Homes(db)
         self._fresh = fresh
         self._lines: dict[str, Memory[Line | None]] = {}
         self._held = Memory(self._look_at_leases, fresh)
         self._durations = Memory(self._look_at_durations, fresh * 5)
-        self._ended: dict[str, list[UUID]] = {}
+        self._ended: dict[tuple[Database, str], list[UUID]] = {}
         self._slot = random.randrange(SLOTS)  # noqa: S311 - processes begin at different places
 
     async def of(self, jobs: Iterable[Pending]) -> dict[UUID, Estimate]:
@@ -225,19 +227,19 @@ class Estimates:
     def saw(self, end: End) -> None:
         """Remember a job that ended here, to learn from it later; of a crowd, a few are enough."""
         if end.outcome == "succeeded":
-            known = self._ended.setdefault(end.lease.kind, [])
+            known = self._ended.setdefault((self._homes.of(end.lease.tenant), end.lease.kind), [])
             if len(known) < _LEARNED_MAX:
                 known.append(end.lease.job_id)
 
     async def learn(self) -> None:
         """Keep how long the jobs ran that ended here since the last time; what gets lost is no loss."""
         ended, self._ended = self._ended, {}
-        job_ids = [job_id for known in ended.values() for job_id in known]
-        if job_ids:
+        for db in {db for db, _ in ended}:
+            job_ids = [job_id for (home, _), known in ended.items() if home is db for job_id in known]
             with contextlib.suppress(PenstockError):
                 slots = [(self._slot + n) % SLOTS for n in range(len(job_ids))]
                 self._slot += len(job_ids)
-                await self._db.run(SQL["learn"], job_ids, slots)
+                await db.run(SQL["learn"], job_ids, slots)
 
     async def _line(self, queue: str) -> Line | None:
         memory = self._lines.get(queue)
@@ -257,7 +259,7 @@ class Estimates:
         return await leased(self._db)
 
     async def _look_at_durations(self) -> dict[str, Durations]:
-        return await durations(self._db)
+        return await durations(self._homes)
 
 
 async def leased(db: Database) -> list[Held]:
@@ -268,10 +270,12 @@ async def leased(db: Database) -> list[Held]:
     ]
 
 
-async def durations(db: Database) -> dict[str, Durations]:
+async def durations(homes: Homes) -> dict[str, Durations]:
     """How long jobs ran lately, by kind; only kinds of which enough have succeeded."""
-    rows = await db.run(SQL["durations"])
-    return {row["kind"]: Durations(row["seconds"]) for row in rows if len(row["seconds"]) >= RUNS_MIN}
+    runs: dict[str, list[float]] = {}
+    for row in await homes.gather(SQL["durations"]):
+        runs.setdefault(row["kind"], []).extend(row["seconds"])
+    return {kind: Durations(sorted(seconds)) for kind, seconds in runs.items() if len(seconds) >= RUNS_MIN}
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Literal
 
 from penstock.engine import estimates
+from penstock.engine.homes import Homes
 from penstock.store.queries import queries as named
 
 if TYPE_CHECKING:
@@ -138,13 +139,14 @@ class Sight:
         return f"{_jobs(self.leased)} {'is' if self.leased == 1 else 'are'} leased by {by}"
 
 
-async def queues(db: Database) -> list[QueueHealth]:
+async def queues(db: Database, homes: Homes | None = None) -> list[QueueHealth]:
     """How every queue is doing, by name."""
+    homes = homes or Homes(db)
     lines: Sequence[Row] = await db.run(SQL["queues"], COUNT_MAX)
     aside = {row["queue"]: (row["waiting"], row["parked"]) for row in await db.run(SQL["aside"], COUNT_MAX)}
-    joined = await _joined(db, [job_id for row in lines for job_id in row["heads"]])
+    joined = await _joined(homes, [job_id for row in lines for job_id in row["heads"]])
     held = await estimates.leased(db)
-    durations = await estimates.durations(db)
+    durations = await estimates.durations(homes)
     return [
         _health(
             row["queue"],
@@ -185,10 +187,10 @@ async def workers(db: Database) -> list[WorkerHealth]:
     return [WorkerHealth(**row) for row in await db.run(SQL["workers"], COUNT_MAX)]
 
 
-async def _joined(db: Database, heads: Sequence[UUID]) -> dict[UUID, datetime]:
+async def _joined(homes: Homes, heads: Sequence[UUID]) -> dict[UUID, datetime]:
     if not heads:
         return {}
-    return {row["job_id"]: row["at"] for row in await db.run(SQL["joined"], heads)}
+    return {row["job_id"]: row["at"] for row in await homes.gather(SQL["joined"], heads)}
 
 
 def _usual(held: Iterable[Held], durations: Mapping[str, Durations]) -> timedelta | None:

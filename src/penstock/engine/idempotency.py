@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from penstock.engine.jobs import Submission
-    from penstock.store.db import Database, Row
+    from penstock.store.db import Door, Row
 
 SQL: Final = queries("penstock.engine", "idempotency")
 
 WINDOW_MIN_HOURS: Final = 24
 
 
-async def answers(db: Database, items: Sequence[Submission]) -> dict[UUID, Row]:
+async def answers(db: Door, items: Sequence[Submission]) -> dict[UUID, Row]:
     """The answers that were given to these keys before, by the id the repeat would have had."""
     found = await db.run(
         SQL["answers"],
@@ -34,6 +34,6 @@ async def answers(db: Database, items: Sequence[Submission]) -> dict[UUID, Row]:
     return answered
 
 
-async def prune(db: Database, window: timedelta, most: int) -> int:
+async def prune(db: Door, window: timedelta, most: int) -> int:
     """Forget keys past their window, never those of a job that has not ended."""
     return len(await db.run(SQL["prune"], window, most))

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from penstock.kinds import Kind
-    from penstock.store.db import Database, Row
+    from penstock.store.db import Door, Row
 
 SQL: Final = queries("penstock.engine", "jobs")
 
@@ -159,6 +159,7 @@ def prepare(
     expires_in: timedelta | str | float | None = None,
     retry_of: UUID | None = None,
     job_id: UUID | None = None,
+    route: str | None = None,
 ) -> Submission:
     """Check a request for a job and price it; raises what is wrong with it."""
     found = kinds.find(declared, kind)
@@ -171,7 +172,7 @@ def prepare(
         account=values.check_name(account, field="account"),
         kind=found.name,
         lifecycle=found.lifecycle.name,
-        queue=found.queue,
+        queue=found.route(route),
         initial_state=found.lifecycle.initial,
         entry_state=found.entry_state,
         price=found.cost(found.read(given)),
@@ -187,7 +188,7 @@ def prepare(
     )
 
 
-async def submit(db: Database, batch: Sequence[Submission], topics: str | None = None) -> list[Submitted | Exception]:
+async def submit(db: Door, batch: Sequence[Submission], topics: str | None = None) -> list[Submitted | Exception]:
     """Take in a batch of jobs, each accepted or refused by itself, and ring for these topics if there are any.
 
     The answer to a submit can get lost on its way. Ids are made here, so it is then asked for what was admitted,
@@ -215,7 +216,7 @@ async def submit(db: Database, batch: Sequence[Submission], topics: str | None =
 
 
 async def _submit_round(
-    db: Database, todo: Sequence[Submission], done: dict[UUID, Submitted | Exception], topics: str | None
+    db: Door, todo: Sequence[Submission], done: dict[UUID, Submitted | Exception], topics: str | None
 ) -> None:
     """One round: all are accepted; or those that can be are, those that never can are told, the others stay."""
     first = _without_twins(todo)
@@ -231,7 +232,7 @@ async def _submit_round(
 
 
 async def _accept_apart(
-    db: Database, items: Sequence[Submission], done: dict[UUID, Submitted | Exception], topics: str | None
+    db: Door, items: Sequence[Submission], done: dict[UUID, Submitted | Exception], topics: str | None
 ) -> None:
     """Each account by itself: one that a caller's transaction holds on to must not keep the others waiting."""
     accounts: dict[tuple[str, str], list[Submission]] = {}
@@ -249,7 +250,7 @@ async def _accept_apart(
     await asyncio.gather(*map(accept, accounts.values()))
 
 
-async def _accept(db: Database, items: Sequence[Submission], topics: str | None) -> dict[UUID, Submitted]:
+async def _accept(db: Door, items: Sequence[Submission], topics: str | None) -> dict[UUID, Submitted]:
     bill = Bill((item.tenant, item.account, item.price) for item in items)
     columns = (any(item.is_fair for item in items), *_columns(items), *bill.columns())
     row = await (
@@ -293,9 +294,7 @@ def _submitted(item: Submission, born: datetime, available: int | None) -> Submi
     )
 
 
-async def _judge(
-    db: Database, items: Sequence[Submission]
-) -> tuple[dict[UUID, Submitted | Exception], list[Submission]]:
+async def _judge(db: Door, items: Sequence[Submission]) -> tuple[dict[UUID, Submitted | Exception], list[Submission]]:
     """Of items that were not accepted together: refusals and answers given before, which are final; and what fits."""
     columns = _columns(items)
     tenants, accounts, scopes, keys = columns[1], columns[2], columns[10], columns[11]
@@ -349,7 +348,7 @@ def _replay(item: Submission, row: Row) -> Submitted | IdempotencyConflictError:
     )
 
 
-async def _recover(db: Database, todo: Iterable[Submission], done: dict[UUID, Submitted | Exception]) -> None:
+async def _recover(db: Door, todo: Iterable[Submission], done: dict[UUID, Submitted | Exception]) -> None:
     items = {item.job_id: item for item in todo}
     for row in await db.run(SQL["present"], list(items)):
         item = items[row["job_id"]]
@@ -418,7 +417,7 @@ def _refusal(item: Submission, row: Row) -> PenstockError | None:
     return None
 
 
-async def read(db: Database, tenant: str, job_id: UUID | str) -> JobRecord:
+async def read(db: Door, tenant: str, job_id: UUID | str) -> JobRecord:
     row = await db.run(SQL["read"], ids.parse("job", job_id), tenant)
     if row is None:
         raise _absent(job_id)
@@ -426,7 +425,7 @@ async def read(db: Database, tenant: str, job_id: UUID | str) -> JobRecord:
 
 
 async def list_jobs(
-    db: Database,
+    db: Door,
     tenant: str,
     account: str,
     *,
@@ -442,7 +441,7 @@ async def list_jobs(
     return [_record(row) for row in found]
 
 
-async def cancel(db: Database, tenant: str, job_id: UUID | str, *, grace: timedelta = GRACE) -> CancelAnswer:
+async def cancel(db: Door, tenant: str, job_id: UUID | str, *, grace: timedelta = GRACE) -> CancelAnswer:
     """End a job that has not started, or ask the worker of one that has to stop."""
     number = ids.parse("job", job_id)
     row = await db.run(SQL["cancel"], tenant, number, grace)
@@ -461,7 +460,7 @@ async def cancel(db: Database, tenant: str, job_id: UUID | str, *, grace: timede
             return CancelAnswer(number, verdict in ("canceled", "asked"), row["state"], row["stage"])
 
 
-async def answer(db: Database, tenant: str, job_id: UUID | str, given: Any) -> tuple[str, str]:
+async def answer(db: Door, tenant: str, job_id: UUID | str, given: Any) -> tuple[str, str]:
     """Give a parked job what it waits for; the same answer again is harmless. Tells its state and queue."""
     text = values.encode(given, field="answer")
     row = await db.run(SQL["answer"], tenant, ids.parse("job", job_id), text)
@@ -476,7 +475,7 @@ async def answer(db: Database, tenant: str, job_id: UUID | str, given: Any) -> t
             return row["state"], row["queue"]
 
 
-async def revive(db: Database, job: JobRecord, lifetime: timedelta | None) -> Submitted:
+async def revive(db: Door, job: JobRecord, lifetime: timedelta | None) -> Submitted:
     """Retry in place: the same job, a new run with its own hold."""
     row = await db.run(SQL["revive"], job.tenant, job.job_id, lifetime)
     match row["verdict"]:
@@ -510,10 +509,11 @@ def again(declared: Mapping[str, Kind], job: JobRecord) -> Submission:
         account=job.account,
         priority=job.priority,
         retry_of=job.job_id,
+        route=job.queue if kinds.find(declared, job.kind).runs == "fleet" else None,
     )
 
 
-async def move(db: Database, tenant: str, job_id: UUID | str, state: str) -> str:
+async def move(db: Door, tenant: str, job_id: UUID | str, state: str) -> str:
     """An operator's move to a state; one that the lifecycle does not draw is denied and logged."""
     number = ids.parse("job", job_id)
     row = await db.run(SQL["shift"], tenant, number, state)
@@ -539,15 +539,15 @@ async def move(db: Database, tenant: str, job_id: UUID | str, state: str) -> str
             raise denied
 
 
-async def expire(db: Database, most: int) -> int:
+async def expire(db: Door, most: int) -> int:
     return report_end("expired", await db.run(SQL["expire"], most))
 
 
-async def enforce(db: Database, most: int) -> int:
+async def enforce(db: Door, most: int) -> int:
     return report_end("canceled", await db.run(SQL["enforce"], most))
 
 
-async def promote(db: Database, most: int) -> set[str]:
+async def promote(db: Door, most: int) -> set[str]:
     """Let due jobs join the line; tells which queues have grown."""
     found = await db.run(SQL["promote"], most)
     report(found)

@@ -15,8 +15,9 @@
 -- Whether they can pay is first seen without a lock; penstock.charge takes the locks last and looks again, so the lock
 -- that all jobs of an account must take is held for no longer than the charge. The statements are plain on purpose: to
 -- start one costs more than to run it, and most of all where it joins.
+-- Where the queue is in another database (`is_away`), the dispatches are owed (see split.sql).
 create or replace function penstock.submit_batch(
-    is_fair boolean, job_ids uuid[], tenants text[], accounts text[], kinds text[], lifecycles text[], queues text[],
+    is_fair boolean, is_away boolean, job_ids uuid[], tenants text[], accounts text[], kinds text[], lifecycles text[], queues text[],
     initial_states text[], entry_states text[], prices integer[], inputs jsonb[], scopes text[], keys text[], requests jsonb[],
     priorities smallint[], run_ats timestamptz[], lifetimes interval[], retries uuid[], payers integer[], nths integer[],
     spents bigint[], payer_tenants text[], payer_accounts text[], sums bigint[], counts integer[], holds integer[]
@@ -93,7 +94,11 @@ begin
         where i.entry_state <> i.initial_state and (i.run_at is null or i.run_at <= present);
     end if;
 
-    perform penstock.enqueue(is_fair, present, job_ids, tenants, accounts, kinds, queues, priorities, run_ats, lifetimes);
+    if is_away then
+        perform penstock.owe(present, job_ids);
+    else
+        perform penstock.enqueue(is_fair, present, job_ids, tenants, accounts, kinds, queues, priorities, run_ats, lifetimes);
+    end if;
 
     return query
     select penstock.charge(job_ids, tenants, accounts, prices, payers, nths, spents, payer_tenants, payer_accounts, sums, counts, holds), present;
@@ -113,7 +118,7 @@ language plpgsql as $$
 begin
     select s.available, s.created_at into available, created_at
     from penstock.submit_batch(
-        is_fair, job_ids, tenants, accounts, kinds, lifecycles, queues, initial_states, entry_states, prices, inputs, scopes, keys,
+        is_fair, false, job_ids, tenants, accounts, kinds, lifecycles, queues, initial_states, entry_states, prices, inputs, scopes, keys,
         requests, priorities, run_ats, lifetimes, retries, payers, nths, spents, payer_tenants, payer_accounts, sums, counts, holds
     ) s;
     commit;
@@ -251,33 +256,44 @@ as $$
 #variable_conflict use_column
 declare
     dispatch penstock.dispatches;
-    job penstock.jobs;
+    answer record;
 begin
     select d.* into dispatch from penstock.dispatches d
     where d.job_id = cancel.job_id and d.tenant = cancel.tenant for update;
+    select c.* into answer
+    from penstock.cancel_job(cancel.tenant, cancel.job_id, dispatch.phase, dispatch.cancel_at is not null) c;
+    perform penstock.cancel_dispatch(cancel.job_id, answer.verdict, grace);
+    return query select answer.verdict, answer.state, answer.stage;
+end $$;
+
+-- function: cancel_job
+-- The tenant's half of a cancel; the queue says in which phase the job's dispatch is, if it has one.
+create or replace function penstock.cancel_job(tenant text, job_id uuid, dispatch_phase text, is_asked boolean)
+returns table (verdict text, state text, stage text)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    job penstock.jobs;
+begin
     select j.* into job from penstock.jobs j
-    where j.id = cancel.job_id and j.tenant = cancel.tenant for update;
+    where j.id = cancel_job.job_id and j.tenant = cancel_job.tenant for update;
 
     if job.id is null then
         return query select 'absent', null::text, null::text;
-    elsif dispatch.job_id is null then
+    elsif dispatch_phase is null then
         return query select 'ended', job.state, job.stage;
     elsif not exists (
         select from penstock.lifecycle_moves m
         where m.lifecycle = job.lifecycle and m.from_state = job.state and m.moment = 'canceled'
     ) then
         return query select 'unavailable', job.state, job.stage;
-    elsif dispatch.phase in ('waiting', 'ready', 'parked') then
-        perform penstock.discard(array[job.id]);
+    elsif dispatch_phase in ('waiting', 'ready', 'parked') then
         return query select 'canceled', m.state, m.stage
         from penstock.move('canceled', 'ended', array[job.id], null, null, null, null, null, null, null, null) m;
     elsif exists (select from penstock.kinds k where k.kind = job.kind and job.stage = any(k.firm_stages)) then
         return query select 'firm', job.state, job.stage;
     else
-        if dispatch.cancel_at is null then
-            update penstock.dispatches d
-            set cancel_at = penstock.clock() + grace, wakes_at = least(d.wakes_at, penstock.clock() + grace)
-            where d.job_id = job.id;
+        if not is_asked then
             perform penstock.write(job.id, 'cancel_requested', null, true);
         end if;
         return query select 'asked', job.state, job.stage;
@@ -310,21 +326,36 @@ as $$
 #variable_conflict use_column
 declare
     dispatch penstock.dispatches;
-    job penstock.jobs;
+    told record;
 begin
     select d.* into dispatch from penstock.dispatches d
     where d.job_id = answer.job_id and d.tenant = answer.tenant for update;
-    select j.* into job from penstock.jobs j where j.id = answer.job_id and j.tenant = answer.tenant;
+    select a.* into told from penstock.answer_job(
+        answer.tenant, answer.job_id, answer.answer, dispatch.phase = 'parked' and dispatch.expires_at > penstock.clock()
+    ) a;
+    perform penstock.make_ready(array[answer.job_id]) where told.verdict = 'answered';
+    return query select told.verdict, told.state, told.queue;
+end $$;
+
+-- function: answer_job
+-- The tenant's half of an answer; the queue says whether the job waits for one.
+create or replace function penstock.answer_job(tenant text, job_id uuid, answer jsonb, is_waited_for boolean)
+returns table (verdict text, state text, queue text)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    job penstock.jobs;
+begin
+    select j.* into job from penstock.jobs j where j.id = answer_job.job_id and j.tenant = answer_job.tenant;
 
     if job.id is null then
         return query select 'absent', null::text, null::text;
-    elsif dispatch.phase = 'parked' and dispatch.expires_at > penstock.clock() then
-        perform penstock.make_ready(array[job.id]);
+    elsif is_waited_for then
         return query select 'answered', m.state, m.queue
         from penstock.move(
-            'answered', 'ready', array[job.id], null, null, null, null, null, null, array[answer.answer], null
+            'answered', 'ready', array[job.id], null, null, null, null, null, null, array[answer_job.answer], null
         ) m;
-    elsif job.answer = answer.answer then
+    elsif job.answer = answer_job.answer then
         return query select 'repeated', job.state, job.queue;
     else
         return query select 'unavailable', job.state, job.queue;
@@ -341,32 +372,58 @@ set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_se
 as $$
 #variable_conflict use_column
 declare
+    answer record;
+    job penstock.jobs;
+    is_fair boolean;
+begin
+    select r.* into answer from penstock.revive_job(revive.tenant, revive.job_id, lifetime) r;
+    if answer.verdict = 'revived' then
+        select j.* into job from penstock.jobs j where j.id = revive.job_id;
+        select k.is_fair into is_fair from penstock.kinds k where k.kind = job.kind;
+        perform penstock.enqueue(
+            is_fair, answer.revived_at, array[job.id], array[job.tenant], array[job.account], array[job.kind],
+            array[job.queue], array[job.priority], null, array[revive.lifetime]
+        );
+        -- Epochs only grow, over all runs: an old worker must never be taken for the new one.
+        update penstock.dispatches d set epoch = job.epoch where d.job_id = job.id;
+    end if;
+    return query select answer.verdict, answer.state, answer.available, answer.price, answer.expires_at;
+end $$;
+
+-- function: revive_job
+-- The tenant's half of a retry in place.
+create or replace function penstock.revive_job(tenant text, job_id uuid, lifetime interval)
+returns table (
+    verdict text, state text, available bigint, price integer, expires_at timestamptz, revived_at timestamptz
+)
+language plpgsql as $$
+#variable_conflict use_column
+declare
     job penstock.jobs;
     wallet penstock.accounts;
-    kind penstock.kinds;
     present timestamptz := penstock.clock();
     deadline timestamptz := present + lifetime;
 begin
     perform penstock.keep_partitions();
-    select j.* into job from penstock.jobs j where j.id = revive.job_id and j.tenant = revive.tenant for update;
+    select j.* into job from penstock.jobs j where j.id = revive_job.job_id and j.tenant = revive_job.tenant for update;
     if job.id is null then
-        return query select 'absent', null::text, null::bigint, null::integer, null::timestamptz;
+        return query select 'absent', null::text, null::bigint, null::integer, null::timestamptz, present;
         return;
     elsif not exists (
         select from penstock.lifecycle_moves m
         where m.lifecycle = job.lifecycle and m.from_state = job.state and m.moment = 'retried'
     ) then
-        return query select 'unavailable', job.state, null::bigint, job.price, job.expires_at;
+        return query select 'unavailable', job.state, null::bigint, job.price, job.expires_at, present;
         return;
     end if;
 
     select a.* into wallet from penstock.accounts a
     where a.tenant = job.tenant and a.account = job.account for update;
     if wallet.available < job.price then
-        return query select 'short', job.state, wallet.available, job.price, job.expires_at;
+        return query select 'short', job.state, wallet.available, job.price, job.expires_at, present;
         return;
     elsif wallet.active >= wallet.active_max then
-        return query select 'capped', job.state, wallet.available, job.price, job.expires_at;
+        return query select 'capped', job.state, wallet.available, job.price, job.expires_at, present;
         return;
     end if;
 
@@ -384,17 +441,10 @@ begin
     end if;
     perform penstock.move('retried', 'waiting', array[job.id], null, array[0::smallint], null, null, null, null, null, null);
     update penstock.jobs j set expires_at = deadline where j.id = job.id;
-    select k.* into kind from penstock.kinds k where k.kind = job.kind;
     perform penstock.move('queued', 'ready', array[job.id], null, null, null, null, null, null, null, null)
-    where kind.entry_state <> kind.initial_state;
+    from penstock.kinds k where k.kind = job.kind and k.entry_state <> k.initial_state;
     update penstock.jobs j set phase = 'ready' where j.id = job.id and j.phase <> 'ready';
-    perform penstock.enqueue(
-        kind.is_fair, present, array[job.id], array[job.tenant], array[job.account], array[job.kind], array[job.queue],
-        array[job.priority], null, array[revive.lifetime]
-    );
-    -- Epochs only grow, over all runs: an old worker must never be taken for the new one.
-    update penstock.dispatches d set epoch = job.epoch where d.job_id = job.id;
-    return query select 'revived', j.state, wallet.available - job.price, job.price, deadline
+    return query select 'revived', j.state, wallet.available - job.price, job.price, deadline, present
     from penstock.jobs j where j.id = job.id;
 end $$;
 
@@ -410,52 +460,56 @@ as $$
 #variable_conflict use_column
 declare
     dispatch penstock.dispatches;
-    job penstock.jobs;
-    moment text;
-    aim text;
+    answer record;
 begin
     select d.* into dispatch from penstock.dispatches d
     where d.job_id = shift.job_id and d.tenant = shift.tenant for update;
-    select j.* into job from penstock.jobs j where j.id = shift.job_id and j.tenant = shift.tenant for update;
+    select s.* into answer from penstock.shift_job(
+        shift.tenant, shift.job_id, shift.to_state, dispatch.job_id is not null, dispatch.cancel_at is not null
+    ) s;
+    perform penstock.shift_dispatch(shift.job_id, answer.phase, answer.forgets) where answer.verdict = 'moved';
+    return query select answer.verdict, answer.from_state, answer.state, answer.outcome;
+end $$;
+
+-- function: shift_job
+-- The tenant's half of an operator's move; the queue says whether the job stands in it and must stop. Tells the
+-- phase that its dispatch must come to, and whether that must forget an asked-for cancel: no arrow leads to it any
+-- more, so it could never be enforced.
+create or replace function penstock.shift_job(
+    tenant text, job_id uuid, to_state text, is_queued boolean, is_asked boolean
+) returns table (verdict text, from_state text, state text, outcome text, phase text, forgets boolean)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    job penstock.jobs;
+    moment text;
+    aim text;
+    forgets boolean;
+begin
+    select j.* into job from penstock.jobs j where j.id = shift_job.job_id and j.tenant = shift_job.tenant for update;
     if job.id is null then
-        return query select 'absent', null::text, null::text, null::text;
+        return query select 'absent', null::text, null::text, null::text, null::text, false;
         return;
     end if;
 
     select m.moment, s.phase into moment, aim
     from penstock.lifecycle_moves m
     join penstock.lifecycle_states s on s.lifecycle = m.lifecycle and s.state = m.to_state
-    where m.lifecycle = job.lifecycle and m.from_state = job.state and m.to_state = shift.to_state
+    where m.lifecycle = job.lifecycle and m.from_state = job.state and m.to_state = shift_job.to_state
         and m.from_state <> m.to_state and m.moment not in ('started', 'retried')
     order by m.moment = s.outcome desc, m.moment limit 1;
-    if moment is null or dispatch.job_id is null or (aim = 'parked' and dispatch.expires_at is null) then
-        return query select 'denied', job.state, job.state, null::text;
+    if moment is null or not is_queued or (aim = 'parked' and job.expires_at is null) then
+        return query select 'denied', job.state, job.state, null::text, null::text, false;
         return;
     end if;
 
-    if aim = 'ended' then
-        perform penstock.discard(array[job.id]);
-    elsif dispatch.phase in ('waiting', 'parked') and aim = 'ready' then
-        perform penstock.make_ready(array[job.id]);
-    elsif dispatch.phase <> 'ready' or aim in ('parked', 'delivering') then
-        delete from penstock.ready r
-        where r.queue = dispatch.queue and r.rank = dispatch.rank and r.turn = dispatch.turn and r.job_id = job.id;
-        aim := case when aim in ('parked', 'delivering') then aim else 'ready' end;
-        update penstock.dispatches d set phase = aim, lease_token = null, wakes_at = least(d.expires_at, d.cancel_at)
-        where d.job_id = job.id;
-        insert into penstock.ready (queue, rank, turn, job_id)
-        select dispatch.queue, dispatch.rank, dispatch.turn, job.id where aim = 'ready';
-    else
-        aim := 'ready';
-    end if;
-    if dispatch.cancel_at is not null and aim <> 'ended' and not exists (
+    aim := case when aim in ('ended', 'parked', 'delivering') then aim else 'ready' end;
+    forgets := is_asked and aim <> 'ended' and not exists (
         select from penstock.lifecycle_moves m
-        where m.lifecycle = job.lifecycle and m.from_state = shift.to_state and m.moment = 'canceled'
-    ) then  -- No arrow leads to its cancel any more: it could never be enforced.
-        update penstock.dispatches d set cancel_at = null, wakes_at = d.expires_at where d.job_id = job.id;
-        update penstock.jobs j set cancel_requested_at = null where j.id = job.id;
-    end if;
-    return query select 'moved', m.from_state, m.state, m.outcome
+        where m.lifecycle = job.lifecycle and m.from_state = shift_job.to_state and m.moment = 'canceled'
+    );
+    update penstock.jobs j set cancel_requested_at = null where j.id = job.id and forgets;
+    return query select 'moved', m.from_state, m.state, m.outcome, aim, forgets
     from penstock.move(moment, aim, array[job.id], null, null, null, null, null, null, null, null) m;
 end $$;
 
@@ -473,7 +527,7 @@ declare
 begin
     select array_agg(d.job_id) into ids from (
         select d.job_id from penstock.dispatches d
-        where d.wakes_at <= present and d.expires_at <= present
+        where d.wakes_at <= present and d.expires_at <= present and not d.is_away
         order by d.wakes_at limit most for update skip locked
     ) d;
     if ids is null then
@@ -499,7 +553,7 @@ declare
 begin
     select array_agg(d.job_id) into ids from (
         select d.job_id from penstock.dispatches d
-        where d.wakes_at <= present and d.cancel_at <= present
+        where d.wakes_at <= present and d.cancel_at <= present and not d.is_away
         order by d.wakes_at limit most for update skip locked
     ) d;
     if ids is null then
@@ -525,7 +579,7 @@ declare
 begin
     select array_agg(d.job_id) into ids from (
         select d.job_id from penstock.dispatches d
-        where d.wakes_at <= present and d.phase = 'waiting' and d.run_at <= present
+        where d.wakes_at <= present and d.phase = 'waiting' and d.run_at <= present and not d.is_away
             and (d.expires_at is null or d.expires_at > present)
         order by d.wakes_at limit most for update skip locked
     ) d;
@@ -541,7 +595,7 @@ end $$;
 -- name: submit :one
 select available, created_at
 from penstock.submit_batch(
-    $1, $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::integer[],
+    $1, false, $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::integer[],
     $11::jsonb[], $12::text[], $13::text[], $14::jsonb[], $15::smallint[], $16::timestamptz[], $17::interval[], $18::uuid[],
     $19::integer[], $20::integer[], $21::bigint[], $22::text[], $23::text[], $24::bigint[], $25::integer[], $26::integer[]
 );

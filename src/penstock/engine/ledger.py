@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from penstock.store.db import Database
+    from penstock.store.db import Door
 
 SQL: Final = queries("penstock.engine", "ledger")
 
@@ -87,38 +87,34 @@ class Entry:
 
 
 async def grant(
-    db: Database, tenant: str, account: str, amount: int, *, reference: str | None = None, reason: str | None = None
+    db: Door, tenant: str, account: str, amount: int, *, reference: str | None = None, reason: str | None = None
 ) -> int:
     """Top an account up; the same reference grants once. Tells what is available now."""
     values.check_amount(amount, field="amount", least=1)
     return await _post(db, "grant", tenant, account, amount, reference=reference, reason=reason)
 
 
-async def adjust(
-    db: Database, tenant: str, account: str, amount: int, *, reference: str | None = None, reason: str
-) -> int:
+async def adjust(db: Door, tenant: str, account: str, amount: int, *, reference: str | None = None, reason: str) -> int:
     """Put an account right, up or down, with the reason why; never below zero."""
     if values.check_amount(amount, field="amount", least=-values.AMOUNT_MAX) == 0:
         raise AmountError("It must not be zero.", field="amount")
     return await _post(db, "adjust", tenant, account, amount, reference=reference, reason=reason)
 
 
-async def balance(db: Database, tenant: str, account: str) -> Balance:
+async def balance(db: Door, tenant: str, account: str) -> Balance:
     """What an account has; one that was never used has nothing."""
     row = await db.run(SQL["balance"], tenant, account)
     return Balance(**row) if row else Balance(tenant, account, 0, 0, 0, None)
 
 
-async def entries(
-    db: Database, tenant: str, account: str, *, before: int | None = None, limit: int = 50
-) -> list[Entry]:
+async def entries(db: Door, tenant: str, account: str, *, before: int | None = None, limit: int = 50) -> list[Entry]:
     """One page of entries, the newest first."""
     values.check_limit(limit, PAGE_MAX)
     found = await db.run(SQL["entries"], tenant, account, _LAST if before is None else before, limit)
     return [Entry(**row) for row in found]
 
 
-async def set_cap(db: Database, tenant: str, account: str, active_max: int | None) -> Balance:
+async def set_cap(db: Door, tenant: str, account: str, active_max: int | None) -> Balance:
     """Limit how many jobs an account may have active at once."""
     values.check_name(tenant, field="tenant")
     values.check_name(account, field="account")
@@ -131,13 +127,13 @@ def check_cap(active_max: int | None) -> None:
         raise InvalidError(f"It must be from 0 to {ACTIVE_MAX:,}.", field="active_max")
 
 
-async def open_accounts(db: Database, names: Iterable[tuple[str, str]]) -> None:
+async def open_accounts(db: Door, names: Iterable[tuple[str, str]]) -> None:
     tenants, accounts = zip(*names, strict=True)
     await db.run(SQL["open_accounts"], list(tenants), list(accounts))
 
 
 async def _post(
-    db: Database, word: str, tenant: str, account: str, amount: int, *, reference: str | None, reason: str | None
+    db: Door, word: str, tenant: str, account: str, amount: int, *, reference: str | None, reason: str | None
 ) -> int:
     values.check_name(tenant, field="tenant")
     values.check_name(account, field="account")

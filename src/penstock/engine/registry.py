@@ -59,7 +59,7 @@ async def _write_lifecycle(tx: Connection, made: Lifecycle) -> bool:
 
 
 async def _write_kind(tx: Connection, kind: Kind) -> None:
-    await fetch(tx, SQL["register_queue"], kind.queue)
+    await fetch(tx, SQL["register_queue"], kind.queue, kind.runs == "fleet")
     await fetch(
         tx,
         SQL["register_kind"],

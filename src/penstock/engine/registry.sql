@@ -66,4 +66,6 @@ on conflict (kind) do update set
     lapses_max = excluded.lapses_max, declaration = excluded.declaration, registered_at = penstock.clock();
 
 -- name: register_queue :exec
-insert into penstock.queues (queue) values ($1) on conflict (queue) do nothing;
+-- The queue of a kind that runs on the fleet is a route. One that is a route stays one: jobs of other routes may be in it.
+insert into penstock.queues as q (queue, is_route) values ($1, $2)
+on conflict (queue) do update set is_route = true where $2 and not q.is_route;

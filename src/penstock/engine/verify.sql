@@ -82,7 +82,7 @@ select coalesce(j.state, d.phase) as subject, coalesce(j.id, d.job_id) as job_id
         else format('the job is %s, its dispatch %s', j.phase, d.phase)
     end as detail
 from (select id, state, phase from penstock.jobs where id >= $1 and phase <> 'ended') j
-full join (select job_id, phase from penstock.dispatches where job_id >= $1) d on d.job_id = j.id
+full join (select job_id, phase from penstock.dispatches where job_id >= $1 and not is_away) d on d.job_id = j.id
 where d.phase is distinct from j.phase
 limit 100;
 

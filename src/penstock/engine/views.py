@@ -22,7 +22,7 @@ from penstock.store.queries import queries
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.store.db import Database
+    from penstock.engine.homes import Homes
     from penstock.store.queries import Query
 
 SQL: Final = queries("penstock.engine", "views")
@@ -113,9 +113,11 @@ class EntryPage:
 class Views:
     """What callers may see. No account means any of the tenant; no tenant, an operator of all of them."""
 
-    def __init__(self, db: Database) -> None:
-        self._db = db
-        self._jobs: Batcher[_Ask, JobView] = Batcher(self._read_jobs, lanes=2, apart=lambda ask: ask[0] is None)
+    def __init__(self, homes: Homes) -> None:
+        self._homes = homes
+        self._jobs: Batcher[_Ask, JobView] = Batcher(
+            self._read_jobs, lanes=2, apart=lambda ask: ask[0] and homes.of(ask[0])
+        )
 
     async def job(self, tenant: str | None, account: str | None, job_id: UUID | str) -> JobView:
         """A job as it stands. Callers that come at the same time share one statement."""
@@ -137,11 +139,9 @@ class Views:
             raise InvalidError("An account is one of a tenant: name that too.", field="tenant")
         values.check_limit(limit, jobs.PAGE_MAX)
         start = _LAST if before is None else ids.parse("job", before)
-        rows = await self._read(SQL["page"], tenant, account, start, kind, state, phase, limit + 1, WALK)
-        found = [JobView(*row[2:]) for row in rows if row["is_match"]]
-        if len(found) > limit:
-            return JobPage(found[:limit], found[limit - 1].job_id)
-        return JobPage(found, rows[-1]["id"] if rows and rows[-1]["is_stop"] else None)
+        return _page(
+            await self._read_all(SQL["page"], tenant, account, start, kind, state, phase, limit + 1, WALK), limit
+        )
 
     async def events(
         self, tenant: str | None, account: str | None, job_id: UUID | str, *, after: int = 0, limit: int = 500
@@ -174,27 +174,45 @@ class Views:
         values.check_limit(limit, events.PAGE_MAX)
         found_id = ids.parse("job", job_id)
         start = _number(after, "after", _SEQ_MAX)
-        rows = await self._read(SQL["events"], tenant, account, found_id, start, type, limit + 1)
+        pages = await self._read_all(SQL["events"], tenant, account, found_id, start, type, limit + 1)
+        rows: Sequence[Any] = next(filter(None, pages), ())
         if not rows:
             raise _absent(found_id)
         found = [EventView(*row) for row in rows[:limit] if row["seq"] is not None]
         return EventPage(found, found[-1].seq if len(rows) > limit else None)
 
     async def _read_jobs(self, asks: Sequence[_Ask]) -> list[JobView | Exception]:
-        tenants = {tenant for tenant, _, _ in asks}
-        rows = await self._read(SQL["jobs"], *_packed(tenants), list({job_id for _, _, job_id in asks}))
+        """Those of one batch are of one home, or for operators of every tenant."""
+        tenants = [tenant for tenant in {tenant for tenant, _, _ in asks} if tenant is not None]
+        job_ids = list({job_id for _, _, job_id in asks})
+        if tenants:
+            rows = await self._homes.of(tenants[0]).read(SQL["jobs"], tenants, job_ids)
+        else:
+            rows = [row for page in await self._read_all(SQL["jobs"], None, job_ids) for row in page]
         found = {row[0]: JobView(*row) for row in rows}
         return [_own(ask, found.get(ask[2])) for ask in asks]
 
-    async def _read(self, query: Query, tenant: Any, *arguments: Any) -> Any:
-        """By the role for clients; an operator of every tenant reads as the engine does."""
-        door = self._db.run if tenant is None else self._db.read
-        return await door(query, tenant, *arguments)
+    async def _read(self, query: Query, tenant: str, *arguments: Any) -> Any:
+        """By the role for clients."""
+        return await self._homes.of(tenant).read(query, tenant, *arguments)
+
+    async def _read_all(self, query: Query, tenant: str | None, *arguments: Any) -> list[Sequence[Any]]:
+        """The same; for an operator of every tenant what each database knows, and he reads as the engine does."""
+        if tenant is not None:
+            return [await self._read(query, tenant, *arguments)]
+        return [await db.run(query, None, *arguments) for db in self._homes.all]
 
 
-def _packed(tenants: set[str | None]) -> list[list[str | None] | None]:
-    """The names of a batch's tenants; none where all are meant, which share no batch with others."""
-    return [None if None in tenants else list(tenants)]
+def _page(pages: Sequence[Sequence[Any]], limit: int) -> JobPage:
+    """One page of several databases' pages. Below where one of them had to stop, nothing is known of it."""
+    stop = max((rows[-1]["id"] for rows in pages if rows and rows[-1]["is_stop"]), default=None)
+    found = [JobView(*row[2:]) for rows in pages for row in rows if row["is_match"]]
+    found.sort(key=lambda job: job.job_id, reverse=True)
+    if stop is not None:
+        found = [job for job in found if job.job_id >= stop]
+    if len(found) > limit:
+        return JobPage(found[:limit], found[limit - 1].job_id)
+    return JobPage(found, stop)
 
 
 def _own(ask: _Ask, job: JobView | None) -> JobView | NotFoundError:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.services.ensurer import ensurer
 from penstock.services.expirer import expirer
 from penstock.services.pruner import pruner
 from penstock.services.reaper import reaper
 from penstock.services.scheduler import scheduler
+from penstock.services.sweeper import sweeper
 
 if TYPE_CHECKING:
     from penstock.engine.engine import Engine
@@ -17,8 +19,10 @@ if TYPE_CHECKING:
 
 def all_services(engine: Engine, settings: Settings) -> list[Service]:
     return [
+        *([ensurer(engine)] if engine.homes.away else ()),
         expirer(engine),
         pruner(engine, retention=settings.retention, key_window=settings.idempotency_window),
         reaper(engine),
         scheduler(engine),
+        sweeper(engine, retention=settings.retention),
     ]

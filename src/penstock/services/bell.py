@@ -30,7 +30,7 @@ class Bell:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._listeners: list[Callable[[frozenset[str]], None]] = [engine.access.hear]
+        self._listeners: list[Callable[[frozenset[str]], None]] = [engine.access.hear, engine.workers.hear]
         self._pending: set[str] = set()
         self._ringing: asyncio.Task[None] | None = None
         self._quiet_until = 0.0

@@ -17,7 +17,7 @@ JOBS_MAX: Final = 500
 def expirer(engine: Engine, every: timedelta = timedelta(seconds=0.5)) -> Service:
     async def run_once() -> int:
         done = 0
-        while ended := await jobs.expire(engine.db, JOBS_MAX):
+        while ended := await jobs.expire(engine.homes.everywhere, JOBS_MAX):
             done += ended
         return done
 

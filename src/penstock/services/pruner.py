@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from penstock import logs
 from penstock.engine import idempotency
+from penstock.engine.split import passed_over
 from penstock.services.service import Service
 from penstock.store import partitions
 from penstock.store.migrate import WEEKS_AHEAD
 
 if TYPE_CHECKING:
     from penstock.engine.engine import Engine
+    from penstock.store.db import Database
 
 KEYS_MAX: Final = 5_000
 
@@ -25,12 +27,19 @@ def pruner(
     every: timedelta = timedelta(minutes=10),
 ) -> Service:
     async def run_once() -> int:
-        await partitions.ensure(engine.db, WEEKS_AHEAD)
-        dropped = await partitions.drop(engine.db, retention)
+        done = await prune(engine.db)
+        for home in engine.homes.away:
+            with passed_over():
+                done += await prune(home)
+        return done
+
+    async def prune(db: Database) -> int:
+        await partitions.ensure(db, WEEKS_AHEAD)
+        dropped = await partitions.drop(db, retention)
         for name in dropped:
             logs.emit("partition.dropped", partition=name)
         done = len(dropped)
-        while forgotten := await idempotency.prune(engine.db, key_window, KEYS_MAX):
+        while forgotten := await idempotency.prune(db, key_window, KEYS_MAX):
             done += forgotten
         return done
 

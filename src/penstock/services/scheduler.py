@@ -17,7 +17,7 @@ JOBS_MAX: Final = 500
 def scheduler(engine: Engine, every: timedelta = timedelta(seconds=0.25)) -> Service:
     async def run_once() -> int:
         done = 0
-        while grown := await jobs.promote(engine.db, JOBS_MAX):
+        while grown := await jobs.promote(engine.homes.everywhere, JOBS_MAX):
             engine.ring_back(grown)
             done += len(grown)
         return done

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import asyncpg
 from asyncpg import exceptions as pg
@@ -16,6 +16,7 @@ from penstock.errors import BusyError, InvalidError, MoveDeniedError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
+    from typing import Self
     from uuid import UUID
 
     from asyncpg import Record as Row
@@ -29,6 +30,7 @@ MOVE_DENIED: Final = "PS001"
 APPEND_ONLY: Final = "PS002"
 NOT_ACCEPTED: Final = "PS003"
 UNKNOWN_KIND: Final = "PS004"
+NO_ROOM: Final = "PS005"
 CLIENT_ROLE: Final = "penstock_client"
 
 _SESSION: Final = {
@@ -60,9 +62,16 @@ _NO_ROLE: Final = (pg.InvalidParameterValueError, pg.InsufficientPrivilegeError)
 _TRIES: Final = 5
 _READY_SHARE: Final = 4  # one connection in so many may stay out of the pool
 _READER_SHARE: Final = 2  # one connection for clients' reads to so many others
+_COMMAND_TIMEOUT: Final = 60.0
 
 
-@dataclass(slots=True)
+class Door(Protocol):
+    """Where the statement of a verb is run: a database, or two that stand for one (see engine/split.py)."""
+
+    async def run(self, query: Query, *arguments: Any) -> Any: ...
+
+
+@dataclass(slots=True, eq=False)
 class Database:
     """A pool of connections to one PostgreSQL.
 
@@ -77,17 +86,19 @@ class Database:
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     @classmethod
-    async def open(cls, dsn: str, *, size: int = 10, role: str | None = None) -> Database:
+    async def open(cls, dsn: str, *, size: int = 10, role: str | None = None, patience: float | None = None) -> Self:
         """Connect; as another role, if one is given, which the server is told as the connection is made.
 
         A session that took a role by a statement would keep it for whoever a pooler gives that session next.
+        With ``patience``, in seconds, it connects only when it must, and waits for no answer longer than that.
         """
         with translated():
             pool = await asyncpg.create_pool(
                 dsn,
-                min_size=1,
+                min_size=1 if patience is None else 0,
                 max_size=size,
-                command_timeout=60,
+                timeout=patience or _COMMAND_TIMEOUT,
+                command_timeout=patience or _COMMAND_TIMEOUT,
                 server_settings=_SESSION | _PATIENCE | ({} if role is None else {"role": role}),
                 reset=_keep_session,
                 # JSON stays text on its way in and out: it is encoded once, by msgspec, at the edge.
@@ -112,7 +123,7 @@ class Database:
             try:
                 with translated():
                     return await self._fetch(query, *arguments)
-            except _AgainError as again:
+            except AgainError as again:
                 if not left:
                     raise StoreError(str(again)) from again
             except pg.UniqueViolationError as error:
@@ -159,6 +170,13 @@ class Database:
     async def transaction(self) -> AsyncGenerator[Connection]:
         with translated():
             async with self.pool.acquire() as connection, connection.transaction():
+                yield connection
+
+    @contextlib.asynccontextmanager
+    async def connection(self) -> AsyncGenerator[Connection]:
+        """A connection in no transaction yet."""
+        with translated():
+            async with self.pool.acquire() as connection:
                 yield connection
 
     @contextlib.asynccontextmanager
@@ -218,16 +236,12 @@ def translated() -> Any:
     try:
         yield
     except _AGAIN as error:
-        raise _AgainError(str(error)) from error
+        raise AgainError(str(error)) from error
     except pg.LockNotAvailableError as error:
         raise BusyError from error
     except pg.PostgresError as error:
-        if error.sqlstate == NOT_ACCEPTED:
-            raise NotAcceptedError(str(error)) from error
-        if error.sqlstate == UNKNOWN_KIND:
-            raise UnknownKindError(field="kind", hint="An app's kinds are made known by Engine.open.") from error
-        if error.sqlstate == MOVE_DENIED:
-            raise MoveDeniedError(str(error)) from error
+        if error.sqlstate in _OURS:
+            raise _OURS[error.sqlstate](error) from error
         if isinstance(error, _LOST):
             raise UnavailableError(f"The database could not be reached: {error}") from error
         if isinstance(error, _UNFIT) or type(error) is pg.DataError:  # the latter by the driver, before it sends
@@ -247,10 +261,27 @@ class NotAcceptedError(StoreError):
     """The statement found that it cannot do what it was asked to as things are, and did nothing."""
 
 
-class _AgainError(StoreError):
+class NoRoomError(StoreError):
+    """There are jobs, but none of the workers that ask may have one more."""
+
+
+class AgainError(StoreError):
     """The database asks for the transaction to be run again."""
 
     retryable = True
+
+
+def _unknown_kind(_: object) -> UnknownKindError:
+    return UnknownKindError(field="kind", hint="An app's kinds are made known by Engine.open.")
+
+
+_OURS: Final[dict[Any, Callable[[pg.PostgresError], Exception]]] = {
+    NOT_ACCEPTED: lambda error: NotAcceptedError(str(error)),
+    NO_ROOM: lambda _: NoRoomError(),
+    UNKNOWN_KIND: _unknown_kind,
+    MOVE_DENIED: lambda error: MoveDeniedError(str(error)),
+}
+"""What our own functions raise, by its code."""
 
 
 async def _keep_session(_connection: object) -> None:

@@ -21,6 +21,7 @@ SOURCES: Final = (
     ("penstock.store", "guards"),
     ("penstock.store", "partitions"),
     ("penstock.store", "doctor"),
+    ("penstock.store", "moving"),
     ("penstock.engine", "registry"),
     ("penstock.engine", "dispatches"),
     ("penstock.engine", "jobs"),
@@ -29,10 +30,14 @@ SOURCES: Final = (
     ("penstock.engine", "events"),
     ("penstock.engine", "idempotency"),
     ("penstock.engine", "transactions"),
+    ("penstock.engine", "split"),
     ("penstock.engine", "queues"),
     ("penstock.engine", "verify"),
     ("penstock.engine", "access"),
     ("penstock.engine", "views"),
+    ("penstock.engine", "artifacts"),
+    ("penstock.engine", "workers"),
+    ("penstock.engine", "scaling"),
     ("penstock.services", "bell"),
 )
 """Every SQL file, in the order in which their functions are applied."""

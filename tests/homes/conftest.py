@@ -1,0 +1,109 @@
+"""What the tests of two databases share: central, a home of its own for one tenant, and services to repair with."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.engine import leases, verify
+from penstock.engine.engine import Engine
+from penstock.engine.homes import Home, Homes
+from penstock.services.ensurer import ensurer
+from penstock.services.expirer import expirer
+from penstock.services.reaper import reaper
+from penstock.services.scheduler import scheduler
+from penstock.store.db import Database
+from tests.clocks import Clock
+from tests.factories import TENANT, Factory
+from tests.faults.dumps import Dump, story, wipe
+from tests.product import app
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.databases import Server
+
+CENTRAL = ("dispatches", "leases", "ready", "shares")
+TENANTS = ("accounts", "entries", "events", "idempotency", "jobs", "owed")
+NOW = timedelta(0)
+
+
+class Clocks(Clock):
+    """Two databases, one time."""
+
+    home: Database
+
+    async def advance(self, by: timedelta) -> None:
+        await super().advance(by)
+        other = Clock(self.home, self.offset - by)
+        await other.advance(by)
+
+
+@dataclass(slots=True)
+class Town:
+    """An engine whose tenant lives in another database, and its verbs."""
+
+    make: Factory
+
+    @property
+    def engine(self) -> Engine:
+        return self.make.engine
+
+    @property
+    def home(self) -> Database:
+        return self.engine.home(TENANT)
+
+    async def clear(self) -> None:
+        for db in self.engine.all_homes():
+            await wipe(db)
+            async with db.transaction() as tx:
+                await tx.execute("delete from penstock.owed")
+        if self.make.clock.offset:
+            await self.make.clock.advance(-self.make.clock.offset)
+
+    async def repair(self) -> bool:
+        """What services do once; tells whether all is well then."""
+        for service in (ensurer, reaper, expirer, scheduler):
+            options = {"moment": NOW} if service is ensurer else {}
+            await service(self.engine, **options).run_once()
+        return await self.engine.verify() == []
+
+    async def tenants_story(self, *, in_order: bool = True) -> Dump:
+        told = await story(self.home, in_order=in_order)
+        return {name: told.get(name, []) for name in TENANTS if name != "owed"}
+
+
+@asynccontextmanager
+async def opened(central: str, home: str) -> AsyncIterator[Engine]:
+    """An engine on two databases that are ready."""
+    db = await Database.open(central, size=4)
+    away = await Home.open(home, size=4, patience=10)
+    away.tenants.append(TENANT)
+    engine = Engine(db, app, homes=Homes(db, [away]))
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+@pytest.fixture(scope="module")
+async def town(server: Server, template: str) -> AsyncIterator[Town]:
+    async with (
+        server.database(template) as central,
+        server.database(template) as home,
+        opened(central, home) as engine,
+    ):
+        clock = Clocks(engine.db)
+        clock.home = engine.home(TENANT)
+        yield Town(Factory(engine, clock))
+
+
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pauses between two looks or two tries prove nothing here."""
+    monkeypatch.setattr(leases, "_PAUSE", 0.0)
+    monkeypatch.setattr(verify, "_PAUSE", 0.01)

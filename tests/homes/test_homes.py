@@ -1,0 +1,419 @@
+"""Tenants in two databases, side by side: who lives where, what each may do, and one that is gone for a while."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock.api.streams import Hub
+from penstock.engine import homes
+from penstock.engine.dispatches import Lanes
+from penstock.engine.engine import Engine
+from penstock.errors import ConflictError, InvalidError, SettingsError, UnavailableError, UnknownKindError
+from penstock.services.pruner import pruner
+from penstock.settings import Settings
+from penstock.store.db import connect
+from penstock.store.migrate import status
+from penstock.store.moving import move_out
+from tests.checks import until
+from tests.factories import ACCOUNT, HOUR, MINUTE, OWNER, STRANGER, TENANT, Factory
+from tests.faults.verbs import MOMENT
+from tests.faults.wire import Wire, wire
+from tests.homes.conftest import Town, opened
+from tests.product import app
+
+if TYPE_CHECKING:
+    from asyncio import StreamReader, StreamWriter
+    from collections.abc import AsyncIterator
+
+    from penstock.engine.jobs import Submitted
+    from penstock.store.db import Database
+    from tests.databases import Server
+
+NEIGHBOUR: dict[str, Any] = {"tenant": STRANGER, "account": ACCOUNT}
+
+
+@pytest.fixture(autouse=True)
+async def _clear(town: Town) -> AsyncIterator[None]:
+    await town.clear()
+    yield
+    assert await town.engine.verify() == []
+
+
+async def owes_nothing(town: Town) -> bool:
+    return not await count(town.home, "owed")
+
+
+async def count(db: Database, table: str) -> int:
+    async with db.transaction() as tx:
+        return await tx.fetchval(f"select count(*) from penstock.{table}")
+
+
+async def both(town: Town, kind: str = "free") -> tuple[Submitted, Submitted]:
+    """A job of the tenant that lives elsewhere, and one of its neighbour in central."""
+    return await town.make.submitted(kind), await town.make.submitted(kind, **NEIGHBOUR)
+
+
+# Who lives where
+
+
+async def test_opening_prepares_the_database_of_a_tenant(server: Server, template: str) -> None:
+    async with server.database(template) as central, server.database() as home:
+        engine = await Engine.open(central, app, tenant_databases={TENANT: home}, pool_size=2)
+        try:
+            assert (await status(home)).is_current
+            away = await engine.submit("free", **OWNER)
+            near = await engine.submit("free", **NEIGHBOUR)
+            assert await count(engine.home(TENANT), "jobs") == await count(engine.db, "jobs") == 1
+            assert await count(engine.db, "dispatches") == 2
+            claimed = await engine.claim(Lanes(["free"]), 10, worker="w", duration=MINUTE)
+            assert [lease.job_id for lease in claimed] == [away.job_id, near.job_id]
+        finally:
+            await engine.close()
+        with pytest.raises(SettingsError, match=TENANT):
+            await Engine.open(central, app, pool_size=1)
+
+
+async def test_a_tenant_that_still_has_accounts_in_central_is_not_taken_for_one_that_moved(
+    server: Server, template: str
+) -> None:
+    async with server.database(template) as central, server.database(template) as home:
+        engine = await Engine.open(central, app, pool_size=1)
+        await engine.grant(TENANT, ACCOUNT, 5)
+        await engine.close()
+        with pytest.raises(SettingsError, match="still have accounts"):
+            await Engine.open(central, app, tenant_databases={TENANT: home}, pool_size=1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["nonsense", "[]", '{"acme": 5}', '{"acme": "mysql://x"}', '{"a b": "postgresql://x"}'],
+    ids=["not_json", "not_an_object", "not_text", "not_postgresql", "not_a_name"],
+)
+def test_settings_that_name_no_databases_are_refused(text: str) -> None:
+    with pytest.raises(SettingsError, match="PENSTOCK_TENANT_DATABASES"):
+        Settings.from_env({"PENSTOCK_TENANT_DATABASES": text})
+
+
+def test_settings_name_the_databases_of_tenants_and_do_not_show_them() -> None:
+    settings = Settings.from_env({"PENSTOCK_TENANT_DATABASES": '{"acme": "postgresql://u:secret@h/d"}'})
+    assert settings.tenant_databases == {"acme": "postgresql://u:secret@h/d"}
+    assert "secret" not in repr(settings)
+
+
+async def test_somebody_elses_transaction_cannot_take_in_a_job_that_lives_elsewhere(town: Town) -> None:
+    async with town.engine.db.transaction() as tx:
+        with pytest.raises(InvalidError, match="another database") as caught:
+            await town.engine.submit("free", **OWNER, tx=tx)
+        assert caught.value.field == "tx"
+        await tx.execute("insert into penstock.homes values ($1, penstock.clock())", TENANT)
+        with pytest.raises(Exception, match="another database"):
+            await tx.execute("select * from penstock.submit('free', '{}', $1, $2)", TENANT, ACCOUNT)
+    assert await count(town.home, "jobs") == 0
+    connection = await connect(town.engine.db.dsn)
+    await connection.execute("delete from penstock.homes")
+    await connection.close()
+
+
+async def test_a_tenant_moves_out_with_all_it_has(server: Server, template: str) -> None:
+    async with server.database(template) as central, server.database() as home:
+        engine = await Engine.open(central, app, pool_size=2)
+        make = Factory(engine, None)  # type: ignore[arg-type]
+        done = await make.ended("priced")
+        running = await make.leased("free")
+        stays = await make.submitted("free", **NEIGHBOUR)
+        with pytest.raises(ConflictError, match="not ended"):
+            await move_out(central, TENANT, home)
+        await make.finish(running)
+        await engine.close()
+        moved = await move_out(central, TENANT, home)
+        assert (moved["jobs"], moved["accounts"], moved["entries"]) == (2, 1, 3)
+        engine = await Engine.open(central, app, tenant_databases={TENANT: home}, pool_size=2)
+        try:
+            assert await engine.verify() == []
+            assert (await engine.read(TENANT, done.job_id)).output == done.output
+            assert await count(engine.db, "jobs") == 1
+            assert (await engine.retry(TENANT, running.job_id)).state == "queued"
+            claimed = await engine.claim(Lanes(["free"]), 2, worker="w", duration=MINUTE)
+            assert [lease.tenant for lease in claimed] == [STRANGER, TENANT]
+            assert claimed[0].job_id == stays.job_id
+            with pytest.raises(Exception, match="append-only"):
+                async with engine.home(TENANT).transaction() as tx:
+                    await tx.execute("delete from penstock.entries")
+        finally:
+            await engine.close()
+
+
+# Side by side
+
+
+async def test_jobs_of_both_are_handed_out_in_one_order(town: Town) -> None:
+    made = [await town.make.submitted("free", **owner) for owner in (OWNER, NEIGHBOUR, OWNER, NEIGHBOUR)]
+    claimed = await town.make.claimed("free", want=10)
+    assert [lease.job_id for lease in claimed] == [job.job_id for job in made]
+    assert len({lease.token for lease in claimed}) == 1
+    await asyncio.gather(*map(town.make.finish, claimed))
+    assert await count(town.engine.db, "dispatches") == 0
+
+
+async def test_many_at_once_are_each_accepted_or_refused_by_themselves(town: Town) -> None:
+    await town.make.credits(5)
+    owners = [OWNER, NEIGHBOUR, OWNER, NEIGHBOUR]
+    answers = await town.engine.submit_many([{"kind": "priced", **owner} for owner in owners])
+    assert [getattr(answer, "code", "accepted") for answer in answers] == [
+        "accepted",
+        "insufficient_credits",
+        "insufficient_credits",
+        "insufficient_credits",
+    ]
+
+
+async def test_a_lease_over_both_lapses_for_both(town: Town) -> None:
+    away, near = await both(town)
+    await town.make.claimed("free", want=2)
+    await town.make.clock.advance(MINUTE + MOMENT)
+    await town.repair()
+    assert await count(town.engine.db, "leases") == 0
+    claimed = await town.make.claimed("free", want=2)
+    assert {lease.job_id: lease.epoch for lease in claimed} == {away.job_id: 2, near.job_id: 2}
+
+
+async def test_an_operator_of_all_tenants_sees_both(town: Town) -> None:
+    away, near = await both(town)
+    views = town.engine.views
+    assert [job.job_id for job in (await views.jobs(None)).data] == [near.job_id, away.job_id]
+    first = await views.jobs(None, limit=1)
+    assert [job.job_id for job in (await views.jobs(None, before=first.before, limit=1)).data] == [away.job_id]
+    for job in (away, near):
+        assert (await views.job(None, None, job.job_id)).job_id == job.job_id
+        assert [event.type for event in (await views.events(None, None, job.job_id)).data] == ["submitted"]
+
+
+async def test_a_tenant_reads_its_own_home_alone(town: Town) -> None:
+    away, near = await both(town, "priced")
+    views = town.engine.views
+    assert (await views.job(TENANT, ACCOUNT, away.job_id)).kind == "priced"
+    assert (await views.wallet(TENANT, ACCOUNT)).held == 5
+    assert len((await views.entries(TENANT, ACCOUNT)).data) == 2
+    assert [job.job_id for job in (await views.jobs(TENANT, ACCOUNT)).data] == [away.job_id]
+    with pytest.raises(Exception, match="There is no job"):
+        await views.job(TENANT, ACCOUNT, near.job_id)
+
+
+async def test_keys_are_central_and_accounts_at_home(town: Town) -> None:
+    access = town.engine.access
+    await access.make_key(scope="client", tenant=TENANT, account=ACCOUNT, actor="test")
+    made = await access.make_account(TENANT, "bob", active_max=3, actor="test")
+    assert made.active_max == 3
+    assert [found.account for found in await access.list_accounts(TENANT)] == [ACCOUNT, "bob"]
+    assert (await count(town.home, "accounts"), await count(town.engine.db, "accounts")) == (2, 0)
+    assert (await count(town.home, "keys"), await count(town.engine.db, "keys")) == (0, 1)
+
+
+@pytest.mark.parametrize("tenant", [TENANT, None], ids=["its_tenant", "an_operator"])
+async def test_streams_follow_jobs_of_both(town: Town, tenant: str | None) -> None:
+    away, near = await both(town)
+    hub, stop = Hub(town.engine), asyncio.Event()
+    running = asyncio.create_task(hub.run(stop))
+    streams = [hub.stream(tenant, away.job_id), hub.stream(tenant and STRANGER, near.job_id)]
+    readers = [asyncio.create_task(read(stream)) for stream in streams]
+    await asyncio.gather(*map(town.make.finish, await town.make.claimed("free", want=2)))
+    told = await asyncio.wait_for(asyncio.gather(*readers), 20)
+    stop.set()
+    await running
+    for text in told:
+        assert [line for line in text.splitlines() if line.startswith("event: ")] == [
+            "event: submitted",
+            "event: started",
+            "event: succeeded",
+            "event: end",
+        ]
+
+
+async def read(stream: Any) -> str:
+    return b"".join([text async for text in stream]).decode()
+
+
+async def test_estimates_learn_from_both(town: Town) -> None:
+    for _ in range(3):
+        await both(town)
+        await asyncio.gather(*map(town.make.finish, await town.make.claimed("free", want=2)))
+    await town.engine.estimates.learn()
+    assert (await town.engine.estimates.durations())["free"].jobs == 6
+    assert await count(town.home, "durations") > 0
+
+
+async def test_each_home_is_pruned(town: Town) -> None:
+    await town.make.clock.advance(HOUR * 24 * 21)
+    before = await partitions(town.home)
+    await pruner(town.engine).run_once()
+    assert await partitions(town.home) > before
+
+
+async def partitions(db: Database) -> int:
+    async with db.transaction() as tx:
+        return await tx.fetchval("select count(*) from pg_inherits where inhparent = 'penstock.jobs'::regclass")
+
+
+# Where the queue refuses, or gets out of step
+
+
+async def test_a_job_that_the_queue_refuses_fails_and_gets_its_credits_back(town: Town) -> None:
+    await town.make.credits(5)
+    async with town.engine.db.transaction() as tx:
+        kind = await tx.fetchrow("delete from penstock.kinds where kind = 'priced' returning *")
+    assert kind is not None
+    with pytest.raises(UnknownKindError):
+        await town.engine.submit("priced", **OWNER)
+    async with town.engine.db.transaction() as tx:
+        columns = ", ".join(f"${n}" for n in range(1, len(kind) + 1))
+        await tx.execute(f"insert into penstock.kinds values ({columns})", *kind)
+    (job,) = await town.engine.list_jobs(**OWNER)
+    assert (job.state, job.captured) == ("failed", 0)
+    assert job.error["code"] == "unknown_kind"
+    balance = await town.engine.balance(TENANT, ACCOUNT)
+    assert (balance.available, balance.held, balance.active) == (5, 0, 0)
+    assert await count(town.home, "owed") == 0
+
+
+async def test_a_repeated_request_has_its_dispatch_made(town: Town) -> None:
+    """As when the first one died before it could."""
+    first = await town.make.submitted("free", idempotency_key="k")
+    await until(lambda: owes_nothing(town))
+    await lose_dispatches(town)
+    async with town.home.transaction() as tx:
+        await tx.execute("insert into penstock.owed values ($1, penstock.clock())", first.job_id)
+    again = await town.engine.submit("free", **OWNER, idempotency_key="k")
+    assert again.is_replay
+    assert [lease.job_id for lease in await town.make.claimed("free")] == [first.job_id]
+
+
+async def lose_dispatches(town: Town) -> None:
+    async with town.engine.db.transaction() as tx:
+        await tx.execute("delete from penstock.ready")
+        await tx.execute("delete from penstock.dispatches")
+
+
+async def test_a_queue_that_was_lost_is_made_again_from_the_jobs(town: Town) -> None:
+    """Ready, scheduled, parked and leased: all have a place again, and end."""
+    later = await town.make.clock.now() + HOUR
+    await town.make.parked("brief")
+    await town.make.submitted("free", run_at=later)
+    await town.make.submitted("free")
+    await town.make.leased("priced")
+    await lose_dispatches(town)
+    await until(town.repair)
+    async with town.engine.db.transaction() as tx:
+        rows = await tx.fetch("select kind, phase from penstock.dispatches order by 1, 2")
+    assert [tuple(row) for row in rows] == [
+        ("brief", "parked"),
+        ("free", "ready"),
+        ("free", "waiting"),
+        ("priced", "ready"),
+    ]
+
+
+async def test_a_dispatch_whose_job_has_ended_is_discarded(town: Town) -> None:
+    job = await town.make.submitted("free")
+    async with town.home.transaction() as tx:
+        nothing = ", ".join(["null"] * 8)
+        await tx.execute(f"select * from penstock.move('canceled', 'ended', array[$1::uuid], {nothing})", job.job_id)
+    assert await town.make.claimed("free") == []
+    assert await count(town.engine.db, "dispatches") == 0
+
+
+# One that is gone for a while
+
+
+class Gate(Wire):
+    """A wire that may refuse to connect."""
+
+    is_shut = False
+
+    async def connect(self, reader: StreamReader, writer: StreamWriter) -> None:
+        if self.is_shut:
+            writer.close()
+        else:
+            await super().connect(reader, writer)
+
+    def shut(self) -> None:
+        self.is_shut = True
+        for link in list(self._links):
+            if link.task is not None:
+                link.task.cancel()
+
+
+async def test_a_home_that_is_gone_keeps_nobody_else_waiting(town: Town) -> None:
+    async with wire(town.home.dsn, Gate) as gate:
+        assert isinstance(gate, Gate)
+        async with opened(town.engine.db.dsn, gate.dsn) as engine:
+            make = Factory(engine, town.make.clock)
+            away, near = await both(Town(make))
+            leased = await make.leased("priced")
+            gate.shut()
+            with pytest.raises(UnavailableError):
+                await engine.read(TENANT, away.job_id)
+            with pytest.raises(UnavailableError):
+                await engine.submit("free", **OWNER)
+            with pytest.raises(UnavailableError):
+                await make.finish(leased)
+            claimed = await make.claimed("free", want=10)
+            assert [lease.job_id for lease in claimed] == [near.job_id]
+            await make.finish(claimed[0])
+            await Town(make).repair()
+            await until(lambda: is_up(engine, up=False))
+            assert [str(found) for found in await engine.verify() if found.invariant == "homes_can_be_reached"] != []
+            gate.is_shut = False
+            await until(lambda: is_up(engine, up=True))
+            (again,) = await make.claimed("free", want=10)
+            assert again.job_id == away.job_id
+            assert await make.finish(again) == await make.finish(leased) == "succeeded"
+
+
+async def is_up(engine: Engine, *, up: bool) -> bool:
+    return engine.homes.away[0].is_up is up
+
+
+async def test_a_home_that_is_gone_when_the_engine_opens_is_prepared_when_it_is_back(
+    server: Server, template: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(homes, "PATIENCE", 0.2)
+    async with server.database(template) as central, server.database() as home, wire(home, Gate) as gate:
+        assert isinstance(gate, Gate)
+        gate.shut()
+        engine = await Engine.open(central, app, tenant_databases={TENANT: gate.dsn}, pool_size=2)
+        assert (await engine.submit("free", **NEIGHBOUR)).state == "queued"
+        with pytest.raises(UnavailableError):
+            await engine.submit("free", **OWNER)
+        monkeypatch.undo()
+        gate.is_shut = False
+        await until(lambda: is_up(engine, up=True))
+        assert (await engine.submit("free", **OWNER)).state == "queued"
+        await engine.close()
+
+
+async def test_no_credit_is_lost_where_everybody_dies_all_the_time(town: Town) -> None:
+    """The work of a product with its calls canceled at any moment: what is left is mended, and ends."""
+    await town.make.credits(200)
+
+    async def work(number: int) -> None:
+        await town.engine.submit("priced", **OWNER, idempotency_key=f"k{number}")
+        for lease in await town.make.claimed("priced", want=2, duration=MINUTE):
+            await town.make.finish(lease, "failed" if number % 3 else "succeeded")
+
+    tasks = [asyncio.create_task(work(number)) for number in range(30)]
+    for number, task in enumerate(tasks):
+        await asyncio.sleep(0.004)
+        if number % 2:
+            task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await town.make.clock.advance(MINUTE + MOMENT)
+    await until(town.repair)
+    while claimed := await town.make.claimed("priced", want=10):
+        await asyncio.gather(*map(town.make.finish, claimed))
+    balance = await town.engine.balance(TENANT, ACCOUNT)
+    ended = [job for job in await town.engine.list_jobs(**OWNER) if job.outcome == "succeeded"]
+    assert balance.held == balance.active == 0
+    assert balance.available == 200 - 5 * len(ended)

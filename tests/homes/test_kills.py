@@ -1,0 +1,115 @@
+"""The process killed with SIGKILL before every statement of every verb over two databases: repaired, charged once.
+
+A process that dies before its n-th statement has sent all before it, to either database; so between the commit of the
+tenant and the commit of central, and at every other step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.engine.dispatches import Lanes
+from tests.checks import until
+from tests.factories import ACCOUNT, HOUR, TENANT
+from tests.faults.verbs import VERBS, Verb
+from tests.homes.hands import Hands, hands
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.homes.conftest import Town
+
+pytestmark = pytest.mark.slow
+
+SPANNING = {
+    "submit_with_a_key",
+    "submit_without_a_key",
+    "submit_many",
+    "claim",
+    "note",
+    "finish_with_a_part_captured",
+    "give_back_after_an_attempt",
+    "give_back_at_the_cap",
+    "park",
+    "answer",
+    "cancel_pending",
+    "cancel_running",
+    "enforce",
+    "expire",
+    "promote",
+    "lapse",
+    "abandon",
+    "retry_in_place",
+    "move",
+}
+"""One of each verb that writes to both; the others of the list differ from these in one database only."""
+
+
+@pytest.fixture(scope="module")
+async def killed(town: Town) -> AsyncIterator[Hands]:
+    async with hands(town.engine.db.dsn, town.home.dsn) as made:
+        yield made
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb.name in SPANNING], ids=lambda verb: verb.name)
+async def test_a_process_killed_before_any_statement_leaves_one_effect_or_none(
+    town: Town, killed: Hands, verb: Verb
+) -> None:
+    await town.clear()
+    given = await verb.arrange(town.make)
+    before = await town.tenants_story(in_order=verb.is_atomic)
+    assert not await killed.call(verb.name, given)
+    await until(town.repair)
+    expected = await town.tenants_story(in_order=verb.is_atomic)
+    statements = killed.fuse.sent
+    assert statements > 1
+    for number in count(1):
+        await town.clear()
+        given = await verb.arrange(town.make)
+        if not await killed.call(verb.name, given, kill_before=number):
+            break
+        await until(town.repair)
+        if not verb.is_repeatable:
+            assert await town.tenants_story(in_order=verb.is_atomic) in (before, expected), f"statement {number}"
+        else:
+            with suppress(*verb.told):
+                await verb.act(town.engine, given)
+            if not verb.leaves_traces:
+                assert await town.tenants_story(in_order=verb.is_atomic) == expected, f"statement {number}"
+        await all_ends(town)
+    assert number > statements / 2
+
+
+async def all_ends(town: Town) -> None:
+    """Whatever is there can be brought to its end, once, and every credit is accounted for."""
+    async with town.engine.db.transaction() as tx:
+        await tx.execute("update penstock.leases set expires_at = penstock.clock()")
+        due = "update penstock.dispatches set run_at = penstock.clock(), wakes_at = penstock.clock()"
+        await tx.execute(f"{due} where phase = 'waiting'")
+    assert await town.repair()
+    async with town.home.transaction() as tx:
+        parked = await tx.fetch("select id from penstock.jobs where phase = 'parked'")
+    for row in parked:
+        await town.engine.cancel(TENANT, row["id"])
+    queues = ["priced", "free", "metered", "staged", "brief", "fragile", "studio"]
+    while claimed := await town.engine.claim(Lanes(queues), 10, worker="w", duration=HOUR):
+        await asyncio.gather(*map(town.make.finish, claimed))
+    assert await town.engine.verify() == []
+    async with town.home.transaction() as tx:
+        unended = await tx.fetchval("select count(*) from penstock.jobs where phase <> 'ended'")
+        entries = await tx.fetchrow(
+            "select coalesce(sum(available), 0) as available, coalesce(sum(held), 0) as held from penstock.entries"
+            " where account = $1",
+            ACCOUNT,
+        )
+    async with town.engine.db.transaction() as tx:
+        left = await tx.fetchval("select count(*) from penstock.dispatches")
+    balance = await town.engine.balance(TENANT, ACCOUNT)
+    assert (unended, left, balance.held) == (0, 0, 0)
+    assert entries is not None
+    assert (entries["available"], entries["held"]) == (balance.available, 0)

@@ -1,0 +1,65 @@
+"""Every verb, for a tenant in another database: the same rows as in one, each in its own."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.engine.engine import Engine
+from penstock.store.db import Database
+from tests.checks import until
+from tests.clocks import Clock
+from tests.factories import Factory
+from tests.faults.dumps import Dump, story, wipe
+from tests.faults.verbs import VERBS, Verb
+from tests.homes.conftest import CENTRAL, TENANTS, Town
+from tests.product import app
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.databases import Server
+
+AWAY = re.compile(r",[tf]\)$")  # the last column of a dispatch or a lease: whether it is of another database
+
+
+@pytest.fixture(scope="module")
+async def alone(server: Server, template: str) -> AsyncIterator[Factory]:
+    """The same product on one database."""
+    async with server.database(template) as dsn:
+        db = await Database.open(dsn, size=4)
+        yield Factory(Engine(db, app), Clock(db))
+        await db.close()
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
+async def test_a_verb_writes_to_two_databases_what_it_writes_to_one(town: Town, alone: Factory, verb: Verb) -> None:
+    await wipe(alone.engine.db)
+    await alone.clock.advance(-alone.clock.offset)
+    answered = await verb.act(alone.engine, await verb.arrange(alone))
+    await town.clear()
+    answered_away = await verb.act(town.engine, await verb.arrange(town.make))
+    assert type(answered_away) is type(answered)
+    await until(lambda: owes_nothing(town))
+    assert await town.engine.verify() == []
+    one = await story(alone.engine.db, in_order=verb.is_atomic)
+    home = await story(town.home, in_order=verb.is_atomic)
+    queue = await story(town.engine.db, in_order=False)  # which knows fewer jobs by name, and so numbers them otherwise
+    for table in TENANTS:
+        assert home.get(table, []) == one.get(table, []), table
+        assert queue.get(table, []) == [], f"{table} of a tenant in central"
+    one = await story(alone.engine.db, in_order=False)
+    for table in CENTRAL:
+        assert away(queue, table) == away(one, table), table
+        assert home.get(table, []) == [], f"{table} of central in a tenant's home"
+
+
+def away(told: Dump, table: str) -> list[str]:
+    return [AWAY.sub(")", row) for row in told.get(table, [])]
+
+
+async def owes_nothing(town: Town) -> bool:
+    async with town.home.transaction() as tx:
+        return await tx.fetchval("select count(*) = 0 from penstock.owed")
