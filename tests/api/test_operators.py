@@ -151,7 +151,7 @@ async def test_jobs_are_counted_when_they_end(site: Site) -> None:
 
     before = await counted()
     await site.submitted()
-    await Worker(site.engine).drain()
+    await Worker(site.engine.source(), site.engine.app).drain()
     assert await counted() == before + 1
 
 

@@ -185,7 +185,7 @@ async def test_a_database_that_is_away_is_told_as_such_and_nothing_else(
 ) -> None:
     away = await Database.open(server.dsn, size=1)
     away.dsn = "postgresql://127.0.0.1:1/nowhere"
-    monkeypatch.setattr(site.engine.views, "_db", away)
+    monkeypatch.setattr(site.engine.homes, "of", lambda _: away)
     answer = await site.get("/v1/wallet")
     told = answer.json()
     assert (answer.status_code, told["code"], told["retryable"]) == (503, "unavailable", True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import re
 import time
@@ -19,14 +20,16 @@ from penstock.api import metrics, principals, problems
 from penstock.api.calls import WHOLE_ANSWER, Call, Desk, DisconnectedError, Reply
 from penstock.api.limits import Limiter
 from penstock.api.metrics import Metrics
-from penstock.api.routes import ROUTES, tree
-from penstock.errors import RateLimitedError
+from penstock.api.routes import ROUTES, WORKERS, parts_of, tree
+from penstock.engine.workers import Rules
+from penstock.errors import NotFoundError, RateLimitedError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 
     from starlette.types import Receive, Scope, Send
 
+    from penstock.api.blueprint import Blueprint
     from penstock.api.calls import Headers
     from penstock.api.routes import Node, Route
     from penstock.api.streams import Hub
@@ -53,20 +56,61 @@ _PREFLIGHT: Final[Headers] = [
 ]
 
 
-def create_app(engine: Engine, *, settings: Settings, hub: Hub, authenticate: Authenticate | None = None) -> Starlette:
-    """The native API over an engine; ``authenticate`` puts the host's own users in the place of our keys."""
-    return Api(Desk(engine, hub, settings, ROUTES, Metrics()), authenticate)
+def create_app(
+    engine: Engine,
+    *,
+    settings: Settings,
+    hub: Hub,
+    authenticate: Authenticate | None = None,
+    blueprints: Iterable[Blueprint] = (),
+    alone: Blueprint | None = None,
+) -> Starlette:
+    """The native API over an engine; ``authenticate`` puts the host's own users in the place of our keys.
+
+    Blueprints are served under their names; one that stands ``alone`` is served at the root, and the native API where
+    it has no path.
+    """
+    engine.workers.rules = Rules.of(settings)
+    desk = Desk(engine, hub, settings, ROUTES, Metrics())
+    return Api(desk, authenticate, blueprints=blueprints, alone=alone)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Door:
+    """A way in: some routes, and the desk that they share."""
+
+    desk: Desk
+    tree: Node
+
+    def enter(self, call: Call, parts: list[str]) -> Node:
+        call.desk = self.desk
+        call.root += self.desk.mount
+        return self.tree.find(call, parts)
+
+
+def _door(desk: Desk, blueprint: Blueprint, mount: str) -> Door:
+    own = dataclasses.replace(desk, routes=blueprint.routes, blueprint=blueprint, mount=mount, pages={})
+    return Door(own, tree(blueprint.routes))
 
 
 class Api(Starlette):
     """All requests go through one table: to find a route here costs a walk of a few steps, and no middleware."""
 
-    def __init__(self, desk: Desk, authenticate: Authenticate | None = None) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        authenticate: Authenticate | None = None,
+        *,
+        blueprints: Iterable[Blueprint] = (),
+        alone: Blueprint | None = None,
+    ) -> None:
         super().__init__()
         self.desk = desk
         self._authenticate = authenticate
         self._limiter = Limiter(desk.settings.rate_limit)
-        self._tree = tree(desk.routes)
+        self._native = Door(desk, tree(desk.routes))
+        self._mounted = {blueprint.name: _door(desk, blueprint, f"/{blueprint.name}") for blueprint in blueprints}
+        self._alone = None if alone is None else _door(desk, alone, "")
         self._numbers = count(1)
         self._prefix = os.urandom(6).hex()
 
@@ -87,7 +131,7 @@ class Api(Starlette):
         await self._send(call, reply, send)
 
     async def _reply(self, call: Call) -> Reply:
-        node = self._tree.find(call)
+        node = self._find(call)
         if call.method == "OPTIONS" and b"access-control-request-method" in call.headers:
             return _preflight(node)
         route = call.route = node.route(call.method)
@@ -101,9 +145,31 @@ class Api(Starlette):
             await call.read_body(route)
         return await route.handle(call)
 
+    def _find(self, call: Call) -> Node:
+        """The place that the path leads to, by the door that it names."""
+        parts = parts_of(call.scope)
+        if self._alone is not None:
+            return self._find_alone(call, parts)
+        mounted = self._mounted.get(parts[0]) if parts else None
+        return self._native.enter(call, parts) if mounted is None else mounted.enter(call, parts[1:])
+
+    def _find_alone(self, call: Call, parts: list[str]) -> Node:
+        alone = cast("Door", self._alone)
+        try:
+            return alone.enter(call, parts)
+        except NotFoundError:
+            call.params.clear()
+            try:
+                return self._native.enter(call, parts)
+            except NotFoundError:
+                call.desk = alone.desk  # which says in its own words that there is nothing
+                raise
+
     async def _admit(self, call: Call, route: Route) -> None:
         """Learn who calls, count the request, and refuse what is out of reach."""
-        if self._authenticate is None:
+        if "fleet" in route.who:
+            principal = await principals.worker(call, route)
+        elif self._authenticate is None or route.who == WORKERS:  # the fleet's secret is ours, whoever the users are
             principal = await self.desk.engine.access.authenticate(principals.secret(call, route))
         else:
             principal = await self._authenticate(Request(call.scope, call.receive))
@@ -134,7 +200,7 @@ class Api(Starlette):
         return made
 
     def _note(self, call: Call, status: int, seconds: float) -> None:
-        path = "" if call.route is None else call.route.path
+        path = "" if call.route is None else f"{call.desk.mount}{call.route.path}"
         self.desk.metrics.answered(call.method if path else "", path, status, seconds)
         if logs.is_on("request.answered"):
             principal = getattr(call, "principal", None)
@@ -205,7 +271,14 @@ def _refusal(call: Call, error: Exception) -> Reply:
     told = problems.told(error, request_id=call.request_id, root=call.root)
     if problems.is_ours(error):
         logs.emit("request.failed", request_id=call.request_id, path=call.scope["path"], error=repr(error))
-    return Reply(told["status"], msgspec.json.encode(told), problems.headers(error, told))
+    headers = problems.headers(error, told)
+    blueprint = call.desk.blueprint
+    if blueprint is None:
+        return Reply(told["status"], msgspec.json.encode(told), headers)
+    status, body = blueprint.refuse(error, told)
+    form = (b"content-type", blueprint.refusal_form)
+    kept = (header for header in headers if header[0] != b"content-type")
+    return Reply(status, msgspec.json.encode(body), [form, *kept])
 
 
 def _preflight(node: Node) -> Reply:

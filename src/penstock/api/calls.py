@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope
 
+    from penstock.api.blueprint import Blueprint
     from penstock.api.metrics import Metrics
     from penstock.api.routes import Route
     from penstock.api.streams import Hub
     from penstock.engine.access import Principal
     from penstock.engine.engine import Engine
+    from penstock.engine.workers import WorkerRecord
     from penstock.settings import Settings
 
 Headers = list[tuple[bytes, bytes]]
@@ -71,6 +73,10 @@ class Desk:
     pages: dict[tuple[str, str], bytes] = field(default_factory=dict[tuple[str, str], bytes])
     """Pages that have been made, by the path we are mounted under and their name."""
     sight: Sight = field(default_factory=Sight)
+    blueprint: Blueprint | None = None
+    """Whose routes these are; none: the native API's."""
+    mount: str = ""
+    """The path under which they are served, below that of the application."""
 
 
 class DisconnectedError(Exception):
@@ -122,9 +128,12 @@ class Call:
         "route",
         "scope",
         "token",
+        "worker",
     )
 
     principal: Principal
+    worker: WorkerRecord
+    """Which worker of the fleet calls; only on the fleet's own routes."""
     query: Any
     body: Any
     form: bytes

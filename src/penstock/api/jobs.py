@@ -14,7 +14,7 @@ from penstock import ids, values, wire
 from penstock.api import principals, problems
 from penstock.api.calls import EVENT_STREAM, JSON, Reply, cursor, encode, job_text, reply
 from penstock.api.parameters import WAIT_MAX
-from penstock.errors import ConflictError, InvalidError, PenstockError
+from penstock.errors import ConflictError, ForbiddenError, InvalidError, PenstockError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +43,8 @@ _STREAM: Final[Headers] = [
 
 
 async def submit(call: Call) -> Reply:
+    if (closed := _closed(call, call.body.kind)) is not None:
+        raise closed
     tenant = principals.one_tenant(call, call.query.tenant)
     options = _options(call, tenant, call.body, key=_key(call, call.body))
     submitted = await call.engine.submit(call.body.kind, call.body.input, **options)
@@ -57,17 +59,31 @@ async def submit_many(call: Call) -> Reply:
         )
     tenant = principals.one_tenant(call, call.query.tenant)
     jobs: list[wire.Submit] = call.body.jobs
+    closed = [_closed(call, job.kind) for job in jobs]
     requests = [
-        {"kind": job.kind, "input": job.input, **_options(call, tenant, job, job.idempotency_key)} for job in jobs
+        {"kind": job.kind, "input": job.input, **_options(call, tenant, job, job.idempotency_key)}
+        for job, refusal in zip(jobs, closed, strict=True)
+        if refusal is None
     ]
-    results = [_result(call, outcome) for outcome in await call.engine.submit_many(requests)]
+    outcomes = iter(await call.engine.submit_many(requests))
+    results = [_result(call, next(outcomes) if refusal is None else refusal) for refusal in closed]
     accepted = sum(result.job is not None for result in results)
     return reply(wire.Results(accepted=accepted, refused=len(results) - accepted, results=results))
 
 
 async def retry(call: Call) -> Reply:
     job = await _view(call)
+    if (closed := _closed(call, job.kind)) is not None:
+        raise closed
     return _accepted(call, await call.engine.retry(job.tenant, job.job_id))
+
+
+def _closed(call: Call, kind: str) -> ForbiddenError | None:
+    """The refusal of a kind whose jobs only its own product makes: their input is trusted."""
+    found = call.engine.app.kinds.get(kind)
+    if found is None or found.is_open:
+        return None
+    return ForbiddenError(f"Jobs of kind {kind!r} are made by their own product alone.", field="kind")
 
 
 def _options(call: Call, tenant: str, body: wire.Submit, key: str | None) -> dict[str, Any]:
@@ -142,7 +158,7 @@ async def read(call: Call) -> Reply:
     if asked and view.outcome is None:
         view = await _when_ended(call, view, asked)
     estimate = await _estimate(call, view)
-    body = encode(_told(call.root, view, estimate))
+    body = encode(_told(call, view, estimate))
     tag = b'"%s"' % hashlib.blake2b(body, digest_size=12).hexdigest().encode()
     headers += [(b"etag", tag), *_freshness(call, view, estimate)]
     if _is_known(call, tag):
@@ -162,7 +178,7 @@ async def list_jobs(call: Call) -> Reply:
         limit=query.limit,
     )
     estimates = await call.engine.estimates.of([view for view in page.data if view.outcome is None])
-    data = [_told(call.root, view, estimates.get(view.job_id)) for view in page.data]
+    data = [_told(call, view, estimates.get(view.job_id)) for view in page.data]
     return reply(wire.Jobs(data=data, next_cursor=None if page.before is None else ids.text("job", page.before)))
 
 
@@ -228,7 +244,7 @@ def _is_known(call: Call, tag: bytes) -> bool:
     )
 
 
-def _told(root: str, view: JobView, estimate: Estimate | None) -> wire.Job:
+def _told(call: Call, view: JobView, estimate: Estimate | None) -> wire.Job:
     job_id = ids.text("job", view.job_id)
     return wire.Job(
         id=job_id,
@@ -257,10 +273,10 @@ def _told(root: str, view: JobView, estimate: Estimate | None) -> wire.Job:
         finished_at=view.finished_at,
         cancel_requested_at=view.cancel_requested_at,
         retry_of=job_text(view.retry_of),
-        input=_raw(view.input),
+        input=_input(call, view),
         output=_raw(view.output),
         error=_raw(view.error),
-        links=_links(root, job_id),
+        links=_links(call.root, job_id),
     )
 
 
@@ -268,6 +284,12 @@ def _eta(estimate: Estimate | None) -> wire.Eta | None:
     if estimate is None or estimate.p50 is None or estimate.p90 is None:
         return None
     return wire.Eta(p50=estimate.p50, p90=estimate.p90)
+
+
+def _input(call: Call, view: JobView) -> Any:
+    """What the job was given. Where its product made that, it is the product's to say what a client sees of it."""
+    is_hidden = call.principal.scope != "admin" and _closed(call, view.kind) is not None
+    return {} if is_hidden else _raw(view.input)
 
 
 def _raw(text: str | None) -> Any:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 async def list_kinds(call: Call) -> Reply:
     durations = await call.engine.estimates.durations()
-    kinds = sorted(call.engine.app.kinds.values(), key=lambda kind: kind.name)
+    kinds = sorted((kind for kind in call.engine.app.kinds.values() if kind.is_open), key=lambda kind: kind.name)
     return reply(wire.Kinds(data=[_told(kind, durations.get(kind.name)) for kind in kinds]))
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.api.streams import Hub
     from penstock.engine.engine import Engine
     from penstock.engine.health import QueueHealth
+    from penstock.engine.scaling import RouteLoad
 
 _TTL: Final = 5.0
 
@@ -42,6 +43,7 @@ class Metrics:
     seconds: defaultdict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
     """How long that took, by method and route."""
     _queues: Sequence[QueueHealth] = ()
+    _routes: Sequence[RouteLoad] = ()
     _until: float = 0.0
 
     def answered(self, method: str, path: str, status: int, seconds: float) -> None:
@@ -50,10 +52,11 @@ class Metrics:
 
     async def text(self, engine: Engine, hub: Hub) -> bytes:
         if time.monotonic() >= self._until:
-            self._queues = await health.queues(engine.db)
+            self._routes = await engine.scaling.routes()
+            self._queues = await health.queues(engine.db, engine.homes)
             self._until = time.monotonic() + _TTL
         registry = CollectorRegistry()
-        registry.register(_Collector(self, self._queues, hub.streams))
+        registry.register(_Collector(self, self._queues, self._routes, hub.streams, engine.workers.waiting))
         return generate_latest(registry)
 
 
@@ -61,11 +64,14 @@ class Metrics:
 class _Collector:
     metrics: Metrics
     queues: Sequence[QueueHealth]
+    routes: Sequence[RouteLoad]
     open_streams: int
+    waiting_polls: int
 
     def collect(self) -> Iterator[Metric]:
         yield from self._counts()
         yield from self._gauges()
+        yield from self._fleet()
 
     def describe(self) -> Iterator[Metric]:
         """Nothing in advance: names are told with their numbers."""
@@ -112,6 +118,24 @@ class _Collector:
             workers.add_metric([queue.queue], queue.workers)
             verdicts.add_metric([queue.queue, queue.verdict], 1)
         yield from (depth, oldest, workers, verdicts)
+
+    def _fleet(self) -> Iterator[Metric]:
+        polls = GaugeMetricFamily("penstock_fleet_polls", "Polls of workers that wait in this process.")
+        polls.add_metric([], self.waiting_polls)
+        depth = GaugeMetricFamily("penstock_route_depth", "Jobs of a route.", labels=["route", "phase"])
+        oldest = GaugeMetricFamily(
+            "penstock_route_oldest_age_seconds", "How long the first in line has waited.", labels=["route"]
+        )
+        workers = GaugeMetricFamily(
+            "penstock_route_workers", "Workers of the fleet that are heard from.", labels=["route", "status"]
+        )
+        for load in self.routes:
+            for phase in ("ready", "leased"):
+                depth.add_metric([load.route, phase], getattr(load, phase))
+            oldest.add_metric([load.route], load.oldest_wait_seconds or 0.0)
+            for status in ("idle", "busy", "draining"):
+                workers.add_metric([load.route, status], getattr(load, status))
+        yield from (polls, depth, oldest, workers)
 
 
 async def show(call: Call) -> Reply:

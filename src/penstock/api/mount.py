@@ -26,6 +26,7 @@ from penstock.services import all_services
 from penstock.services.bell import Bell
 from penstock.services.service import run_services
 from penstock.settings import Settings
+from penstock.storage import open_storage
 from penstock.store.embedded import open_embedded
 from penstock.worker.worker import Worker
 
@@ -90,11 +91,17 @@ class Mount:
         settings = self._settings or Settings.from_env()
         with contextlib.ExitStack() as stack:
             dsn = settings.database_url or stack.enter_context(open_embedded(settings.data_dir)).dsn
-            engine = await Engine.open(dsn, self.app, lifecycles=self._lifecycles)
+            engine = await Engine.open(
+                dsn,
+                self.app,
+                lifecycles=self._lifecycles,
+                storage=open_storage(settings),
+                tenant_databases=settings.tenant_databases,
+            )
             try:
                 bell = Bell(engine)
                 hub = Hub(engine, bell)
-                async with _working([hub.run, *self._parts(engine, bell, settings), bell.run]):
+                async with _working([hub.run, *self._parts(engine, settings), bell.run]):
                     self._running = Running(engine, hub, settings)
                     yield
             finally:
@@ -116,18 +123,11 @@ class Mount:
             )
         return self._running
 
-    def _parts(self, engine: Engine, bell: Bell, settings: Settings) -> Sequence[Part]:
+    def _parts(self, engine: Engine, settings: Settings) -> Sequence[Part]:
         parts: list[Part] = []
         if self._has_worker:
-            worker = Worker(
-                engine,
-                bell,
-                slots=settings.slots,
-                lease=settings.lease,
-                heartbeat=settings.heartbeat,
-                grace=settings.grace,
-            )
-            parts.append(worker.run)
+            source = engine.source(lease=settings.lease, heartbeat=settings.heartbeat)
+            parts.append(Worker(source, self.app, slots=settings.slots, grace=settings.grace).run)
         if self._has_services:
             services = all_services(engine, settings)
             parts.append(lambda stop: run_services(services, stop))

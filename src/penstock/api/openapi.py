@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard, cast
 
 import msgspec
 
 from penstock import errors, values, wire
 from penstock.api import problems
+from penstock.api.blueprint import as_problem
 from penstock.api.calls import EVENT_STREAM, JSON
 from penstock.api.samples import sample
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from penstock.api.blueprint import Blueprint, Parameters, Refuse
     from penstock.api.routes import Route
     from penstock.errors import PenstockError
     from penstock.kinds import Kind
+
+    _About: TypeAlias = "Blueprint | _Native"
 
 _TITLE: Final = "Penstock"
 _TOLD: Final = """\
@@ -34,11 +39,15 @@ stable `code`; `retryable` tells whether the same request may succeed later, and
 """
 _TAGS: Final = {
     "jobs": "Submit, read, watch, cancel.",
+    "artifacts": "Files, in and out of storage.",
     "quotes": "What a job would cost.",
     "wallet": "What an account has, and every entry that made it so.",
     "kinds": "What can be submitted.",
     "queues": "How the lines are doing.",
     "workers": "Who is at work.",
+    "routes": "The queues of the fleet.",
+    "scaling": "How many workers there should be.",
+    "worker": "What a worker of the fleet does.",
     "tenants": "Customers and their accounts.",
     "grants": "Credits in.",
     "adjustments": "Corrections.",
@@ -49,11 +58,21 @@ _TAGS: Final = {
 }
 _JOB_ID: Final = {"type": "string", "pattern": "^job_[0-7][0-9a-hjkmnp-tv-z]{25}$"}
 _KEY_ID: Final = {"type": "string", "pattern": "^key_[0-7][0-9a-hjkmnp-tv-z]{25}$"}
+_WORKER_ID: Final = {"type": "string", "pattern": "^worker_[0-7][0-9a-hjkmnp-tv-z]{25}$"}
+_ARTIFACT_ID: Final = {"type": "string", "pattern": "^art_[0-7][0-9a-hjkmnp-tv-z]{25}$"}
+_IDS: Final = {
+    "artifacts": (_ARTIFACT_ID, "The id of an artifact."),
+    "jobs": (_JOB_ID, "The id of a job."),
+    "keys": (_KEY_ID, "The id of a key."),
+    "workers": (_WORKER_ID, "The id of a worker."),
+}
+"""What `{id}` is in a path, by the group that it stands in."""
 _NAME: Final = msgspec.json.schema(wire.Name)
 _IDEMPOTENCY_KEY: Final = msgspec.json.schema(wire.Key)
 _PATH: Final = {
     "kind": (_NAME, "The name of a kind."),
     "queue": (_NAME, "The name of a queue."),
+    "route": (_NAME, "The name of a route."),
     "tenant": (_NAME, "The name of a tenant."),
     "account": (_NAME, "The name of an account."),
     "code": ({"type": "string", "pattern": "^[a-z_]{1,40}$"}, "The code of a problem."),
@@ -85,6 +104,22 @@ _GIVEN: Final = {
     wire.Accepted: ("Location", "Retry-After", "Idempotency-Replayed"),
     wire.Job: ("ETag", "Retry-After", "Preference-Applied"),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class _Native:
+    """What a blueprint says of itself, for the native API."""
+
+    title: str = _TITLE
+    about: str = _TOLD
+    groups: Mapping[str, str] = field(default_factory=lambda: _TAGS)
+    parameters: Parameters = field(default_factory=lambda: _PATH)
+    refusal: type[msgspec.Struct] = wire.Problem
+    refusal_form: bytes = problems.MEDIA_TYPE
+    refuse: Refuse = as_problem
+
+
+_NATIVE: Final = _Native()
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
 _FRAME: Final = {
     "type": "object",
@@ -98,27 +133,30 @@ _FRAME: Final = {
 }
 
 
-def document(routes: Iterable[Route], kinds: Mapping[str, Kind], *, server: str = "") -> dict[str, Any]:
-    """The whole document; with kinds, a submit is described by what each of them takes."""
+def document(
+    routes: Iterable[Route], kinds: Mapping[str, Kind], *, server: str = "", blueprint: Blueprint | None = None
+) -> dict[str, Any]:
+    """The whole document, the native API's or a blueprint's; with kinds, a submit is described by what each takes."""
     routes = tuple(routes)
-    schemas = _schemas(routes)
+    about = _NATIVE if blueprint is None else blueprint
+    schemas = _schemas(routes, about.refusal)
     if kinds:
         for made in (wire.Submit, wire.AskPrice):
             schemas |= dict(_by_kind(schemas[made.__name__], made.__name__, kinds))
         schemas |= {_input_name(kind): _input(kind) for kind in kinds.values()}
     paths: dict[str, dict[str, Any]] = {}
-    for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
+    for route in filter(lambda route: route.path, routes):  # one without a path leads to another
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas, about)
     return {
         "openapi": "3.1.0",
-        "info": {"title": _TITLE, "version": version("penstock"), "description": _TOLD, "license": _LICENSE},
+        "info": {"title": about.title, "version": version("penstock"), "description": about.about, "license": _LICENSE},
         "servers": [{"url": server or "/"}],
-        "tags": [{"name": name, "description": told} for name, told in _TAGS.items()],
+        "tags": [{"name": name, "description": told} for name, told in about.groups.items()],
         "paths": paths,
         "components": {
             "schemas": schemas,
             "headers": {name: {"description": told, "schema": schema} for name, (told, schema) in _HEADERS.items()},
-            "examples": {kind.code: {"value": _example(kind)} for kind in problems.every_kind()},
+            "examples": {kind.code: {"value": _example(kind, about)[1]} for kind in problems.every_kind()},
             "securitySchemes": _SECURITY,
         },
     }
@@ -127,6 +165,17 @@ def document(routes: Iterable[Route], kinds: Mapping[str, Kind], *, server: str 
 _LICENSE: Final = {"name": "Apache-2.0", "identifier": "Apache-2.0"}
 _SECURITY: Final = {
     "key": {"type": "http", "scheme": "bearer", "description": "A key of scope client, worker or admin."},
+    "fleet_secret": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "X-Fleet-Secret",
+        "description": "A key of scope worker, to register with; it may also be sent as a bearer key.",
+    },
+    "worker_token": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "The token that a worker is given when it registers.",
+    },
     "token": {
         "type": "apiKey",
         "in": "query",
@@ -139,10 +188,14 @@ _SECURITY: Final = {
 # Shapes
 
 
-def _schemas(routes: Iterable[Route]) -> dict[str, Any]:
-    shapes = [shape for route in routes for shape in (route.body, *route.answers.values()) if isinstance(shape, type)]
-    _, components = wire.schema_of(*dict.fromkeys((*shapes, wire.Problem, wire.Event)))
+def _schemas(routes: Iterable[Route], refusal: Any) -> dict[str, Any]:
+    shapes = [shape for route in routes for shape in (route.body, *route.answers.values()) if _is_shape(shape)]
+    _, components = wire.schema_of(*dict.fromkeys((*shapes, refusal, wire.Event)))
     return components
+
+
+def _is_shape(shape: Any) -> TypeGuard[type[msgspec.Struct]]:
+    return isinstance(shape, type) and issubclass(cast("type[object]", shape), msgspec.Struct)
 
 
 def _by_kind(base: dict[str, Any], name: str, kinds: Mapping[str, Kind]) -> Iterator[tuple[str, Any]]:
@@ -211,15 +264,15 @@ def _safe(name: str) -> str:
 # Operations
 
 
-def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
+def _operation(route: Route, schemas: dict[str, Any], about: _About) -> dict[str, Any]:
     made: dict[str, Any] = {
         "operationId": f"{route.handle.__module__.rpartition('.')[2]}_{route.handle.__name__}",
         "tags": [route.tag],
         "summary": route.summary.rstrip("."),
         "description": f"{route.summary} {route.told}{_scope(route)}".strip(),
         "security": _security(route),
-        "parameters": list(_parameters(route)),
-        "responses": {**_answers(route, schemas), **_refusals(route)},
+        "parameters": list(_parameters(route, about)),
+        "responses": {**_answers(route, schemas), **_refusals(route, about)},
     }
     if route.body is not None:
         schema = _ref(route.body)
@@ -239,7 +292,11 @@ def _scope(route: Route) -> str:
 def _security(route: Route) -> list[dict[str, list[str]]]:
     if not route.who:
         return []
+    if "fleet" in route.who:
+        return [{"worker_token": []}]
     made: list[dict[str, list[str]]] = [{"key": []}]
+    if "worker" in route.who and len(route.who) == 1:
+        made.append({"fleet_secret": []})
     if route.token is not None:
         made.append({"token": []})
     if route.is_local:
@@ -247,9 +304,9 @@ def _security(route: Route) -> list[dict[str, list[str]]]:
     return made
 
 
-def _parameters(route: Route) -> Iterator[dict[str, Any]]:
+def _parameters(route: Route, about: _About) -> Iterator[dict[str, Any]]:
     for name in re.findall(r"{(\w+)}", route.path):
-        schema, told = _path_parameter(route, name)
+        schema, told = about.parameters[name] if name in about.parameters else _path_parameter(route, name)
         yield {"name": name, "in": "path", "required": True, "description": told, "schema": schema}
     shape = msgspec.json.schema_components([route.query])[1][route.query.__name__]
     for name, schema in shape["properties"].items():
@@ -261,7 +318,7 @@ def _parameters(route: Route) -> Iterator[dict[str, Any]]:
 
 def _path_parameter(route: Route, name: str) -> tuple[dict[str, Any], str]:
     if name == "id":
-        return (_KEY_ID, "The id of a key.") if route.tag == "keys" else (_JOB_ID, "The id of a job.")
+        return _IDS.get(route.tag, _IDS["jobs"])
     return _PATH[name]
 
 
@@ -286,7 +343,7 @@ def _answer(route: Route, status: int, shape: Any, schemas: dict[str, Any]) -> d
     content: dict[str, Any] = {}
     for form in route.offers:
         if form == JSON:
-            schema = _ref(shape) if shape in _wire_types() else {"type": "object"}
+            schema = _ref(shape) if _is_shape(shape) else {"type": "object"}
             content[form.decode()] = {"schema": schema, "example": sample(schema, schemas)}
         elif form == EVENT_STREAM:
             content[form.decode()] = {"itemSchema": _FRAME}
@@ -295,13 +352,9 @@ def _answer(route: Route, status: int, shape: Any, schemas: dict[str, Any]) -> d
     return made | {"content": content}
 
 
-def _wire_types() -> set[Any]:
-    return {made for made in vars(wire).values() if isinstance(made, type)}
-
-
 def _meaning(status: int, shape: Any) -> str:
     words = {201: "Made.", 202: "Accepted.", 304: "Nothing has changed."}
-    told = (getattr(shape, "__doc__", "") or "").partition("\n")[0] if shape in _wire_types() else ""
+    told = (getattr(shape, "__doc__", "") or "").partition("\n")[0] if _is_shape(shape) else ""
     return told or words.get(status, "Done.")
 
 
@@ -324,17 +377,17 @@ def refusals(route: Route) -> list[type[PenstockError]]:
     return [*found, *route.errors, errors.PenstockError]
 
 
-def _refusals(route: Route) -> dict[str, Any]:
+def _refusals(route: Route, about: _About) -> dict[str, Any]:
     by_status: dict[int, list[type[PenstockError]]] = {}
     for kind in refusals(route):
-        by_status.setdefault(kind.status, []).append(kind)
+        by_status.setdefault(_example(kind, about)[0], []).append(kind)
     return {
         str(status): {
             "description": " ".join(f"`{kind.code}`: {problems.title(kind)}." for kind in kinds),
             "headers": _headers(route, _REFUSAL_HEADERS.get(status, ())),
             "content": {
-                problems.MEDIA_TYPE.decode(): {
-                    "schema": _ref(wire.Problem),
+                about.refusal_form.decode(): {
+                    "schema": _ref(about.refusal),
                     "examples": {kind.code: {"$ref": f"#/components/examples/{kind.code}"} for kind in kinds},
                 }
             },
@@ -346,8 +399,9 @@ def _refusals(route: Route) -> dict[str, Any]:
 _REFUSAL_HEADERS: Final = {401: ("WWW-Authenticate",), 429: ("Retry-After",), 503: ("Retry-After",)}
 
 
-def _example(kind: type[PenstockError]) -> dict[str, Any]:
-    return problems.told(kind(**({"allow": "GET"} if kind is errors.MethodNotAllowedError else {})))
+def _example(kind: type[PenstockError], about: _About) -> tuple[int, Any]:
+    error = kind(**({"allow": "GET"} if kind is errors.MethodNotAllowedError else {}))
+    return about.refuse(error, problems.told(error))
 
 
 def _ref(shape: Any) -> dict[str, Any]:

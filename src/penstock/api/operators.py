@@ -1,4 +1,4 @@
-"""What operators do over HTTP: queues, workers, tenants, accounts, keys, audit, verify. All of it is audited."""
+"""What operators do over HTTP: queues, tenants, accounts, keys, audit, verify. All of it is audited."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from penstock import values, wire
 from penstock.api import principals, wallets
 from penstock.api.calls import copied, cursor, job_text, reply
-from penstock.engine import health, verify
+from penstock.engine import health
 from penstock.errors import ForbiddenError
 
 if TYPE_CHECKING:
@@ -16,34 +16,29 @@ if TYPE_CHECKING:
     from penstock.engine.health import QueueHealth
 
 
-# Queues and workers
+# Queues
 
 
 async def list_queues(call: Call) -> Reply:
-    return reply(wire.Queues(data=[_queue(queue) for queue in await health.queues(call.engine.db)]))
+    return reply(wire.Queues(data=[_queue(queue) for queue in await health.queues(call.engine.db, call.engine.homes)]))
 
 
 async def pause(call: Call) -> Reply:
-    _check_all_tenants(call)
+    check_all_tenants(call)
     await call.engine.pause(call.params["queue"])
     return await _changed(call, "queue.paused")
 
 
 async def resume(call: Call) -> Reply:
-    _check_all_tenants(call)
+    check_all_tenants(call)
     await call.engine.resume(call.params["queue"])
     return await _changed(call, "queue.resumed")
-
-
-async def list_workers(call: Call) -> Reply:
-    found = await health.workers(call.engine.db)
-    return reply(wire.Workers(data=[copied(wire.WorkerInfo, worker) for worker in found]))
 
 
 async def _changed(call: Call, action: str) -> Reply:
     name = call.params["queue"]
     await call.engine.access.audit(call.principal.actor, action, subject=name)
-    (queue,) = [queue for queue in await health.queues(call.engine.db) if queue.queue == name]
+    (queue,) = [queue for queue in await health.queues(call.engine.db, call.engine.homes) if queue.queue == name]
     return reply(_queue(queue))
 
 
@@ -62,7 +57,7 @@ async def list_tenants(call: Call) -> Reply:
 
 
 async def make_tenant(call: Call) -> Reply:
-    _check_all_tenants(call)
+    check_all_tenants(call)
     made = await call.engine.access.make_tenant(call.body.tenant, actor=call.principal.actor)
     return reply(wire.TenantInfo(tenant=made.tenant, created_at=made.created_at), 201)
 
@@ -93,7 +88,7 @@ async def set_cap(call: Call) -> Reply:
     return reply(wallets.told(capped))
 
 
-def _check_all_tenants(call: Call) -> None:
+def check_all_tenants(call: Call) -> None:
     if call.principal.tenant is not None:
         raise ForbiddenError("The key is for one tenant; this is about all of them.", scope=call.principal.scope)
 
@@ -158,7 +153,7 @@ async def audit(call: Call) -> Reply:
 
 
 async def verification(call: Call) -> Reply:
-    _check_all_tenants(call)
+    check_all_tenants(call)
     newest = None if call.query.newest is None else values.duration(call.query.newest, field="newest")
     found = [
         wire.Violation(
@@ -167,6 +162,6 @@ async def verification(call: Call) -> Reply:
             job_id=job_text(violation.job_id),
             detail=violation.detail,
         )
-        for violation in await verify.verify(call.engine.db, newest=newest)
+        for violation in await call.engine.verify(newest=newest)
     ]
     return reply(wire.Verification(ok=not found, violations=found))

@@ -41,7 +41,11 @@ async def problem(call: Call) -> Reply:
 
 
 def _document(call: Call) -> dict[str, Any]:
-    return openapi.document(call.desk.routes, call.engine.app.kinds, server=call.root)
+    blueprint = call.desk.blueprint
+    if blueprint is not None:
+        return openapi.document(blueprint.routes, {}, server=call.root, blueprint=blueprint)
+    kinds = {name: kind for name, kind in call.engine.app.kinds.items() if kind.is_open}
+    return openapi.document(call.desk.routes, kinds, server=call.root)
 
 
 def _made(call: Call, name: str, make: Callable[[], bytes]) -> bytes:

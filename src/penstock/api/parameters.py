@@ -109,6 +109,17 @@ class ListAudit(OfTenant):
     limit: Limit = 50
 
 
+class Scale(Query):
+    """What is wanted of a route."""
+
+    min: Annotated[int, Meta(ge=0, le=100_000, description="Never fewer workers.")] = 0
+    max: Annotated[int, Meta(ge=0, le=100_000, description="No more, unless more are busy.")] = 50
+    jobs_per_worker: Annotated[int, Meta(ge=1, le=1_000, description="How many jobs a worker runs at once.")] = 1
+    target_wait: Annotated[
+        float, Meta(ge=0, le=86_400, description="Seconds that the last in line may wait for its start.")
+    ] = 60.0
+
+
 class Verify(Query):
     """How far back to look."""
 

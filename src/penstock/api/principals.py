@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock import ids, values
+from penstock.engine.access import Principal
+from penstock.engine.workers import UNKNOWN
 from penstock.errors import ForbiddenError, InvalidError, NotFoundError, UnauthorizedError
 
 if TYPE_CHECKING:
@@ -12,15 +14,17 @@ if TYPE_CHECKING:
 
     from penstock.api.calls import Call
     from penstock.api.routes import Route
-    from penstock.engine.access import Principal
 
 TOKEN_PREFIX: Final = "pst_"  # noqa: S105 - what a token begins with
+_ADDRESS_MAX: Final = 200
 _HINT: Final = "Send it as: Authorization: Bearer KEY."
 
 
 def secret(call: Call, route: Route) -> str:
     """The key or token that came with a request."""
     given = call.headers.get(b"authorization")
+    if given is None and "worker" in route.who and (fleet := call.header(b"x-fleet-secret")) is not None:
+        return fleet.strip()
     if given is not None:
         scheme, _, rest = given.decode("latin-1").partition(" ")
         if scheme.lower() != "bearer" or not rest.strip():
@@ -31,6 +35,22 @@ def secret(call: Call, route: Route) -> str:
     if not call.token.startswith(TOKEN_PREFIX):
         raise UnauthorizedError("Only a browser token may stand in a URL.", field="token", hint=_HINT)
     return call.token
+
+
+async def worker(call: Call, route: Route) -> Principal:
+    """The worker of the fleet that calls, by its token."""
+    call.worker = await call.engine.workers.authenticate(secret(call, route), address(call))
+    return Principal("fleet", None, None, call.worker.id)
+
+
+def address(call: Call) -> str:
+    """From where a request comes; what a proxy says of it stands beside it, for what it is worth."""
+    client: Any = call.scope.get("client")
+    peer: str = client[0] if client else UNKNOWN
+    forwarded = call.headers.get(b"x-forwarded-for")
+    if forwarded is None:
+        return peer
+    return values.printable(f"{peer} (for {forwarded.decode('latin-1')})", _ADDRESS_MAX)
 
 
 def check(principal: Principal, route: Route, call: Call) -> None:

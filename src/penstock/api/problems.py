@@ -58,8 +58,8 @@ def headers(error: BaseException, problem: dict[str, Any]) -> Headers:
     status = problem["status"]
     if status == errors.UnauthorizedError.status:
         made.append((b"www-authenticate", b'Bearer realm="penstock"'))
-    if status in _RETRY_SECONDS:
-        made.append((b"retry-after", b"%d" % problem.get("retry_after", _RETRY_SECONDS[status])))
+    if status in _RETRY_SECONDS or "retry_after" in problem:
+        made.append((b"retry-after", b"%d" % problem.get("retry_after", _RETRY_SECONDS.get(status))))
     if isinstance(error, errors.MethodNotAllowedError):
         made.append((b"allow", str(problem["allow"]).encode()))
     return made

@@ -9,12 +9,12 @@ from urllib.parse import unquote
 import msgspec
 
 from penstock import errors, wire
-from penstock.api import health, jobs, kinds, metrics, operators, pages, parameters, wallets
+from penstock.api import artifacts, fleet, health, jobs, kinds, metrics, operators, pages, parameters, wallets, workers
 from penstock.api.calls import BODY_MAX, EVENT_STREAM, JSON
 from penstock.errors import MethodNotAllowedError, NotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from starlette.types import Scope
 
@@ -30,6 +30,10 @@ HTML: Final = b"text/html"
 CLIENTS: Final = frozenset({"client", "admin"})
 OPERATORS: Final = frozenset({"admin"})
 ANY_KEY: Final = frozenset({"client", "worker", "admin"})
+WORKERS: Final = frozenset({"worker"})
+"""The fleet's secret, with which a worker registers; it may stand in X-Fleet-Secret too."""
+FLEET: Final = frozenset({"fleet"})
+"""A worker that has registered, by its own token; the call then has its record."""
 ANYBODY: Final[frozenset[str]] = frozenset()
 
 
@@ -57,6 +61,8 @@ class Route:
     """The errors that are its own; those of its checks are known by what it takes."""
     told: str = ""
     """More about it than the summary."""
+    group: str = ""
+    """Where it stands in its document, if the path does not say it."""
     decoder: msgspec.json.Decoder[Any] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -64,10 +70,15 @@ class Route:
 
     @property
     def tag(self) -> str:
-        """The group it stands in: the first word of its path."""
+        """The group it stands in: the one it is given, or else the first word of its path."""
+        if self.group:
+            return self.group
         parts = self.path.split("/")
         return parts[2] if parts[1] == "v1" else "server"
 
+
+_LET_IN: Final = (errors.WorkerRevokedError, errors.WorkerUnapprovedError)
+_HELD: Final = (*_LET_IN, NotFoundError, errors.LeaseLostError)
 
 ROUTES: Final = (
     Route(
@@ -203,6 +214,38 @@ ROUTES: Final = (
         errors=(NotFoundError,),
     ),
     Route(
+        method="GET",
+        path="/v1/jobs/{id}/artifacts",
+        handle=artifacts.of_job,
+        summary="List a job's files.",
+        told="What it was given and what its last attempt has made, each with a signed URL to get it from.",
+        token="read",  # noqa: S106 - what it must allow
+        query=parameters.OfTenant,
+        answers={200: wire.Artifacts},
+        errors=(NotFoundError, errors.StorageUnavailableError),
+    ),
+    Route(
+        method="POST",
+        path="/v1/artifacts",
+        handle=artifacts.make,
+        summary="Announce a file, and learn where to put it.",
+        told="Send the bytes to `upload` as it says, straight to storage. Then the id may stand in the input of a job.",
+        query=parameters.OfTenant,
+        body=wire.MakeArtifact,
+        answers={201: wire.NewArtifact},
+        errors=(errors.StorageUnavailableError,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/artifacts/{id}",
+        handle=artifacts.read,
+        summary="Read a file's record, with a signed URL to get it from.",
+        told="One that was not seen in storage before is looked for now; while it is not there, `download` is null.",
+        query=parameters.OfTenant,
+        answers={200: wire.Artifact},
+        errors=(NotFoundError, errors.StorageUnavailableError),
+    ),
+    Route(
         method="POST",
         path="/v1/jobs/{id}/tokens",
         handle=jobs.make_token,
@@ -294,10 +337,229 @@ ROUTES: Final = (
     Route(
         method="GET",
         path="/v1/workers",
-        handle=operators.list_workers,
-        summary="List the workers that hold leases.",
+        handle=workers.list_workers,
+        summary="List the fleet, and the other workers that hold leases.",
         who=OPERATORS,
         answers={200: wire.Workers},
+    ),
+    Route(
+        method="GET",
+        path="/v1/workers/{id}",
+        handle=workers.read,
+        summary="Read a worker of the fleet.",
+        who=OPERATORS,
+        answers={200: wire.WorkerInfo},
+        errors=(NotFoundError,),
+    ),
+    Route(
+        method="POST",
+        path="/v1/workers/{id}/approve",
+        handle=workers.approve,
+        summary="Let a worker in that waits, or one that was revoked.",
+        who=OPERATORS,
+        answers={200: wire.WorkerInfo},
+        errors=(NotFoundError,),
+    ),
+    Route(
+        method="POST",
+        path="/v1/workers/{id}/revoke",
+        handle=workers.revoke,
+        summary="Throw a worker out, at once; what it holds goes back.",
+        who=OPERATORS,
+        answers={200: wire.WorkerInfo},
+        errors=(NotFoundError,),
+    ),
+    Route(
+        method="POST",
+        path="/v1/workers/{id}/drain",
+        handle=workers.drain,
+        summary="Give a worker no more jobs; it finishes what it has.",
+        who=OPERATORS,
+        answers={200: wire.WorkerInfo},
+        errors=(NotFoundError,),
+    ),
+    Route(
+        method="POST",
+        path="/v1/workers/{id}/resume",
+        handle=workers.resume,
+        summary="Give a worker that drains jobs again.",
+        who=OPERATORS,
+        answers={200: wire.WorkerInfo},
+        errors=(NotFoundError,),
+    ),
+    Route(
+        method="POST",
+        path="/v1/workers/{id}/rotate",
+        handle=workers.rotate,
+        summary="Make a new token for a worker. It is told this once.",
+        told="The old one is refused from now on, or when the overlap is over.",
+        who=OPERATORS,
+        body=wire.RotateWorker,
+        answers={201: wire.NewWorkerToken},
+        errors=(NotFoundError,),
+    ),
+    Route(
+        method="PUT",
+        path="/v1/workers/{id}/routes",
+        handle=workers.assign,
+        summary="Bind a worker to other routes; what it holds it finishes.",
+        who=OPERATORS,
+        body=wire.AssignRoutes,
+        answers={200: wire.WorkerInfo},
+        errors=(NotFoundError, errors.UnknownRouteError),
+    ),
+    Route(
+        method="GET",
+        path="/v1/routes",
+        handle=workers.list_routes,
+        summary="List the routes, with their load and their workers.",
+        who=OPERATORS,
+        answers={200: wire.Routes},
+    ),
+    Route(
+        method="GET",
+        path="/v1/scaling",
+        handle=workers.scale_all,
+        summary="Ask how many workers each route should have now.",
+        who=OPERATORS,
+        query=parameters.Scale,
+        answers={200: wire.Scalings},
+    ),
+    Route(
+        method="GET",
+        path="/v1/scaling/{route}",
+        handle=workers.scale,
+        summary="Ask how many workers a route should have now.",
+        told="For an autoscaler: KEDA's metrics-api reads desired_workers. Running jobs count, so that following it"
+        " never ends a worker that is busy.",
+        who=OPERATORS,
+        query=parameters.Scale,
+        answers={200: wire.Scaling},
+        errors=(NotFoundError,),
+    ),
+    Route(
+        method="POST",
+        path="/v1/worker/register",
+        handle=fleet.register,
+        summary="Join the fleet.",
+        told="With the fleet's secret: a key of scope worker, as a bearer key or as X-Fleet-Secret. The answer has the"
+        " token with which the worker does all else. A name is one worker's: while that one lives another is refused,"
+        " once it is silent it is replaced, and what it held goes back.",
+        who=WORKERS,
+        body=wire.RegisterWorker,
+        answers={201: wire.Registered},
+        errors=(
+            errors.UnknownRouteError,
+            errors.WorkerRevokedError,
+            errors.WorkerAliveError,
+            errors.FleetFullError,
+        ),
+    ),
+    Route(
+        method="POST",
+        path="/v1/worker/poll",
+        handle=fleet.poll,
+        summary="Ask for jobs.",
+        told="With wait, the answer comes as soon as there is a job, or when the time is up. A worker never gets more"
+        " than it has slots for; one that drains gets none.",
+        who=FLEET,
+        body=wire.Poll,
+        answers={200: wire.Assignments},
+        errors=_LET_IN,
+    ),
+    Route(
+        method="POST",
+        path="/v1/worker/heartbeat",
+        handle=fleet.heartbeat,
+        summary="Say what the worker is at, and keep it.",
+        told="The answer tells which jobs must stop and which are lost, whether to take no more, and gives fresh"
+        " requests to storage for the names in renew.",
+        who=FLEET,
+        body=wire.Heartbeat,
+        answers={200: wire.Beats},
+        errors=(*_LET_IN, NotFoundError),
+    ),
+    Route(
+        method="POST",
+        path="/v1/worker/note",
+        handle=fleet.note,
+        summary="Write progress, stages and lines of log.",
+        who=FLEET,
+        body=wire.WriteNotes,
+        answers={200: wire.Noted},
+        errors=_HELD,
+    ),
+    Route(
+        method="POST",
+        path="/v1/worker/upload",
+        handle=fleet.upload,
+        summary="Announce a file that the job makes.",
+        who=FLEET,
+        body=wire.MakeUpload,
+        answers={201: wire.Upload},
+        errors=_HELD,
+    ),
+    Route(
+        method="POST",
+        path="/v1/worker/download",
+        handle=fleet.download,
+        summary="Ask for a file that the job may read.",
+        who=FLEET,
+        body=wire.MakeDownload,
+        answers={200: wire.Signed},
+        errors=_HELD,
+    ),
+    Route(
+        method="POST",
+        path="/v1/worker/complete",
+        handle=fleet.complete,
+        summary="End a job that is done.",
+        told="Its files are looked at in storage first: if one is missing or different nothing has changed, and the"
+        " lease stays. To repeat it is harmless.",
+        who=FLEET,
+        body=wire.CompleteJob,
+        answers={200: wire.Completed},
+        errors=(*_HELD, errors.ArtifactMissingError, errors.ArtifactMismatchError, errors.InputError),
+    ),
+    Route(
+        method="POST",
+        path="/v1/worker/fail",
+        handle=fleet.fail,
+        summary="End a job that did not succeed, or ask for another attempt.",
+        who=FLEET,
+        body=wire.FailJob,
+        answers={200: wire.Fate},
+        errors=_HELD,
+    ),
+    Route(
+        method="POST",
+        path="/v1/worker/requeue",
+        handle=fleet.requeue,
+        summary="Give a job back that the worker cannot go on with.",
+        told="It costs the job none of its attempts.",
+        who=FLEET,
+        body=wire.RequeueJob,
+        answers={200: wire.Fate},
+        errors=_HELD,
+    ),
+    Route(
+        method="POST",
+        path="/v1/worker/park",
+        handle=fleet.park,
+        summary="Put a job aside until its answer comes.",
+        who=FLEET,
+        body=wire.ParkJob,
+        answers={200: wire.Completed},
+        errors=(*_HELD, errors.InputError),
+    ),
+    Route(
+        method="POST",
+        path="/v1/worker/deregister",
+        handle=fleet.deregister,
+        summary="Leave the fleet; what the worker holds goes back.",
+        who=FLEET,
+        answers={204: None},
+        errors=_LET_IN,
     ),
     Route(
         method="GET",
@@ -479,6 +741,9 @@ ROUTES: Final = (
     ),
 )
 
+PAGES: Final = tuple(route for route in ROUTES if route.path in ("/openapi.json", "/docs", "/docs/problems/{code}"))
+"""The routes that tell about routes; every blueprint has them too, for its own."""
+
 
 class Node:
     """A place in the tree of paths: what may come next, and what can be done here."""
@@ -502,10 +767,10 @@ class Node:
                 node = node.below.setdefault(part, Node())
         node.methods[route.method] = route
 
-    def find(self, call: Call) -> Node:
-        """The place that a path leads to; its variable parts become the call's parameters."""
+    def find(self, call: Call, parts: Sequence[str]) -> Node:
+        """The place that the parts of a path lead to; the variable ones become the call's parameters."""
         node = self
-        for part in _parts(call.scope):
+        for part in parts:
             below = node.below.get(part)
             if below is None:
                 below = node.variable
@@ -532,7 +797,7 @@ def tree(routes: Iterable[Route]) -> Node:
     return root
 
 
-def _parts(scope: Scope) -> list[str]:
+def parts_of(scope: Scope) -> list[str]:
     """The parts of the path below where we are mounted; an escaped slash stays inside its part."""
     above = scope.get("root_path", "").count("/")
     raw: bytes = scope.get("raw_path") or b""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ _BY_TYPE: Final[dict[str, Any]] = {"string": "text", "integer": 1, "number": 1.5
 
 def sample(schema: Any, components: dict[str, Any], name: str = "") -> Any:
     """A value that fits the schema; ``name`` is that of the member it stands in."""
-    if name in _WHOLES:
+    if name in _WHOLES and (_WHOLES[name] is not None or not {"$ref", "properties"} & schema.keys()):
         return _WHOLES[name]
     for word, take in _TAKES.items():
         if word in schema:
@@ -125,7 +126,9 @@ _PYTHON: Final[dict[str, Any]] = {
 
 
 def _fitting(schema: Any, value: Any) -> Any:
-    """The value, moved to the edge of the bounds it does not keep to."""
+    """The value, moved to the edge of the bounds it does not keep to; a word of another pattern is replaced."""
+    if "pattern" in schema and not re.search(schema["pattern"], value):
+        return _BY_TYPE["string"]
     if "minimum" in schema and value < schema["minimum"]:
         return schema["minimum"]
     if "maximum" in schema and value > schema["maximum"]:

@@ -12,8 +12,8 @@ import asyncio
 import contextlib
 import random
 import time
-from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -21,6 +21,7 @@ import msgspec
 from penstock import logs, wire
 from penstock.engine.batcher import Batcher
 from penstock.engine.engine import CANCEL_TOPIC
+from penstock.engine.split import passed_over
 from penstock.errors import PenstockError, UnavailableError
 from penstock.retry import Backoff
 from penstock.store.queries import queries
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from penstock.engine.engine import Engine
     from penstock.services.bell import Bell
-    from penstock.store.db import Row
+    from penstock.store.db import Database, Row
 
 SQL: Final = queries("penstock.api", "streams")
 
@@ -204,11 +205,14 @@ class Stream(Listener):
             self._hub.leave(self, self._watch)
 
 
+Asking = TypeVar("Asking", Watch, Page)
+
+
 class Hub:
     """All who wait for jobs in this process."""
 
     def __init__(self, engine: Engine, bell: Bell | None = None) -> None:
-        self._db = engine.db
+        self._homes = engine.homes
         self._watches: dict[UUID, dict[str | None, Watch]] = {}
         self._touched: set[UUID] = set()
         self._wake = asyncio.Event()
@@ -345,20 +349,48 @@ class Hub:
 
     async def _look_at(self, watches: Sequence[Watch]) -> None:
         began = time.monotonic()
-        rows: Sequence[Row] = await self._db.run(
-            SQL["look"],
-            [watch.job_id for watch in watches],
-            [watch.tenant for watch in watches],
-            [watch.known for watch in watches],
-        )
+        changed = await self._changes(watches)
         self._took += time.monotonic() - began
-        changed = [(watches[int(row["n"]) - 1], row) for row in rows]
         behind = [watch for watch, row in changed if watch.streams and (row["events"] or 0) > watch.last]
         for start in range(0, len(behind), _READ_MAX):
             await self._catch_up(behind[start : start + _READ_MAX])
         for watch, row in changed:
             self._renew(watch, row)
             watch.wake()
+
+    async def _changes(self, watches: Sequence[Watch]) -> list[tuple[Watch, Row]]:
+        """What is new of each job; nothing of those whose database cannot be reached."""
+        changed: list[tuple[Watch, Row]] = []
+        for db, own in self._by_home(watches):
+            with contextlib.nullcontext() if db is self._homes.central else passed_over():
+                rows: Sequence[Row] = await db.run(
+                    SQL["look"],
+                    [watch.job_id for watch in own],
+                    [watch.tenant for watch in own],
+                    [watch.known for watch in own],
+                )
+                changed += [(own[int(row["n"]) - 1], row) for row in rows]
+        if not self._homes.away:
+            return changed
+        # Who may see all asks everywhere: that it is not here is true only where it is nowhere.
+        found = {id(watch) for watch, row in changed if row["events"] is not None}
+        absent = Counter(id(watch) for watch, row in changed if row["events"] is None)
+        asked = {id(watch): 1 if watch.tenant else len(self._homes.all) for watch, _ in changed}
+        return [
+            (watch, row)
+            for watch, row in changed
+            if row["events"] is not None or (id(watch) not in found and absent[id(watch)] == asked[id(watch)])
+        ]
+
+    def _by_home(self, asking: Sequence[Asking]) -> list[tuple[Database, list[Asking]]]:
+        """Those who ask, by where what they ask for may be; a watcher without a tenant may see all."""
+        if not self._homes.away:
+            return [(self._homes.central, list(asking))]
+        groups = {db: list[Asking]() for db in self._homes.all}
+        for one in asking:
+            for db in self._homes.all if one.tenant is None else (self._homes.of(one.tenant),):
+                groups[db].append(one)
+        return [(db, group) for db, group in groups.items() if group]
 
     async def _catch_up(self, watches: Sequence[Watch]) -> None:
         pages = await self._read([Page(watch.job_id, watch.tenant, watch.last) for watch in watches])
@@ -380,11 +412,12 @@ class Hub:
             watch.end = _end(row) if row["is_ended"] else None
 
     async def _read(self, pages: Sequence[Page]) -> list[list[Frame]]:
-        rows: Sequence[Row] = await self._db.run(SQL["after"], *map(list, zip(*pages, strict=True)), PAGE)
-        frames = [list[Frame]() for _ in pages]
-        for row in rows:
-            frames[int(row["n"]) - 1].append(_frame(row))
-        return frames
+        frames = {page: list[Frame]() for page in pages}
+        for db, own in self._by_home(list(frames)):
+            rows: Sequence[Row] = await db.run(SQL["after"], *map(list, zip(*own, strict=True)), PAGE)
+            for row in rows:
+                frames[own[int(row["n"]) - 1]].append(_frame(row))
+        return [frames[page] for page in pages]
 
     def _all(self) -> list[Watch]:
         return [watch for watches in self._watches.values() for watch in watches.values()]

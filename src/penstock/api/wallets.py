@@ -29,7 +29,7 @@ async def wallet(call: Call) -> Reply:
 
 async def entries(call: Call) -> Reply:
     query = call.query
-    page = await call.engine.views.entries(*_whose(call), before=_place(query.cursor), limit=query.limit)
+    page = await call.engine.views.entries(*_whose(call), before=place(query.cursor), limit=query.limit)
     data = [copied(wire.Entry, entry, job_id=job_text(entry.job_id)) for entry in page.data]
     return reply(wire.Entries(data=data, next_cursor=None if page.before is None else str(page.before)))
 
@@ -65,7 +65,7 @@ def _whose(call: Call) -> tuple[str, str]:
     return principals.one_tenant(call, call.query.tenant), principals.one_account(call, call.query.account)
 
 
-def _place(cursor: str | None) -> int | None:
+def place(cursor: str | None) -> int | None:
     if cursor is None:
         return None
     if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:  # noqa: PLR2004 - digits of a bigint

@@ -1,0 +1,90 @@
+"""A blueprint: a product's contract as data. Its kinds, routes, shapes of refusal, tables and first rows.
+
+The application serves each under ``/NAME``, beside the native API, through the same table and the same checks; or one
+of them alone at ``/``, in front of the native API.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock import logs, wire
+from penstock.api import problems
+from penstock.store import books
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+    import msgspec
+
+    from penstock.api.routes import Route
+    from penstock.engine.engine import Engine
+    from penstock.kinds import Kind
+    from penstock.lifecycle import Lifecycle
+    from penstock.services.service import Service
+    from penstock.settings import Settings
+
+    Refuse = Callable[[BaseException, dict[str, Any]], tuple[int, Any]]
+    Seed = Callable[[Engine], Awaitable[None]]
+    Services = Callable[[Engine, Settings], Sequence[Service]]
+    Parameters = Mapping[str, tuple[dict[str, Any], str]]
+
+
+def as_problem(error: BaseException, problem: dict[str, Any]) -> tuple[int, Any]:  # noqa: ARG001 - as all that refuse
+    """A refusal as the native API tells it."""
+    return problem["status"], problem
+
+
+def no_services(engine: Engine, settings: Settings) -> Sequence[Service]:  # noqa: ARG001 - as all that make some
+    return ()
+
+
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blueprint:
+    """One product's contract."""
+
+    lifecycle: Lifecycle
+    kinds: tuple[Kind, ...]
+    title: str
+    """What its document is called."""
+    about: str = ""
+    """What its document says first."""
+    routes: tuple[Route, ...] = ()
+    """Relative to where it is served; none: only its kinds are known."""
+    groups: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    """The groups of its routes, with what they are for."""
+    parameters: Parameters = field(default_factory=lambda: _NOTHING)
+    """The variable parts of its paths: their schemas, and what they are."""
+    refuse: Refuse = as_problem
+    """From an error, and the problem as which the native API would tell it: its own status and body."""
+    refusal: type[msgspec.Struct] = wire.Problem
+    """The shape of that body."""
+    refusal_form: bytes = problems.MEDIA_TYPE
+    migrations: str | None = None
+    """The package that has its tables, as numbered files in ``migrations``."""
+    seed: Seed | None = None
+    """What a developer finds there on the first start; harmless to repeat."""
+    services: Services = no_services
+    """What must run in the background."""
+
+    @property
+    def name(self) -> str:
+        return self.lifecycle.name
+
+
+async def prepare(engine: Engine, blueprints: Iterable[Blueprint]) -> None:
+    """Bring the tables of these blueprints up to date, in every database of the engine."""
+    known = [(blueprint.name, blueprint.migrations) for blueprint in blueprints if blueprint.migrations is not None]
+
+    async def bring_up_to_date(address: str) -> None:
+        for name, package in known:
+            if applied := await books.migrate(address, name, package):
+                logs.emit("db.migrated", applied=applied, blueprint=name)
+
+    await bring_up_to_date(engine.db.dsn)
+    await engine.homes.prepare(bring_up_to_date)

@@ -1,0 +1,24 @@
+"""From an upload to a result, over HTTP."""
+
+from __future__ import annotations
+
+from tests.blueprints.effects.places import Place, picture
+
+
+async def test_the_seed_is_listed(place: Place) -> None:
+    user = await place.user()
+    page = await user.get("/api/effects")
+    assert [(effect["slug"], effect["credits_cost"]) for effect in page["data"]][:1] == [("invert", 5)]
+
+
+async def test_a_job_from_beginning_to_end(place: Place) -> None:
+    slug = await place.workflow()
+    user, worker = await place.user(), await place.worker(slug)
+    job = await user.order(slug)
+    assert job["status"] == "queued"
+    taken = await worker.take()
+    assert (await worker.complete(taken))["status"] == "completed"
+    video = await user.get(f"/api/videos/{job['video_id']}")
+    assert video["status"] == "completed"
+    assert (await place.http.get(video["processed_file_url"])).content == picture("white")
+    assert await user.types() == [("PAYMENT_CREDIT", 100), ("JOB_RESERVE", -5), ("JOB_CONSUME", 0)]
