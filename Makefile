@@ -21,13 +21,14 @@ setup: $(READY) $(TOOLS) ## Make or renew .venv with everything for work on Pens
 	@echo ".venv is ready: $$($(PY) --version)"
 
 demo: $(READY) ## See what Penstock is for, in a minute
-	@$(PY) examples/postcards/demo.py $(ARGS)
+	@$(PY) examples/demo.py $(ARGS)
 
+# Three processes: many tests wait for other processes, leases and retries more than they compute.
 test: $(READY) ## Run all tests
-	@$(PY) -m pytest --numprocesses=2 --dist=loadfile $(ARGS)
+	@$(PY) -m pytest --numprocesses=3 --dist=loadfile $(ARGS)
 
 test-fast: $(READY) ## Run the tests that are not marked slow
-	@$(PY) -m pytest --numprocesses=2 --dist=loadfile -m 'not slow' $(ARGS)
+	@$(PY) -m pytest --numprocesses=3 --dist=loadfile -m 'not slow' $(ARGS)
 
 test-floors: $(READY) ## Run the tests with the oldest dependencies that pyproject.toml allows (needs uv)
 	@sh scripts/floors $(ARGS)
@@ -51,6 +52,9 @@ types: $(TOOLS) ## Check types: src strictly, the rest in general
 
 imports: $(TOOLS) ## Check who may import whom
 	@$(PY) -c 'from importlinter.cli import lint_imports_command as main; main()' --no-logo
+
+chaos: $(READY) ## Trouble a hundred workers at ten thousand jobs (some minutes); every job must end once
+	@$(PY) -m tests.chaos.fleet $(ARGS)
 
 schema: $(READY) ## Rewrite tests/migrations/schema.sql from the migrations
 	@UPDATE_SCHEMA=1 $(PY) -m pytest -q tests/migrations $(ARGS)
@@ -89,5 +93,5 @@ $(TOOLS): $(READY) requirements-dev.lock
 # The environment's Python may go away, with an upgrade of the system's.
 again:
 
-.PHONY: again help setup demo test test-fast test-floors docs reference lint format types imports schema bench build package check \
-	lock clean
+.PHONY: again help setup demo test test-fast test-floors docs reference lint format types imports chaos schema bench build package \
+	check lock clean

@@ -308,7 +308,7 @@ def python_kind() -> Iterator[str]:
 
 
 def python_job() -> Iterator[str]:
-    names = [name for name in _public(context.Job) if name != "stop"]
+    names = [name for name in _public(context.Job) if name not in {"cut", "saved", "silent_for", "stop"}]
     yield from _methods(context.Job, names)
 
 
@@ -442,8 +442,7 @@ def _fields(made: type) -> Iterator[str]:
 FIELDS = {
     "attempts_max": "How often its code may fail before the job fails.",
     "backoff": "How long to wait after a failed attempt.",
-    "bell": "Wakes the worker when there is work; without one it polls.",
-    "engine": "The engine whose app it serves.",
+    "app": "The app whose code it runs.",
     "expires_in": "How long after its submission (or its `run_at`) the job expires.",
     "grace": "How long a job may take to end once it is told to.",
     "heartbeat": "How often leases are prolonged.",
@@ -458,6 +457,7 @@ FIELDS = {
     "queue": "The line it stands in; its own name if none is given.",
     "schema": "A JSON Schema for the input, instead of the handler's types.",
     "slots": "How many jobs it runs at once.",
+    "source": "Where its jobs come from: `engine.source()`, or a `RemoteSource`.",
     "stages": "Its stages, in order.",
     "summary": "One sentence; the handler's docstring.",
 }

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 
 from penstock.engine.engine import Engine
 from penstock.engine.verify import verify
+from penstock.storage.local import Local
 from penstock.store.db import Database
 from tests.clocks import Clock
 from tests.databases import Server, migrated_template, running_server
@@ -67,11 +69,17 @@ async def db(dsn: str) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-async def engine(db: Database, request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
+async def engine(db: Database, request: pytest.FixtureRequest, files: Local) -> AsyncIterator[Engine]:
     """An engine with the test product; every invariant must hold when the test is over."""
-    yield Engine(db, app)
+    yield Engine(db, app, storage=files)
     if "unsound" not in request.keywords:
         assert await verify(db) == []
+
+
+@pytest.fixture
+def files(tmp_path_factory: pytest.TempPathFactory) -> Local:
+    """Storage in a folder that is made when something is put there; what is signed for it leads nowhere."""
+    return Local(tmp_path_factory.getbasetemp() / f"files-{uuid4().hex}", "http://files.test")
 
 
 @pytest.fixture

@@ -7,7 +7,9 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 from penstock import testing
+from penstock.api.blueprint import prepare
 from penstock.blueprints import LIFECYCLES
+from penstock.blueprints.catalog import BLUEPRINTS
 from penstock.engine.engine import Engine
 from penstock.testing import Server
 from tests.product import app
@@ -31,10 +33,11 @@ def running_server() -> Iterator[Server]:
 
 @asynccontextmanager
 async def migrated_template(server: Server) -> AsyncIterator[str]:
-    """A database with the schema, the test product and the lifecycles of all blueprints."""
+    """A database with the schema, the test product, and the lifecycles and tables of all blueprints."""
     name = await server.create()
     try:
         engine = await Engine.open(server.named(name), app, lifecycles=LIFECYCLES, pool_size=1)
+        await prepare(engine, BLUEPRINTS)
         await engine.close()
         yield name
     finally:

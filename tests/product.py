@@ -60,5 +60,10 @@ def drawn(job: Any, **given: Any) -> None:
     """Its input is described by a JSON Schema."""
 
 
+@app.kind("filmed", price=5, runs="fleet", expires_in="1h", stages=("drawing", "cutting"), interruptions_max=3)
+def filmed(job: Any, **anything: Any) -> None:
+    """Runs on the fleet; may be parked; its jobs may go to routes of their own."""
+
+
 for made in LIFECYCLES:
     app.add(Kind(name=made.name, lifecycle=made, price=3, expires_in=timedelta(hours=1)))

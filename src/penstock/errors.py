@@ -3,9 +3,12 @@
     PenstockError
     ├── InvalidError                 the request is wrong; nothing was written
     │   ├── UnknownKindError
+    │   ├── UnknownRouteError
     │   ├── InputError               the input fails the kind's schema or our limits
     │   ├── AmountError
     │   ├── IdempotencyKeyError      the key itself is malformed
+    │   ├── ArtifactMissingError     what was to be uploaded is not in storage
+    │   ├── ArtifactMismatchError    it is, but not as it was announced
     │   └── SettingsError
     ├── RequestError                 an HTTP request that cannot be read or served as it is
     │   ├── MalformedError           not JSON, or not HTTP as we speak it
@@ -14,9 +17,14 @@
     │   ├── TooLargeError
     │   │   └── HeadTooLargeError    its headers are
     │   ├── TooSlowError
+    │   ├── RangeError               the part of a file that is asked for is not there
     │   └── MediaTypeError
     ├── UnauthorizedError            no key, or one that is not good (any more)
     ├── ForbiddenError               a good key, for something else
+    │   ├── WorkerRevokedError
+    │   ├── WorkerUnapprovedError
+    │   ├── BadSignatureError        a URL of a file that we have not signed so
+    │   └── UrlExpiredError          one that was good once
     ├── RateLimitedError
     ├── NotFoundError                absent, or another tenant's: the two look alike
     ├── ConflictError                right request, wrong moment
@@ -25,7 +33,9 @@
     │   │   ├── CancelUnavailableError
     │   │   ├── RetryUnavailableError
     │   │   └── AnswerUnavailableError
-    │   └── LeaseLostError           the worker must drop its result
+    │   ├── LeaseLostError           the worker must drop its result
+    │   └── WorkerAliveError         its name is taken by one that lives
+    ├── FleetFullError
     ├── InsufficientCreditsError
     ├── TooManyActiveJobsError
     ├── LifecycleError               a lifecycle or kind that cannot work; raised at load
@@ -34,10 +44,13 @@
     │   ├── PermanentError           trying again would not help
     │   ├── BlockedError             the content is not allowed
     │   ├── CanceledError            raised at a checkpoint when the job must stop
-    │   └── TimeLimitError           it ran longer than its kind allows
+    │   ├── TimeLimitError           it ran longer than its kind allows
+    │   ├── StalledError             it gave no sign for longer than its kind allows
+    │   └── InterruptedJobError      its worker had to go
     └── StoreError
         ├── EmbeddedPostgresError
         ├── MigrationError
+        ├── StorageUnavailableError  where files are kept
         └── UnavailableError         the database could not be reached; safe to try again
             └── BusyError            another transaction holds on to what this needs
 
@@ -99,6 +112,12 @@ class UnknownKindError(InvalidError):
     code = "unknown_kind"
 
 
+class UnknownRouteError(InvalidError):
+    """There is no such route."""
+
+    code = "unknown_route"
+
+
 class InputError(InvalidError):
     """The input does not fit what the kind expects."""
 
@@ -115,6 +134,18 @@ class IdempotencyKeyError(InvalidError):
     """The idempotency key is malformed."""
 
     code = "invalid_idempotency_key"
+
+
+class ArtifactMissingError(InvalidError):
+    """The file is not in storage."""
+
+    code = "artifact_missing"
+
+
+class ArtifactMismatchError(InvalidError):
+    """The file is not what it was announced to be."""
+
+    code = "artifact_mismatch"
 
 
 class SettingsError(InvalidError):
@@ -172,6 +203,13 @@ class TooSlowError(RequestError):
     retryable = True
 
 
+class RangeError(RequestError):
+    """The file has no such part."""
+
+    code = "range_not_satisfiable"
+    status = 416
+
+
 class MediaTypeError(RequestError):
     """The body must be JSON."""
 
@@ -191,6 +229,31 @@ class ForbiddenError(PenstockError):
 
     code = "forbidden"
     status = 403
+
+
+class WorkerRevokedError(ForbiddenError):
+    """The worker was revoked."""
+
+    code = "worker_revoked"
+
+
+class WorkerUnapprovedError(ForbiddenError):
+    """The worker waits for an operator's approval."""
+
+    code = "worker_unapproved"
+    retryable = True
+
+
+class BadSignatureError(ForbiddenError):
+    """The URL is not signed for this."""
+
+    code = "bad_signature"
+
+
+class UrlExpiredError(ForbiddenError):
+    """The URL has expired."""
+
+    code = "url_expired"
 
 
 class RateLimitedError(PenstockError):
@@ -249,6 +312,21 @@ class LeaseLostError(ConflictError):
     """The lease is no longer held; the result must be dropped."""
 
     code = "lease_lost"
+
+
+class WorkerAliveError(ConflictError):
+    """A worker of this name is registered and was heard from a moment ago."""
+
+    code = "worker_alive"
+    retryable = True
+
+
+class FleetFullError(PenstockError):
+    """The fleet has as many workers as it may have."""
+
+    code = "fleet_full"
+    status = 429
+    retryable = True
 
 
 class InsufficientCreditsError(PenstockError):
@@ -314,6 +392,19 @@ class TimeLimitError(HandlerError):
     retryable = True
 
 
+class StalledError(HandlerError):
+    """The job gave no sign of going on for longer than its kind allows."""
+
+    code = "stalled"
+    retryable = True
+
+
+class InterruptedJobError(HandlerError):
+    """The worker had to go before the job was done."""
+
+    code = "interrupted"
+
+
 class StoreError(PenstockError):
     """The database cannot be used."""
 
@@ -331,6 +422,13 @@ class MigrationError(StoreError):
     """The database schema cannot be brought up to date."""
 
     code = "migration"
+
+
+class StorageUnavailableError(StoreError):
+    """The storage of files cannot be used now."""
+
+    code = "storage_unavailable"
+    retryable = True
 
 
 class UnavailableError(StoreError):

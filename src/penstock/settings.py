@@ -9,6 +9,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from penstock import values
 from penstock.errors import InvalidError, SettingsError
 
@@ -16,10 +18,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PREFIX: Final = "PENSTOCK_"
-_BOUNDS: Final = {"slots": (1, 10_000), "port": (0, 65_535), "rate_limit": (1, 1_000_000)}
+_HOMES: Final = "tenant_databases"
+_BOUNDS: Final = {
+    "slots": (1, 10_000),
+    "port": (0, 65_535),
+    "rate_limit": (1, 1_000_000),
+    "fleet_max": (0, 100_000),
+    "upload_max": (1, 5 * 1024**4),
+}
+_BOOLEANS: Final = {"true": True, "false": False, "1": True, "0": False}
 _CHOICES: Final = {
     "log_level": ("debug", "info", "warning", "error"),
     "log_format": ("auto", "json", "console"),
+    "fleet_approval": ("auto", "manual"),
 }
 
 
@@ -29,6 +40,8 @@ class Settings:
 
     database_url: str | None = field(default=None, repr=False)
     """Any PostgreSQL from 15 on; ``DATABASE_URL`` is read too. Without one, the embedded PostgreSQL is used."""
+    tenant_databases: Mapping[str, str] | None = field(default=None, repr=False)
+    """The tenants that live in another PostgreSQL, and where, as JSON: {"TENANT": "postgresql://…"}."""
     data_dir: Path = Path(".penstock")
     """Where the embedded PostgreSQL keeps its files, and ``penstock up`` its keys."""
     app: str | None = None
@@ -37,12 +50,24 @@ class Settings:
     """Where the API is, for the commands and the SDK."""
     api_key: str | None = field(default=None, repr=False)
     """The key to show there."""
+    fleet_secret: str | None = field(default=None, repr=False)
+    """The key of scope worker with which a worker of the fleet registers there."""
     host: str = "127.0.0.1"
     """The address on which the API listens."""
     port: int = 8686
     """The port on which the API listens; 0 for any that is free."""
     rate_limit: int = 1_000
     """How many requests a second a key may make, unless it has a limit of its own."""
+    storage: str = ""
+    """Where files are: a folder, or s3://bucket/prefix?endpoint=URL&region=NAME. Empty: in the data directory."""
+    files_url: str | None = None
+    """Where clients and workers reach the file server that serves a folder; `penstock up` knows its own."""
+    upload_max: int = 5 * 1024**3
+    """How many bytes a file may have."""
+    upload_lifetime: timedelta = timedelta(minutes=15)
+    """How long a URL to upload to is good."""
+    download_lifetime: timedelta = timedelta(hours=1)
+    """How long a URL to download from is good."""
     slots: int = 10
     """How many jobs a worker runs at once."""
     lease: timedelta = timedelta(seconds=60)
@@ -51,6 +76,22 @@ class Settings:
     """How often a worker prolongs its leases."""
     grace: timedelta = timedelta(seconds=30)
     """How long a job may take to end once it is told to."""
+    fleet_max: int = 50
+    """How many workers of the fleet may be registered at once; those that are silent do not count."""
+    fleet_approval: str = "auto"
+    """Whether a worker that registers is let in at once (auto), or waits for an operator (manual)."""
+    fleet_lease: timedelta = timedelta(seconds=900)
+    """How long a silent worker of the fleet keeps its jobs."""
+    fleet_heartbeat: timedelta = timedelta(seconds=30)
+    """How often a worker of the fleet is told to say that it is still at its jobs."""
+    worker_silence: timedelta = timedelta(seconds=60)
+    """After how long a worker that was not heard from may be replaced by another of its name."""
+    fleet_check_asg: bool = False
+    """Whether a worker whose name is an EC2 instance id must belong to an Auto Scaling Group: true or false."""
+    ec2_certificates: str | None = None
+    """Amazon's certificates (a PEM file, or a folder of them); with them, such a worker must prove its instance."""
+    ec2_metadata: str = "http://169.254.169.254"
+    """Where a worker reaches the metadata service of its EC2 instance."""
     retention: timedelta = timedelta(days=90)
     """How long the history of ended jobs is kept; whole weeks are dropped."""
     idempotency_window: timedelta = timedelta(hours=24)
@@ -72,7 +113,7 @@ class Settings:
         for name, text in given.items():
             if name in known and text:
                 try:
-                    read[name] = _read(name, known[name], text)
+                    read[name] = _read_databases(text) if name == _HOMES else _read(name, known[name], text)
                 except InvalidError as error:
                     problems.append(f"{PREFIX}{name.upper()}: {error.message} {error.hint or ''}".strip())
         problems += _contradictions(cls(**read)) if not problems else []
@@ -87,6 +128,10 @@ def _read(name: str, default: Any, text: str) -> Any:
             raise InvalidError(f"{text!r} is not one of {', '.join(_CHOICES[name])}.")
         return text
     match default:
+        case bool():
+            if text not in _BOOLEANS:
+                raise InvalidError(f"{text!r} is neither true nor false.")
+            return _BOOLEANS[text]
         case timedelta():
             return values.duration(float(text) if text.replace(".", "", 1).isdigit() else text, field=name)
         case int():
@@ -100,6 +145,18 @@ def _read(name: str, default: Any, text: str) -> Any:
             return text
 
 
+def _read_databases(text: str) -> dict[str, str]:
+    try:
+        read = msgspec.json.decode(text, type=dict[str, str])
+    except msgspec.DecodeError as error:
+        raise InvalidError('It must be JSON of the form {"TENANT": "postgresql://…"}.') from error
+    for tenant, address in read.items():
+        values.check_name(tenant, field="tenant")
+        if not address.startswith(("postgresql://", "postgres://")):
+            raise InvalidError(f"That of {tenant} is not an address of a PostgreSQL.")
+    return read
+
+
 def _unknown(name: str, known: Mapping[str, Any]) -> str:
     near = difflib.get_close_matches(name, known, n=1)
     hint = f" Did you mean {PREFIX}{near[0].upper()}?" if near else ""
@@ -110,6 +167,10 @@ def _contradictions(settings: Settings) -> list[str]:
     found: list[str] = []
     if settings.heartbeat * 3 > settings.lease:
         found.append(f"{PREFIX}HEARTBEAT: it must be at most a third of {PREFIX}LEASE, or leases lapse.")
+    if settings.fleet_heartbeat * 3 > settings.fleet_lease:
+        found.append(f"{PREFIX}FLEET_HEARTBEAT: it must be at most a third of {PREFIX}FLEET_LEASE, or leases lapse.")
+    if settings.fleet_heartbeat >= settings.worker_silence:
+        found.append(f"{PREFIX}FLEET_HEARTBEAT: it must be less than {PREFIX}WORKER_SILENCE, or the living seem dead.")
     if settings.idempotency_window < timedelta(hours=24):
         found.append(f"{PREFIX}IDEMPOTENCY_WINDOW: it must be at least 24h.")
     if settings.retention < settings.idempotency_window:

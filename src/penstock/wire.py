@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
+from uuid import UUID  # noqa: TC003 - msgspec reads it
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -16,6 +17,7 @@ Outcome = Literal["succeeded", "failed", "canceled", "expired", "blocked"]
 Scope = Literal["client", "worker", "admin"]
 TokenScope = Literal["read", "cancel"]
 Verdict = Literal["ok", "busy", "stuck", "paused", "unserved"]
+WorkerStatus = Literal["unapproved", "idle", "busy", "draining", "silent", "revoked"]
 
 Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_.:@+/-]+$")]
 Key = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[!-~]+$")]
@@ -35,6 +37,13 @@ Priority = Annotated[int, Meta(ge=-100, le=100, description="The highest goes fi
 Credits = Annotated[int, Meta(ge=0, description="A whole number of credits.")]
 
 BULK_MAX: Final = 1_000
+ROUTES_MAX: Final = 100
+SLOTS_MAX: Final = 1_000
+POLL_MAX: Final = 100
+POLL_SECONDS_MAX: Final = 30
+RENEW_MAX: Final = 100
+NOTES_MAX: Final = 500
+ARTIFACTS_MAX: Final = 200
 
 
 class Request(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -408,19 +417,381 @@ class Queues(Answer):
 
 
 class WorkerInfo(Answer):
-    """A worker that holds leases now."""
+    """A worker: one of the fleet, or one beside the database that holds leases now."""
 
+    id: Annotated[str | None, Meta(description="worker_…; null for a worker that works on the database itself.")]
     worker: str
+    is_fleet: bool
+    routes: list[str]
+    slots: Annotated[int | None, Meta(description="How many jobs it may hold at once.")]
+    status: WorkerStatus
     leases: int
-    jobs: int
-    granted_at: Time
-    expires_at: Time
+    jobs: Annotated[int, Meta(description="How many it holds.")]
+    capabilities: Annotated[Any, Meta(description="What it said of itself.")]
+    hint: Annotated[str | None, Meta(description="The beginning and the end of its token.")]
+    fleet: Annotated[str | None, Meta(description="The key it registered with.")]
+    address: Annotated[str | None, Meta(description="From where it was last heard.")]
+    registered_at: Time | None
+    heard_at: Time | None
+    granted_at: Annotated[Time | None, Meta(description="When it was last given a job that it still has.")]
+    expires_at: Annotated[Time | None, Meta(description="When the first of its leases runs out.")]
 
 
 class Workers(Answer):
-    """The workers that hold leases now."""
+    """The fleet, and the other workers that hold leases now."""
 
     data: list[WorkerInfo]
+
+
+class RotateWorker(Request):
+    """How long the old token stays good beside the new one; not at all, unless a time is given."""
+
+    overlap: Duration | None = None
+
+
+class NewWorkerToken(WorkerInfo):
+    """A worker with its new token, which is told this once and is not kept."""
+
+    token: str
+
+
+class AssignRoutes(Request):
+    """The routes of a worker from now on."""
+
+    routes: Annotated[list[Name], Meta(min_length=1, max_length=ROUTES_MAX)]
+
+
+class RouteWorkers(Answer):
+    """How many workers of a route are heard from, by what they are at."""
+
+    idle: int
+    busy: int
+    draining: int
+
+
+class RouteInfo(Answer):
+    """A route: a queue whose jobs go to the fleet."""
+
+    route: str
+    ready: Annotated[int, Meta(description="Jobs that wait for a worker; 10000 means as many or more.")]
+    leased: int
+    oldest_wait_seconds: float | None
+    workers: RouteWorkers
+    slots: Annotated[int, Meta(description="Of the workers that take jobs.")]
+    paused_at: Time | None
+
+
+class Routes(Answer):
+    """All routes."""
+
+    data: list[RouteInfo]
+
+
+class Scaling(Answer):
+    """How many workers a route should have now, and what that was decided by."""
+
+    route: str
+    desired_workers: int
+    ready: int
+    leased: int
+    oldest_wait_seconds: float | None
+    workers: RouteWorkers
+    expected_seconds: Annotated[float | None, Meta(description="How long a job runs on average; null if unknown.")]
+
+
+class Scalings(Answer):
+    """How many workers each route should have now."""
+
+    data: list[Scaling]
+
+
+# Files
+
+
+class MakeArtifact(Request):
+    """A file to be uploaded."""
+
+    name: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=255,
+            description="As people see it.",
+            examples=["cat.png"],
+            extra_json_schema={"pattern": r"^[^\x00-\x1f\x7f-\x9f]*$"},
+        ),
+    ]
+    content_type: Annotated[
+        str,
+        Meta(
+            min_length=3,
+            max_length=200,
+            examples=["image/png"],
+            extra_json_schema={"pattern": r"^[a-z0-9.+-]{1,90}/[a-z0-9.+-]{1,90}$"},
+        ),
+    ]
+    size: Annotated[int, Meta(ge=0, description="Bytes; exactly so many are taken.")]
+    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$", description="Nothing else is taken then.")] | None = None
+    account: Annotated[Name | None, Meta(description="Whose it is; a client key has its own.")] = None
+
+
+class Artifact(Answer):
+    """A file in storage."""
+
+    id: str
+    tenant: str
+    account: str
+    job_id: Annotated[str | None, Meta(description="The job that it was made by, or given to.")]
+    name: str
+    content_type: str
+    size: int
+    sha256: str | None
+    created_at: Time
+    expires_at: Annotated[Time, Meta(description="Until when it was to be uploaded.")]
+    stored_at: Annotated[Time | None, Meta(description="When it was seen in storage, whole.")]
+    download: Annotated[Signed | None, Meta(description="Where to get it, once it is stored.")]
+
+
+class NewArtifact(Artifact):
+    """A file that was announced, and where to put it."""
+
+    upload: Signed
+
+
+class Artifacts(Answer):
+    """The files of a job: what it was given, and what its last attempt has made."""
+
+    data: list[Artifact]
+
+
+# The fleet: what workers send and get
+
+
+class Signed(Answer):
+    """A request to storage that needs no key: the method, where to, and the headers that must stand in it."""
+
+    method: str
+    url: str
+    headers: dict[str, str]
+    expires_at: Time
+
+
+class Identity(Request):
+    """What an EC2 instance proves itself with: its identity document and the signature of that."""
+
+    document: Annotated[str, Meta(max_length=16_384)]
+    signature: Annotated[str, Meta(max_length=16_384)]
+
+
+class RegisterWorker(Request):
+    """A worker that comes: its name, the routes it serves, how many jobs it runs at once."""
+
+    worker: Name
+    routes: Annotated[list[Name], Meta(min_length=1, max_length=ROUTES_MAX)]
+    slots: Annotated[int, Meta(ge=1, le=SLOTS_MAX)] = 1
+    capabilities: dict[str, Any] | None = None
+    identity: Identity | None = None
+
+
+class Registered(Answer):
+    """A worker that is in. Its token is told this once and is not kept."""
+
+    id: str
+    worker: str
+    token: str
+    routes: list[str]
+    is_approved: Annotated[bool, Meta(description="False: an operator must approve it first.")]
+    lease_seconds: float
+    heartbeat_seconds: float
+    poll_seconds_max: float
+
+
+class Poll(Request):
+    """How many jobs a worker has room for, and how many seconds it waits for the first."""
+
+    want: Annotated[int, Meta(ge=1, le=POLL_MAX)] = 1
+    wait: Annotated[float, Meta(ge=0, le=POLL_SECONDS_MAX)] = 0
+    held: (
+        Annotated[
+            list[UUID],
+            Meta(
+                max_length=1_000,
+                description="After a poll whose answer was lost: the lease tokens that the worker has. What else it was"
+                " leased goes back.",
+            ),
+        ]
+        | None
+    ) = None
+
+
+class Assignment(Answer):
+    """A job in a worker's hands."""
+
+    job_id: str
+    lease_token: str
+    lease_seconds: float
+    kind: str
+    route: str
+    tenant: str
+    account: str
+    state: str
+    epoch: Annotated[int, Meta(description="How often it was handed out: unique to this lease.")]
+    attempts: int
+    run: int
+    price: Credits
+    progress: float
+    stage: str | None
+    stages: list[str]
+    time_limit_seconds: float | None
+    input: Any
+    memo: Any
+    answer: Any
+    created_at: Time
+    expires_at: Time | None
+    downloads: Annotated[dict[str, Signed], Meta(description="What it may read, by the name that stands in the input.")]
+
+
+class Assignments(Answer):
+    """The jobs that a poll was given; none where there was nothing."""
+
+    jobs: list[Assignment]
+    is_draining: Annotated[bool, Meta(description="It gets no more jobs: finish what you have, and go.")]
+
+
+class HeldJob(Request):
+    """A job that a worker is at, and the names whose signed requests it wants anew."""
+
+    job_id: str
+    lease_token: UUID
+    renew: Annotated[list[Annotated[str, Meta(max_length=255)]], Meta(max_length=RENEW_MAX)] = []
+
+
+class Heartbeat(Request):
+    """All that a worker is at; nothing, if it only wants to be known to live."""
+
+    jobs: Annotated[list[HeldJob], Meta(max_length=SLOTS_MAX)] = []
+
+
+class Beat(Answer):
+    """How a job of a heartbeat stands."""
+
+    job_id: str
+    lease_token: UUID
+    is_held: Annotated[bool, Meta(description="False: drop it.")]
+    cancel_requested: bool
+    lease_seconds: float
+    downloads: dict[str, Signed]
+    uploads: dict[str, Signed]
+
+
+class Beats(Answer):
+    """The answer to a heartbeat, in its order."""
+
+    jobs: list[Beat]
+    is_draining: bool
+
+
+class OfLease(Request):
+    """Which job is meant, and by what right."""
+
+    job_id: str
+    lease_token: UUID
+
+
+class WorkerNote(Request):
+    """Something to say about a job. Numbers grow; one that comes twice is written once."""
+
+    number: Annotated[int, Meta(ge=1, le=2**31 - 1)]
+    type: Literal["progress", "stage", "log"]
+    value: Annotated[float, Meta(ge=0, le=1, description="For progress.")] | None = None
+    stage: Annotated[Name | None, Meta(description="For stage.")] = None
+    level: Annotated[str | None, Meta(description="For log; shortened if it is long.")] = None
+    text: Annotated[str | None, Meta(description="For log; shortened if it is long.")] = None
+
+
+class WriteNotes(OfLease):
+    """What a worker says about a job, in order."""
+
+    notes: Annotated[list[WorkerNote], Meta(min_length=1, max_length=NOTES_MAX)]
+
+
+class Noted(Answer):
+    """Whether the job must stop."""
+
+    cancel_requested: bool
+
+
+class MakeUpload(OfLease):
+    """A file that a worker wants to save."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=255)]
+    content_type: Annotated[str, Meta(min_length=1, max_length=255)]
+    size: Annotated[int, Meta(ge=0)]
+    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")] | None = None
+
+
+class Upload(Answer):
+    """Where a file goes."""
+
+    artifact_id: str
+    upload: Signed
+
+
+class MakeDownload(OfLease):
+    """A file that a worker wants to read."""
+
+    artifact_id: str
+
+
+class SavedFile(Request):
+    """A file that was uploaded."""
+
+    id: str
+    size: Annotated[int, Meta(ge=0)]
+    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")] | None = None
+
+
+class CompleteJob(OfLease):
+    """A job that is done."""
+
+    output: Any = None
+    artifacts: Annotated[list[SavedFile], Meta(max_length=ARTIFACTS_MAX)] = []
+    captured: Annotated[int, Meta(ge=0, description="What it costs, if less than its price.")] | None = None
+
+
+class Completed(Answer):
+    """Where the job stands."""
+
+    job_id: str
+    state: str
+
+
+class FailJob(OfLease):
+    """A job that did not succeed."""
+
+    error: Annotated[dict[str, Any], Meta(description="A code and a message; what is long is shortened.")]
+    outcome: Literal["failed", "blocked", "canceled"] = "failed"
+    retry: Annotated[bool, Meta(description="Whether another attempt may help.")] = False
+    retry_after: Annotated[float, Meta(ge=0, le=10 * 365 * 86_400)] | None = None
+
+
+class RequeueJob(OfLease):
+    """A job that its worker cannot go on with."""
+
+    reason: str = ""
+
+
+class ParkJob(OfLease):
+    """A job that waits for an answer."""
+
+    memo: Any = None
+
+
+class Fate(Answer):
+    """What became of a job that did not succeed: requeued, or the way it ended."""
+
+    job_id: str
+    fate: str
 
 
 # Access

@@ -18,8 +18,15 @@ if TYPE_CHECKING:
 
 NOBODY = "job_00000000000000000000000000"
 NO_KEY = "key_00000000000000000000000000"
+NO_FILE = "art_00000000000000000000000000"
+NO_WORKER = "worker_00000000000000000000000000"
 
 TRIED: dict[str, list[tuple[list[str], int]]] = {
+    "artifacts download": [([NO_FILE], 3)],
+    "artifacts get": [([NO_FILE], 3), (["nonsense"], 3)],
+    "artifacts list": [([NOBODY], 3)],
+    "artifacts upload": [([__file__], 0), (["nowhere.png"], 5)],
+    "autoscale": [([], 2), (["--route", "a"], 2), (["--route", "a", "--group", "b", "--interval", "soon"], 5)],
     "config check": [([], 0)],
     "config show": [([], 0)],
     "credits adjust": [(["--amount", "-1", "--reason", "a test"], 0), (["--amount", "-1000000", "--reason", "x"], 6)],
@@ -69,9 +76,18 @@ TRIED: dict[str, list[tuple[list[str], int]]] = {
     "verify": [([], 0), (["--newest", "soon"], 5)],
     "version": [([], 0)],
     "workers list": [([], 0)],
+    "workers get": [([NO_WORKER], 3)],
+    "workers approve": [([NO_WORKER], 3)],
+    "workers revoke": [([NO_WORKER, "--yes"], 3), ([NO_WORKER], 2)],
+    "workers drain": [([NO_WORKER], 3)],
+    "workers resume": [([NO_WORKER], 3)],
+    "workers rotate": [([NO_WORKER], 3)],
+    "workers assign": [([NO_WORKER, "nowhere"], 3)],
+    "routes list": [([], 0)],
+    "routes scaling": [(["--target-wait", "10"], 0)],
 }
 """Words that each command is tried with, and the exit status that they lead to."""
-LASTING = {"serve", "up", "worker"}
+LASTING = {"serve", "up", "worker", "worker comfyui"}
 """Commands that go on until they are told to stop; they are tried as processes."""
 
 

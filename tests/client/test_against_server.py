@@ -87,7 +87,7 @@ async def site(dsn: str) -> AsyncIterator[Site]:
     stop = asyncio.Event()
     async with running_site(engine) as running:
         bell = Bell(engine)
-        working = asyncio.gather(bell.run(stop), Worker(engine, bell).run(stop))
+        working = asyncio.gather(bell.run(stop), Worker(engine.source(), engine.app).run(stop))
         yield running
         gate.set()
         stop.set()

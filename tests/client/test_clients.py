@@ -139,10 +139,9 @@ def test_the_client_needs_nothing_of_the_server(double: Server) -> None:
     assert done.stdout.startswith("queued Backoff("), done.stderr
 
 
-@pytest.mark.parametrize("name", ["Engine", "Worker", "Penstock", "Kind", "Job"])
-def test_what_needs_the_server_says_what_to_install(name: str) -> None:
-    done = run_bare(f"import penstock\npenstock.{name}")
-    assert done.stderr.splitlines()[-1].startswith(f"ImportError: penstock.{name} needs ")
+def test_what_needs_the_server_says_what_to_install() -> None:
+    done = run_bare("import penstock\npenstock.Engine")
+    assert done.stderr.splitlines()[-1].startswith("ImportError: penstock.Engine needs ")
     assert done.stderr.splitlines()[-1].endswith("run pip install 'penstock[server]'.")
 
 

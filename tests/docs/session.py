@@ -21,7 +21,7 @@ from penstock.store.db import connect
 from penstock.store.embedded import EmbeddedPostgres
 from tests.docs.blocks import Block
 
-SILENT = {"ini", "json", "mermaid", "text", "toml"}
+SILENT = {"ini", "json", "mermaid", "text", "toml", "yaml"}
 """Languages of which nothing can be run."""
 _COMMAND_SECONDS = 60.0
 

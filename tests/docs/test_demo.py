@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 DEMO = ROOT / "examples" / "postcards" / "demo.py"
+EFFECTS = ROOT / "examples" / "effects" / "demo.py"
+_SHEET = re.compile(r"(\S+)/before-and-after\.png")
 _FOLDER = re.compile(r"embedded, in (\S+)/db;")
 
 
@@ -64,6 +66,31 @@ def test_a_ctrl_c_cleans_up(demo: subprocess.Popen[str]) -> None:
     assert "Stopped." in rest
     assert not folder.exists()
     assert _left_behind(folder) == []
+
+
+def test_the_second_act_runs_an_effect_on_a_fleet() -> None:
+    done = subprocess.run([sys.executable, EFFECTS], capture_output=True, text=True, timeout=150, check=False)
+    said = done.stdout
+    assert done.returncode == 0, said + done.stderr
+    found = _SHEET.search(said)
+    assert found is not None, said
+    folder = Path(found[1])
+    try:
+        assert "kill -9 gpu-1" in said
+        assert "JOB_RESERVE 5   JOB_CONSUME 5   JOB_REFUND 0" in said
+        assert "verify: ok" in said
+        with Image.open(folder / "picture-1.png") as before, Image.open(folder / "inverted-1.png") as after:
+            assert after.convert("RGB").getpixel((2, 2)) == tuple(255 - band for band in _pixel(before))
+        assert not (folder / "data").exists()
+        assert _left_behind(folder) == []
+    finally:
+        shutil.rmtree(folder)
+
+
+def _pixel(picture: Image.Image) -> tuple[int, ...]:
+    found = picture.convert("RGB").getpixel((2, 2))
+    assert isinstance(found, tuple)
+    return tuple(int(band) for band in found)
 
 
 def _folder(said: str) -> Path:

@@ -13,6 +13,32 @@ table penstock.accounts
     constraint accounts_pkey PRIMARY KEY (tenant, account)
     policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
+table penstock.artifacts
+    -- home: tenant. Files in storage: what clients upload, and what each attempt at a job makes. A row is written before its file and removed after it.
+    id uuid not null
+    tenant text collate "C" not null
+    account text collate "C" not null
+    job_id uuid
+    epoch integer -- The attempt that makes it; none for what is given to a job, or to none yet.
+    name text not null
+    content_type text collate "C" not null
+    size bigint not null -- As it was announced, and once it is stored, as it is.
+    sha256 text collate "C"
+    path text collate "C" not null
+    created_at timestamp with time zone not null
+    expires_at timestamp with time zone not null -- Until when the upload was to be done.
+    stored_at timestamp with time zone -- When the file was seen in storage, whole.
+    kept_at timestamp with time zone -- When it was found to be of the attempt that won.
+    deleted_at timestamp with time zone -- From then on nobody sees it: its file is removed, then this row.
+    CREATE INDEX artifacts_deleted ON penstock.artifacts USING btree (id) WHERE (deleted_at IS NOT NULL)
+    CREATE INDEX artifacts_job ON penstock.artifacts USING btree (job_id, id) WHERE (job_id IS NOT NULL)
+    CREATE INDEX artifacts_undecided ON penstock.artifacts USING btree (id) WHERE ((epoch IS NOT NULL) AND (kept_at IS NULL))
+    CREATE INDEX artifacts_unstored ON penstock.artifacts USING btree (id) WHERE ((stored_at IS NULL) AND (epoch IS NULL))
+    constraint artifacts_check CHECK (((size >= 0) AND ((epoch IS NULL) OR (job_id IS NOT NULL)) AND ((kept_at IS NULL) OR (stored_at IS NOT NULL))))
+    constraint artifacts_path_key UNIQUE (path)
+    constraint artifacts_pkey PRIMARY KEY (id)
+    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
+
 table penstock.audit
     -- home: central. What operators did, append-only.
     id uuid not null
@@ -22,6 +48,7 @@ table penstock.audit
     tenant text collate "C"
     subject text collate "C" -- What it was done to: a key, an account, a queue, a job.
     data jsonb
+    CREATE INDEX audit_actor ON penstock.audit USING btree (actor, id)
     CREATE INDEX audit_tenant ON penstock.audit USING btree (tenant, id)
     CREATE TRIGGER audit_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON penstock.audit FOR EACH STATEMENT EXECUTE FUNCTION penstock.guard_append_only()
     constraint audit_pkey PRIMARY KEY (id)
@@ -46,6 +73,8 @@ table penstock.dispatches
     expires_at timestamp with time zone
     cancel_at timestamp with time zone -- When an asked-for cancel is enforced: the lease is revoked and the job ends.
     wakes_at timestamp with time zone -- When a service must look at this row: its start, its deadline or the end of its grace. Not the end of its lease.
+    is_away boolean not null default false -- Whether its job is in another database: then its verbs are two transactions.
+    CREATE INDEX dispatches_away ON penstock.dispatches USING btree (tenant, job_id) WHERE is_away
     CREATE INDEX dispatches_wakes ON penstock.dispatches USING btree (wakes_at) WHERE (wakes_at IS NOT NULL)
     constraint dispatches_check CHECK (((phase = ANY (ARRAY['waiting'::text, 'ready'::text, 'leased'::text, 'parked'::text, 'delivering'::text])) AND ((phase = 'leased'::text) = (lease_token IS NOT NULL)) AND ((phase <> 'parked'::text) OR (expires_at IS NOT NULL))))
     constraint dispatches_pkey PRIMARY KEY (job_id)
@@ -98,6 +127,12 @@ table penstock.events partition by RANGE (job_id)
 
 table penstock.events_default partition of penstock.events DEFAULT
     -- home: tenant. Takes events whose partition was not made in time; should stay empty.
+
+table penstock.homes
+    -- home: central. The tenants that live in another database. Whoever does not know where must not touch their jobs.
+    tenant text collate "C" not null
+    since timestamp with time zone not null
+    constraint homes_pkey PRIMARY KEY (tenant)
 
 table penstock.idempotency
     -- home: tenant. Which job answers a key, and what of that answer the job itself may change. The request is kept only where it differs from the job's input.
@@ -205,6 +240,8 @@ table penstock.leases
     granted_at timestamp with time zone not null
     expires_at timestamp with time zone not null
     job_ids uuid[] not null
+    is_away boolean not null default false -- Whether one of its jobs is in another database.
+    CREATE INDEX leases_fleet ON penstock.leases USING btree (worker) WHERE ((worker ~~ 'worker\_%'::text) AND (length(worker) = 33))
     constraint leases_pkey PRIMARY KEY (token)
 
 table penstock.lifecycle_moves
@@ -235,10 +272,18 @@ table penstock.migrations
     applied_at timestamp with time zone not null default clock_timestamp()
     constraint migrations_pkey PRIMARY KEY (number)
 
+table penstock.owed
+    -- home: tenant. The jobs that may not have their dispatch yet, because it stands in another database. Written with the job.
+    job_id uuid not null
+    owed_at timestamp with time zone not null
+    CREATE INDEX owed_age ON penstock.owed USING btree (owed_at)
+    constraint owed_pkey PRIMARY KEY (job_id)
+
 table penstock.queues
     -- home: central. A queue may be paused.
     queue text collate "C" not null
     paused_at timestamp with time zone
+    is_route boolean not null default false -- Whether its jobs go to the fleet: a worker that registers may name it.
     constraint queues_pkey PRIMARY KEY (queue)
 
 table penstock.ready
@@ -269,3 +314,35 @@ table penstock.tenants
     tenant text collate "C" not null
     created_at timestamp with time zone not null
     constraint tenants_pkey PRIMARY KEY (tenant)
+
+table penstock.worker_routes
+    -- home: central. Which queues a worker of the fleet is given jobs from.
+    route text collate "C" not null
+    worker_id text collate "C" not null
+    CREATE INDEX worker_routes_worker ON penstock.worker_routes USING btree (worker_id)
+    constraint worker_routes_pkey PRIMARY KEY (route, worker_id)
+
+table penstock.workers
+    -- home: central. The fleet: who has registered and may ask for jobs. One that has left has no row.
+    with (fillfactor=50)
+    id text collate "C" not null -- As it stands in leases: each registration has its own, so that what its former self held is told apart.
+    worker text collate "C" not null
+    digest bytea not null -- The SHA-256 of its token; the token itself is kept nowhere.
+    hint text collate "C" not null
+    old_digest bytea -- Of the token before, which stays good until old_until.
+    old_until timestamp with time zone
+    slots smallint not null
+    capabilities jsonb
+    fleet text collate "C" not null -- The key it registered with.
+    address text collate "C" -- From where it was last heard.
+    registered_at timestamp with time zone not null
+    heard_at timestamp with time zone not null -- Written every few seconds at most.
+    approved_at timestamp with time zone
+    draining_at timestamp with time zone
+    revoked_at timestamp with time zone
+    constraint workers_check CHECK (((id ~~ 'worker\_%'::text) AND (length(id) = 33) AND ((old_digest IS NULL) = (old_until IS NULL))))
+    constraint workers_digest_key UNIQUE (digest)
+    constraint workers_old_digest_key UNIQUE (old_digest)
+    constraint workers_pkey PRIMARY KEY (id)
+    constraint workers_slots_check CHECK ((slots > 0))
+    constraint workers_worker_key UNIQUE (worker)

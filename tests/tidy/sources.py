@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ROOT = Path(penstock.__file__).parent
 SQL_FILES = sorted(path for path in ROOT.rglob("*.sql") if path.parent.name != "migrations")
 PYTHON = {path: path.read_text() for path in sorted(ROOT.rglob("*.py"))}
-MIGRATIONS = "\n".join(path.read_text() for path in sorted(ROOT.glob("store/migrations/*.sql")))
+MIGRATIONS = "\n".join(path.read_text() for path in sorted(ROOT.glob("**/migrations/*.sql")))
 
 _HOME = re.compile(r"comment on table penstock\.(\w+) is 'home: (\w+)\.")
 _BODY = re.compile(r"\bas \$(\w*)\$(.*)\$\1\$", re.DOTALL)

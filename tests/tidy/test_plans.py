@@ -36,6 +36,7 @@ TOUCHED_MAX = 2_000
 """How many rows a verb for ten jobs may touch in one node of its plan: a bound, and not a measure."""
 
 MINUTE = timedelta(minutes=1)
+FLEET = [f"worker_{n:026}" for n in range(1, 11)]
 LAST = UUID(int=2**128 - 1)
 
 # A hundred thousand ended jobs, and forty thousand others in every phase. One in a hundred is due.
@@ -73,6 +74,11 @@ select 'acme', account, n, clock_timestamp(), 'hold', -5, 5, 0, 0, 0, id, 1 from
 
 insert into penstock.idempotency (tenant, scope, key, job_id, created_at)
 select 'acme', account, 'k' || n, id, clock_timestamp() from made;
+
+insert into penstock.workers (id, worker, digest, hint, slots, fleet, registered_at, heard_at, approved_at)
+select 'worker_' || lpad(n::text, 26, '0'), 'w' || n, sha256(n::text::bytea), '', 5, 'key', clock_timestamp(),
+    clock_timestamp(), clock_timestamp()
+from generate_series(1, 50) n;
 
 insert into penstock.leases (token, worker, granted_at, expires_at, job_ids)
 select token, 'w', clock_timestamp(),
@@ -210,17 +216,22 @@ Call: TypeAlias = "Callable[[Ear], tuple[Any, ...]]"
 VERBS: dict[str, tuple[Query, Call, set[str]]] = {
     "claim": (
         leases.SQL["claim"],
-        lambda _: (*Lanes(["brief"]).columns()[1], 10, uuid4(), "w", MINUTE),
+        lambda _: (*Lanes(["brief"]).columns()[1], [10], [uuid4()], ["w"], MINUTE, None),
         {"ready_pkey", "dispatches_pkey"},
+    ),
+    "claim for the fleet": (
+        leases.SQL["claim"],
+        lambda _: (*Lanes(["brief"]).columns()[1], [1] * 10, [uuid4() for _ in FLEET], FLEET, MINUTE, ["x"] * 10),
+        {"ready_pkey", "dispatches_pkey", "leases_fleet"},
     ),
     "finish": (
         leases.SQL["finish"],
-        lambda ear: ("succeeded", *held(ear), ["{}"] * 10, None, None),
+        lambda ear: ("succeeded", *held(ear), ["{}"] * 10, None, None, None),
         {"dispatches_pkey", "accounts_pkey"},
     ),
     "requeue": (
         leases.SQL["requeue"],
-        lambda ear: ("attempt", *held(ear), [None] * 10, ["{}"] * 10),
+        lambda ear: ("attempt", *held(ear), [None] * 10, ["{}"] * 10, None),
         {"dispatches_pkey"},
     ),
     "note": (

@@ -22,11 +22,15 @@ COMMANDS: Final = {
     "up": "Start everything on this machine, for development.",
     "serve": "Run the API, the services and workers, for production.",
     "worker": "Run an app's jobs.",
+    "worker comfyui": "Run the jobs of routes on ComfyUI.",
     "run": "Submit a job, watch it, print its output.",
     "jobs": "Look at jobs, follow them, stop them, run them again.",
+    "artifacts": "Files, in and out of storage.",
     "kinds": "What kinds of jobs there are.",
     "queues": "How the queues are doing; pause and resume them.",
-    "workers": "Who works.",
+    "workers": "Who works; approve, revoke, drain and bind workers.",
+    "routes": "The fleet's queues, and how many workers each should have.",
+    "autoscale": "Give each route as many EC2 instances as it needs.",
     "credits": "What accounts have, and how it came about.",
     "tenants": "The customers, their accounts and limits.",
     "keys": "Make keys, renew them, take them away.",
@@ -36,7 +40,9 @@ COMMANDS: Final = {
     "config": "The settings as they are read.",
     "version": "Print the version.",
 }
-"""Each is a module of this package, which is imported when the command is called."""
+"""The last word of each is a module of this package, which is imported when the command is called."""
+HIDDEN: Final = frozenset({"files"})
+"""What other commands start, and people do not."""
 
 # What typer raises at a command line that it does not understand; it names no more than this one of them.
 _MISUNDERSTOOD: Final[Any] = typer.BadParameter.__base__
@@ -49,7 +55,14 @@ class Root(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - as above
-        return load(cmd_name) if cmd_name in COMMANDS else None
+        return load(cmd_name) if cmd_name in COMMANDS or cmd_name in HIDDEN else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """A name of two words goes before that of its first, which is a command with an argument."""
+        name = " ".join(args[:2])
+        if len(args) > 1 and name in COMMANDS:
+            return name, self.get_command(ctx, name), args[2:]
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - as above
         with formatter.section("Commands"):
@@ -58,7 +71,7 @@ class Root(TyperGroup):
 
 def load(name: str) -> Any:
     """A command with all that is under it."""
-    return typer.main.get_command(import_module(f"penstock.cli.{name}").app)
+    return typer.main.get_command(import_module(f"penstock.cli.{name.rsplit(maxsplit=1)[-1]}").app)
 
 
 app = typer.Typer(

@@ -1,93 +1,65 @@
-"""Which app a command serves: the one it is told, a blueprint's, or the example."""
+"""What a command serves: the app it is told, or the example; and the blueprints, all beside it or one alone."""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import sys
-import traceback
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.errors import SettingsError
+from penstock.worker.apps import load_app
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
+    from penstock.api.blueprint import Blueprint
     from penstock.app import Penstock
 
+__all__ = ["Product", "chosen", "load_app"]
 
-def chosen_app(name: str | None, blueprint: str | None = None) -> Penstock:
-    """The named app, with the kinds of a blueprint beside its own; the example where neither is named."""
-    if name is None and blueprint is None:
-        from penstock.cli.example import app as example
 
-        return example
+@dataclass(frozen=True, slots=True)
+class Product:
+    """The kinds of an app with those of blueprints, and where these are served."""
+
+    app: Penstock
+    mounted: tuple[Blueprint, ...] = ()
+    """Each under its name."""
+    alone: Blueprint | None = None
+    """At the root."""
+
+    @property
+    def blueprints(self) -> tuple[Blueprint, ...]:
+        return self.mounted if self.alone is None else (self.alone,)
+
+
+def chosen(name: str | None, blueprint: str | None = None, *, with_example: bool = False) -> Product:
+    """The named app, with all blueprints beside it; or with one of them, which is then served alone.
+
+    One whose kinds the app declares itself is left out.
+    """
     from penstock.app import Penstock
+    from penstock.blueprints.catalog import BLUEPRINTS
 
-    app = Penstock() if name is None else load_app(name)
-    if blueprint is not None:
-        _add_blueprint(app, blueprint)
-    return app
+    if name is None and blueprint is None and with_example:
+        from penstock.cli.example import app as base
+    else:
+        base = Penstock() if name is None else load_app(name)
+    app = Penstock()
+    for kind in base.kinds.values():
+        app.add(kind)
+    alone = None if blueprint is None else _named(blueprint)
+    free = tuple(each for each in BLUEPRINTS if each.routes and not any(kind.name in app.kinds for kind in each.kinds))
+    product = Product(app, free if alone is None else (), alone)
+    for each in product.blueprints:
+        for kind in each.kinds:
+            app.add(kind)
+    return product
 
 
-def _add_blueprint(app: Penstock, name: str) -> None:
-    from penstock.blueprints import LIFECYCLES
-    from penstock.kinds import Kind
+def _named(name: str) -> Blueprint:
+    from penstock.blueprints.catalog import BLUEPRINTS
 
-    known = {lifecycle.name: lifecycle for lifecycle in LIFECYCLES}
+    known = {blueprint.name: blueprint for blueprint in BLUEPRINTS}
     if name not in known:
         raise SettingsError(
             f"There is no blueprint {name!r}.", field="blueprint", hint=f"Blueprints: {', '.join(sorted(known))}."
         )
-    app.add(Kind(name=name, lifecycle=known[name], summary=f"A job of the {name} blueprint."))
-
-
-def load_app(name: str) -> Penstock:
-    """The one Penstock() that a file or module makes."""
-    from penstock.app import Penstock
-
-    module = _import_file(Path(name)) if name.endswith(".py") else _import_module(name)
-    found = {id(value): value for value in vars(module).values() if isinstance(value, Penstock)}
-    if len(found) != 1:
-        count = "no" if not found else "more than one"
-        raise SettingsError(f"{name} makes {count} Penstock().", field="app", hint="Give it exactly one.")
-    return next(iter(found.values()))
-
-
-def _import_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise SettingsError(f"There is no file {str(path)!r}.", field="app")
-    sys.path.insert(0, str(path.resolve().parent))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise SettingsError(f"{str(path)!r} is not a Python file.", field="app")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # so that its types can be resolved
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise _broken(str(path), error) from error
-    return module
-
-
-def _import_module(name: str) -> ModuleType:
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise SettingsError(f"There is no module {name!r}: {error}.", field="app") from error
-    except Exception as error:
-        raise _broken(name, error) from error
-
-
-def _broken(name: str, error: Exception) -> SettingsError:
-    """What went wrong in the app's own code, and where, in one line."""
-    if isinstance(error, SyntaxError):
-        place = f"{error.filename}:{error.lineno}"
-        told = f"{type(error).__name__}: {error.msg}"
-    else:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{last.filename}:{last.lineno}"
-        told = " ".join(traceback.format_exception_only(error)[-1].split())
-    return SettingsError(f"{name} does not load: {told} ({place}).", field="app")
+    return known[name]

@@ -41,7 +41,10 @@ def redacted(settings: Settings) -> dict[str, Any]:
 
     told = {each.name: getattr(settings, each.name) for each in dataclasses.fields(settings)}
     told["database_url"] = told["database_url"] and _without_password(told["database_url"])
-    told["api_key"] = told["api_key"] and "…"
+    homes: dict[str, str] = told["tenant_databases"] or {}
+    told["tenant_databases"] = {tenant: _without_password(url) for tenant, url in homes.items()} or None
+    for secret in ("api_key", "fleet_secret"):
+        told[secret] = told[secret] and "…"
     return {name: _told(value) for name, value in told.items()}
 
 

@@ -20,8 +20,11 @@ def migrate(database_url: DatabaseUrl = None, data_dir: DataDir = None, as_json:
 
     from penstock.store.migrate import migrate as apply
 
-    with opened(settings_with(database_url, data_dir)) as dsn:
+    settings = settings_with(database_url, data_dir)
+    with opened(settings) as dsn:
         applied = asyncio.run(apply(dsn))
+    for address in dict.fromkeys((settings.tenant_databases or {}).values()):
+        asyncio.run(apply(address))
     if as_json:
         print_json({"applied": applied})
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import ipaddress
 import os
 import socket
@@ -12,11 +13,13 @@ from typing import TYPE_CHECKING, Final
 from penstock.api.app import create_app
 from penstock.api.server import listen, serve
 from penstock.api.streams import Hub
+from penstock.cli.apps import Product
 from penstock.cli.development import KEY_NAME
 from penstock.cli.processes import services
 from penstock.cli.worker import make_worker
 from penstock.errors import ConflictError, ForbiddenError, SettingsError
 from penstock.services.bell import Bell
+from penstock.storage.storage import is_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -26,7 +29,8 @@ if TYPE_CHECKING:
     from penstock.engine.engine import Engine
     from penstock.settings import Settings
 
-ROLES: Final = ("api", "services", "worker")
+ROLES: Final = ("api", "services", "worker", "files")
+PORT_MAX: Final = 65_535
 _KEYS_PAGE: Final = 1_000
 
 
@@ -36,24 +40,30 @@ def parts(
     roles: Collection[str],
     sock: socket.socket | None,
     on_ready: Callable[[], object],
+    product: Product | None = None,
 ) -> list[Part]:
     """What runs, first what leaves first: the API takes no more, jobs end, services follow, the bell is last."""
     bell = Bell(engine)
     made: list[Part] = []
     if "api" in roles:
-        made.append(_api(engine, settings, bell, sock, on_ready))
+        made.append(_api(engine, settings, bell, sock, on_ready, product or Product(engine.app)))
     if "worker" in roles:
-        made.append(make_worker(engine, bell, settings).run)
+        made.append(make_worker(engine, settings).run)
     if "services" in roles:
-        made += services(engine, settings)
+        made += services(engine, settings, () if product is None else product.blueprints)
     return [*made, bell.run]
 
 
 def _api(
-    engine: Engine, settings: Settings, bell: Bell, sock: socket.socket | None, on_ready: Callable[[], object]
+    engine: Engine,
+    settings: Settings,
+    bell: Bell,
+    sock: socket.socket | None,
+    on_ready: Callable[[], object],
+    product: Product,
 ) -> Part:
     hub = Hub(engine, bell)
-    app = create_app(engine, settings=settings, hub=hub)
+    app = create_app(engine, settings=settings, hub=hub, blueprints=product.mounted, alone=product.alone)
 
     async def run(stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as group:
@@ -78,6 +88,22 @@ def bind(settings: Settings) -> socket.socket:
             field="port",
             hint="Choose another --port; 0 takes any that is free.",
         ) from error
+
+
+def bind_files(settings: Settings, *, strict: bool = False) -> socket.socket | None:
+    """The socket of the file server: the port after the API's, or any where that is taken, unless it must be that one.
+
+    None where files are in a bucket.
+    """
+    if is_bucket(settings):
+        return None
+    after = settings.port + 1 if 0 < settings.port < PORT_MAX else 0
+    try:
+        return bind(dataclasses.replace(settings, port=after))
+    except ConflictError:
+        if strict:
+            raise
+        return bind(dataclasses.replace(settings, port=0))
 
 
 def url_of(sock: socket.socket) -> str:

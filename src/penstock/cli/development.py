@@ -41,6 +41,8 @@ class Running(Keys, kw_only=True):
 
     url: str
     pid: int
+    files_url: str | None = None
+    """Where files are served; none where they are in a bucket."""
 
 
 class Home:
@@ -121,7 +123,7 @@ async def _make_keys(engine: Engine) -> Keys:
     owners: dict[str, dict[str, Any]] = {
         "admin": {},
         "client": {"tenant": TENANT, "account": ACCOUNT},
-        "worker": {"tenant": TENANT},
+        "worker": {},  # the fleet runs the jobs of all
     }
     for scope, owner in owners.items():
         _, made[scope] = await engine.access.make_key(scope=scope, name=KEY_NAME, actor="local", **owner)

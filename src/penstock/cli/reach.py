@@ -97,9 +97,12 @@ async def _local(settings: Settings, home: Keys | None, *, as_json: bool) -> Asy
     from penstock.app import Penstock
     from penstock.cli.apps import load_app
     from penstock.engine.engine import Engine
+    from penstock.storage import open_storage
 
     with opened(settings) as dsn:
-        engine = await Engine.open(dsn, load_app(settings.app) if settings.app else Penstock(), pool_size=4)
+        app = load_app(settings.app) if settings.app else Penstock()
+        storage = open_storage(settings)
+        engine = await Engine.open(dsn, app, pool_size=4, storage=storage, tenant_databases=settings.tenant_databases)
         stop = asyncio.Event()
         hub = Hub(engine)
         watching = asyncio.create_task(hub.run(stop))

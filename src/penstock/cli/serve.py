@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -15,22 +15,27 @@ from penstock.cli.options import App, AsJson, DatabaseUrl, Host, Port, ReadyFile
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Sequence
 
+    from penstock.cli.processes import Part
     from penstock.cli.supervisor import Supervisor
     from penstock.settings import Settings
 
 
 app = single()
 
+FILES: Final = ("files",)
+
 
 @app.command("serve")
 def serve(
     app: App = None,
     database_url: DatabaseUrl = None,
-    role: Annotated[str, typer.Option(help="What to run: any of api, services, worker.")] = "api,services",
+    role: Annotated[str, typer.Option(help="What to run: any of api, services, worker, files.")] = "api,services",
     processes: Annotated[int, typer.Option(help="How many processes, each with these roles.", min=1, max=256)] = 1,
     host: Host = None,
     port: Port = None,
+    blueprint: Annotated[str | None, typer.Option(help="Serve this blueprint alone, at /.", show_default=False)] = None,
     slots: Slots = None,
     ready_file: ReadyFile = None,
     expose: Annotated[
@@ -41,15 +46,19 @@ def serve(
 ) -> None:
     """Run the API, the services and workers on a database of its own.
 
-    A process that dies is started again. The first SIGTERM or SIGINT ends all in order; a second one ends at once.
+    The role files serves the storage folder: alone on its port, beside others on the port after theirs. A process
+    that dies is started again. The first SIGTERM or SIGINT ends all in order; a second one ends at once.
     """
     from penstock.cli.processes import configure_logs
 
     roles = _roles(role)
-    settings = _settings(database_url, app=app, host=host, port=port, slots=slots)
+    settings = _settings(database_url, needs_database=roles != FILES, app=app, host=host, port=port, slots=slots)
     configure_logs(settings)
+    if roles == FILES:
+        _serve_files(settings, processes, Announcement(None, ready_file, as_json=as_json), inherited)
+        return
     if inherited is not None:
-        _run_child(settings, roles, inherited)
+        _run_child(settings, roles, inherited, blueprint)
         return
     with contextlib.ExitStack() as stack:
         sock = None
@@ -58,19 +67,24 @@ def serve(
 
             sock = stack.enter_context(bind(settings))
             _check(settings, expose=expose)
-        serving = Announcement(sock, ready_file, as_json=as_json)
+        files = stack.enter_context(_files(settings)) if "files" in roles else None
+        if files is not None:
+            from penstock.cli.deployment import url_of
+
+            settings = dataclasses.replace(settings, files_url=settings.files_url or url_of(files))
+        serving = Announcement(sock, ready_file, as_json=as_json, files_url=settings.files_url)
         if processes == 1:
-            _run(_serve(settings, roles, sock, serving))
+            _run(_serve(settings, roles, sock, serving, blueprint, files=files))
         else:
-            supervisor = _supervisor(settings, roles, processes, sock)
-            _run(_supervise(supervisor, serving))
+            supervisor = _supervisor(settings, roles, processes, sock, blueprint)
+            _run(_supervise(supervisor, serving, _beside(settings, files)))
             sys.exit(supervisor.refusal)
 
 
 def _roles(text: str) -> tuple[str, ...]:
     from penstock.cli.output import UsageError
 
-    known = ("api", "services", "worker")
+    known = ("api", "services", "worker", "files")
     given = tuple(word.strip() for word in text.split(",") if word.strip())
     strange = [word for word in given if word not in known]
     if strange or not given:
@@ -78,12 +92,12 @@ def _roles(text: str) -> tuple[str, ...]:
     return given
 
 
-def _settings(database_url: str | None, **said: Any) -> Settings:
+def _settings(database_url: str | None, *, needs_database: bool = True, **said: Any) -> Settings:
     from penstock.cli.database import settings_with
     from penstock.errors import SettingsError
 
     settings = settings_with(database_url, **said)
-    if settings.database_url is None:
+    if settings.database_url is None and needs_database:
         raise SettingsError(
             "penstock serve needs a database.",
             field="database_url",
@@ -101,7 +115,7 @@ def _check(settings: Settings, *, expose: bool) -> None:
     from penstock.engine.engine import Engine
 
     async def look() -> None:
-        engine = await Engine.open(settings.database_url or "", pool_size=1)
+        engine = await Engine.open(settings.database_url or "", pool_size=1, tenant_databases=settings.tenant_databases)
         try:
             await check_exposure(engine, settings.host)
         finally:
@@ -120,32 +134,92 @@ def _run(main: Any) -> None:
 
 
 async def _serve(
-    settings: Settings, roles: tuple[str, ...], sock: socket.socket | None, serving: Announcement, **options: Any
+    settings: Settings,
+    roles: tuple[str, ...],
+    sock: socket.socket | None,
+    serving: Announcement,
+    blueprint: str | None,
+    *,
+    files: socket.socket | None = None,
+    **options: Any,
 ) -> None:
-    from penstock.app import Penstock
-    from penstock.cli.apps import load_app
+    from penstock.api.blueprint import prepare
+    from penstock.cli.apps import chosen
     from penstock.cli.deployment import parts
     from penstock.cli.processes import run_in_order, stop_on_signals
     from penstock.engine.engine import Engine
+    from penstock.storage import open_storage
 
     stop = stop_on_signals(**options)
-    app = load_app(settings.app) if settings.app else Penstock()
-    engine = await Engine.open(settings.database_url or "", app)
+    product = chosen(settings.app, blueprint)
+    engine = await Engine.open(
+        settings.database_url or "",
+        product.app,
+        storage=open_storage(settings),
+        tenant_databases=settings.tenant_databases,
+    )
     with serving:
         try:
-            made = parts(engine, settings, roles, sock, serving.tell)
+            await prepare(engine, product.blueprints)
+            made = parts(engine, settings, roles, sock, serving.tell, product)
             if sock is None:
                 serving.tell()
-            await run_in_order(made, stop)
+            await run_in_order([*made, *_beside(settings, files)], stop)
         finally:
             await engine.close()
+
+
+def _files(settings: Settings) -> socket.socket:
+    """The socket of the file server beside others."""
+    from penstock.cli.deployment import bind_files
+    from penstock.errors import SettingsError
+
+    sock = bind_files(settings, strict=True)
+    if sock is None:
+        raise SettingsError(
+            "Files are in a bucket, which serves them itself.", field="storage", hint="Leave the role files out."
+        )
+    return sock
+
+
+def _beside(settings: Settings, files: socket.socket | None) -> list[Part]:
+    from penstock.cli.files import beside
+
+    return beside(settings, files)
+
+
+def _serve_files(settings: Settings, processes: int, serving: Announcement, inherited: int | None) -> None:
+    """The file server and nothing else: it needs no database."""
+    import socket
+
+    from penstock.cli.deployment import bind
+    from penstock.cli.files import serve_files
+    from penstock.cli.output import print_json
+
+    if inherited is not None:
+        sock, tell = socket.socket(fileno=inherited), lambda: print_json({"pid": os.getpid()})
+        _run(serve_files(settings, sock, tell, lifeline=sys.stdin.fileno()))
+        return
+    _files(dataclasses.replace(settings, port=0)).close()  # there are files to serve
+    with bind(settings) as sock:
+        serving.sock = sock
+        if processes == 1:
+            with serving:
+                _run(serve_files(settings, sock, serving.tell))
+        else:
+            supervisor = _supervisor(settings, FILES, processes, sock, None)
+            _run(_supervise(supervisor, serving))
+            sys.exit(supervisor.refusal)
 
 
 class Announcement:
     """Tells once that it serves, and takes it back at the end."""
 
-    def __init__(self, sock: socket.socket | None, ready_file: Any, *, as_json: bool) -> None:
-        self._sock = sock
+    def __init__(
+        self, sock: socket.socket | None, ready_file: Any, *, as_json: bool, files_url: str | None = None
+    ) -> None:
+        self.sock = sock
+        self._files_url = files_url
         self._file = ready_file
         self._as_json = as_json
         self._words = contextlib.ExitStack()
@@ -163,7 +237,8 @@ class Announcement:
         from penstock.cli.output import print_json
         from penstock.cli.processes import notify_systemd
 
-        line: dict[str, Any] = {"url": self._sock and url_of(self._sock), "pid": os.getpid()}
+        line: dict[str, Any] = {"url": self.sock and url_of(self.sock), "pid": os.getpid()}
+        line |= {"files_url": self._files_url} if self._files_url else {}
         self._words.enter_context(announced(line, self._file))
         logs.emit("server.started", **line)
         self._words.callback(logs.emit, "server.stopped", **line)
@@ -175,28 +250,34 @@ class Announcement:
 # Several processes
 
 
-def _supervisor(settings: Settings, roles: tuple[str, ...], processes: int, sock: socket.socket | None) -> Supervisor:
+def _supervisor(
+    settings: Settings, roles: tuple[str, ...], processes: int, sock: socket.socket | None, blueprint: str | None
+) -> Supervisor:
     from penstock.cli.supervisor import Supervisor
 
     descriptor = -1 if sock is None else sock.fileno()
-    words = [sys.executable, "-m", "penstock", "serve", "--role", ",".join(roles), "--socket", str(descriptor)]
+    own = [role for role in roles if role != "files"] or roles  # files are served beside them
+    words = [sys.executable, "-m", "penstock", "serve", "--role", ",".join(own), "--socket", str(descriptor)]
+    words += [] if blueprint is None else ["--blueprint", blueprint]
     said = {"PENSTOCK_DATABASE_URL": settings.database_url, "PENSTOCK_APP": settings.app}
     said |= {"PENSTOCK_SLOTS": str(settings.slots), "PENSTOCK_HOST": settings.host}
+    said |= {"PENSTOCK_FILES_URL": settings.files_url}
     environment = os.environ | {name: value for name, value in said.items() if value is not None}
     return Supervisor(words, environment, () if sock is None else (descriptor,), processes)
 
 
-async def _supervise(supervisor: Supervisor, serving: Announcement) -> None:
-    from penstock.cli.processes import stop_on_signals
+async def _supervise(supervisor: Supervisor, serving: Announcement, beside: Sequence[Part] = ()) -> None:
+    from penstock.cli.processes import run_in_order, stop_on_signals
 
     stop = stop_on_signals(at_once=supervisor.kill)
     with serving:
-        await supervisor.run(stop, serving.tell)
+        await run_in_order([lambda stop: supervisor.run(stop, serving.tell), *beside], stop)
 
 
-def _run_child(settings: Settings, roles: tuple[str, ...], descriptor: int) -> None:
+def _run_child(settings: Settings, roles: tuple[str, ...], descriptor: int, blueprint: str | None) -> None:
     """A process of several: the socket is the parent's, and so is the word that it serves."""
     import socket
 
     sock = None if descriptor < 0 else socket.socket(fileno=descriptor)
-    _run(_serve(settings, roles, sock, Announcement(sock, None, as_json=True), lifeline=sys.stdin.fileno()))
+    serving = Announcement(sock, None, as_json=True)
+    _run(_serve(settings, roles, sock, serving, blueprint, lifeline=sys.stdin.fileno()))

@@ -15,9 +15,12 @@ from penstock.cli.output import print_json, say
 
 COLUMNS: Final[dict[type, tuple[str, ...]]] = {
     wire.Job: ("id", "kind", "state", "stage", "progress", "price", "account", "created_at"),
+    wire.Artifact: ("id", "name", "content_type", "size", "job_id", "created_at"),
     wire.KindInfo: ("name", "price", "queue", "summary"),
     wire.QueueInfo: ("queue", "verdict", "ready", "leased", "waiting", "parked", "workers", "reason"),
-    wire.WorkerInfo: ("worker", "leases", "jobs", "granted_at", "expires_at"),
+    wire.WorkerInfo: ("id", "worker", "status", "jobs", "slots", "routes", "address", "heard_at", "expires_at"),
+    wire.RouteInfo: ("route", "ready", "leased", "oldest_wait_seconds", "workers", "slots", "paused_at"),
+    wire.Scaling: ("route", "desired_workers", "ready", "leased", "oldest_wait_seconds", "workers", "expected_seconds"),
     wire.TenantInfo: ("tenant", "created_at"),
     wire.Wallet: ("tenant", "account", "available", "held", "active", "active_max"),
     wire.Entry: ("seq", "at", "type", "available", "held", "available_after", "held_after", "job_id", "reason"),

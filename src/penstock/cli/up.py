@@ -6,6 +6,7 @@ import contextlib
 import os
 import shlex
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
     import socket
     from pathlib import Path
 
-    from penstock.app import Penstock
+    from penstock.cli.apps import Product
     from penstock.cli.development import Home, Keys
+    from penstock.engine.engine import Engine
     from penstock.settings import Settings
 
 
@@ -34,9 +36,7 @@ def up(
     port: Port = None,
     ready_file: ReadyFile = None,
     worker: Annotated[bool, typer.Option(help="Also run jobs.")] = True,
-    blueprint: Annotated[
-        str | None, typer.Option(help="Serve the kinds of this blueprint.", show_default=False)
-    ] = None,
+    blueprint: Annotated[str | None, typer.Option(help="Serve this blueprint alone, at /.", show_default=False)] = None,
     slots: Slots = None,
     expose: Annotated[bool, typer.Option("--expose", help="Use the development keys on a public address.")] = False,
     as_json: AsJson = False,
@@ -46,9 +46,9 @@ def up(
     Without an app it serves an example, the kind `hello`. The keys are made on the first start. The first SIGTERM or
     SIGINT ends all in order; a second one ends at once.
     """
-    from penstock.cli.apps import chosen_app
+    from penstock.cli.apps import chosen
     from penstock.cli.database import opened, settings_with
-    from penstock.cli.deployment import bind
+    from penstock.cli.deployment import bind, bind_files
     from penstock.cli.development import Home, claimed
     from penstock.cli.processes import configure_logs, run_async
 
@@ -56,14 +56,17 @@ def up(
     if not expose:
         _check_host(settings.host)
     configure_logs(settings)
-    loaded = chosen_app(settings.app, blueprint)
+    product = chosen(settings.app, blueprint, with_example=True)
     home = Home(settings.data_dir)
     with contextlib.ExitStack() as stack:
         stack.enter_context(claimed(home))
         sock = stack.enter_context(bind(settings))
+        files = bind_files(settings)
+        if files is not None:
+            stack.enter_context(files)
         dsn = stack.enter_context(opened(settings))
         roles = ("api", "services", "worker") if worker else ("api", "services")
-        serving = Serving(settings, loaded, home, sock, roles, ready_file, as_json=as_json)
+        serving = Serving(settings, product, home, sock, roles, ready_file, files=files, as_json=as_json)
         is_clean = run_async(serving.run(dsn))
     if not is_clean:
         sys.stderr.flush()
@@ -88,37 +91,54 @@ class Serving:
     def __init__(
         self,
         settings: Settings,
-        app: Penstock,
+        product: Product,
         home: Home,
         sock: socket.socket,
         roles: tuple[str, ...],
         ready_file: Path | None,
         *,
+        files: socket.socket | None,
         as_json: bool,
     ) -> None:
         self._settings = settings
-        self._app = app
+        self._product = product
+        self._app = product.app
         self._home = home
         self._sock = sock
         self._roles = roles
         self._ready_file = ready_file
+        self._files = files
         self._as_json = as_json
 
     async def run(self, dsn: str) -> None:
         from penstock.cli.deployment import parts
         from penstock.cli.development import ensure_keys
+        from penstock.cli.files import beside
         from penstock.cli.processes import run_in_order, stop_on_signals
         from penstock.engine.engine import Engine
+        from penstock.storage import open_storage
 
         stop = stop_on_signals()
-        engine = await Engine.open(dsn, self._app)
+        storage = open_storage(self._settings, self._files_url())
+        engine = await Engine.open(dsn, self._app, storage=storage, tenant_databases=self._settings.tenant_databases)
         with contextlib.ExitStack() as words:
             try:
                 keys = await ensure_keys(engine, self._home)
-                made = parts(engine, self._settings, self._roles, self._sock, lambda: self._announce(keys, words))
-                await run_in_order(made, stop)
+                await self._prepare(engine)
+                ready = partial(self._announce, keys, words)
+                made = parts(engine, self._settings, self._roles, self._sock, ready, self._product)
+                await run_in_order([*made, *beside(self._settings, self._files)], stop)
             finally:
                 await engine.close()
+
+    async def _prepare(self, engine: Engine) -> None:
+        """The tables of blueprints, and what a developer finds in them."""
+        from penstock.api.blueprint import prepare
+
+        await prepare(engine, self._product.blueprints)
+        for blueprint in self._product.blueprints:
+            if blueprint.seed is not None and engine.artifacts.has_store:
+                await blueprint.seed(engine)
 
     def _announce(self, keys: Keys, words: contextlib.ExitStack) -> None:
         """Tell programs by files, and people in words."""
@@ -128,15 +148,24 @@ class Serving:
         from penstock.cli.development import Running, announced
         from penstock.cli.output import print_json, say
 
-        line = Running(url=url_of(self._sock), pid=os.getpid(), **msgspec.structs.asdict(keys))
+        line = Running(
+            url=url_of(self._sock), pid=os.getpid(), files_url=self._files_url(), **msgspec.structs.asdict(keys)
+        )
         words.enter_context(announced(line, self._home.running, self._ready_file))
         if self._as_json:
             print_json(line)
         say(self._welcome(line.url))
 
+    def _files_url(self) -> str | None:
+        """Where files are served; none where they are in a bucket."""
+        from penstock.cli.deployment import url_of
+
+        return None if self._files is None else self._settings.files_url or url_of(self._files)
+
     def _welcome(self, url: str) -> str:
         told = {
             "docs": f"{url}/docs",
+            "files": self._files_url() or self._settings.storage.partition("?")[0],
             "keys": f"{self._home.keys}",
             "kinds": ", ".join(self._app.kinds) or "none",
             **self._first_steps(url),

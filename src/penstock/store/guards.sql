@@ -34,8 +34,9 @@ end $$;
 
 -- function: raise_wall
 -- The second wall between tenants: the role that reads for clients sees the rows of the callers that its transaction
--- names, writes nothing, and is granted no partition by itself. The owner, as which the engine works, is not subject to
--- it. Where the role may not be made, nothing is changed; call it again when somebody has made it.
+-- names, writes nothing, and is granted no partition by itself. It stands around every table whose home is a tenant and
+-- whose rows name one. The owner, as which the engine works, is not subject to it. Where the role may not be made,
+-- nothing is changed; call it again when somebody has made it.
 create or replace function penstock.raise_wall() returns void
 language plpgsql as $wall$
 declare
@@ -57,18 +58,35 @@ begin
         when insufficient_privilege or internal_error then null;  -- the latter: another one was quicker
     end;
     grant usage on schema penstock to penstock_client;
-    foreach walled in array array['jobs', 'events', 'entries', 'accounts', 'idempotency'] loop
-        execute format('grant select on penstock.%I to penstock_client', walled);
-        execute format('alter table penstock.%I enable row level security', walled);
-        execute format('drop policy if exists client on penstock.%I', walled);
-        -- A scalar subquery is asked once a statement and not once a row. No name of a tenant has a comma.
-        execute format(
-            $policy$
-            create policy client on penstock.%I for select to penstock_client
-            using (tenant = any ((select string_to_array(current_setting('penstock.callers', true), ','))::text[]))
-            $policy$, walled
-        );
+    for walled in
+        select c.relname from pg_class c
+        where c.relnamespace = 'penstock'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
+            and obj_description(c.oid, 'pg_class') like 'home: tenant.%'
+            and exists (select from pg_attribute a where a.attrelid = c.oid and a.attname = 'tenant' and not a.attisdropped)
+        order by c.relname
+    loop
+        perform penstock.wall(walled);
     end loop;
+end $wall$;
+
+-- function: wall
+-- The second wall around one table of tenants; nothing, where there is no role.
+create or replace function penstock.wall(walled text) returns void
+language plpgsql as $wall$
+begin
+    if to_regrole('penstock_client') is null then
+        return;
+    end if;
+    execute format('grant select on penstock.%I to penstock_client', walled);
+    execute format('alter table penstock.%I enable row level security', walled);
+    execute format('drop policy if exists client on penstock.%I', walled);
+    -- A scalar subquery is asked once a statement and not once a row. No name of a tenant has a comma.
+    execute format(
+        $policy$
+        create policy client on penstock.%I for select to penstock_client
+        using (tenant = any ((select string_to_array(current_setting('penstock.callers', true), ','))::text[]))
+        $policy$, walled
+    );
 end $wall$;
 
 -- function: compile_guard

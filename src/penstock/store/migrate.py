@@ -20,12 +20,14 @@ from penstock.store import queries
 from penstock.store.db import connect
 
 if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
     from asyncpg import Connection, Record
 
 SERVER_VERSION_MIN: Final = 150_000
 WEEKS_AHEAD: Final = 5
+LOCK: Final = 0x70656E73  # "pens"
 
-_LOCK: Final = 0x70656E73  # "pens"
 _LOCK_TRIES: Final = 30
 _FILE: Final = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
 _BREAKING: Final = re.compile(r"^-- breaking: (yes|no)$", re.MULTILINE)
@@ -91,8 +93,13 @@ class Status:
 
 def migrations() -> tuple[Migration, ...]:
     """The migrations this version knows, in order."""
+    return read(files("penstock.store").joinpath("migrations"))
+
+
+def read(folder: Traversable) -> tuple[Migration, ...]:
+    """The migrations of a folder, in order."""
     found: list[Migration] = []
-    for file in sorted(files("penstock.store").joinpath("migrations").iterdir(), key=lambda f: f.name):
+    for file in sorted(folder.iterdir(), key=lambda f: f.name):
         name = _FILE.fullmatch(file.name)
         if name:
             found.append(Migration(int(name[1]), name[2], file.read_text("utf-8")))
@@ -103,7 +110,7 @@ async def migrate(dsn: str) -> tuple[int, ...]:
     """Apply what is missing; say which. Safe to run from many processes at once."""
     connection = await connect(dsn)
     try:
-        await connection.execute(f"select pg_advisory_lock({_LOCK})")
+        await connection.execute(f"select pg_advisory_lock({LOCK})")
         return await _migrate(connection)
     finally:
         await connection.close()
