@@ -15,6 +15,7 @@ import pytest
 from penstock import ids
 from penstock.engine.engine import Engine
 from penstock.engine.workers import Rules
+from penstock.errors import StorageUnavailableError
 from penstock.settings import Settings
 from penstock.storage.local import Local
 from tests.api.sites import Site, running_site
@@ -525,3 +526,42 @@ async def test_a_route_tells_how_many_workers_it_wants(yard: Yard) -> None:
     metrics = (await yard.site.order("GET", "/metrics", headers={"Accept": "text/plain"})).text
     assert f'penstock_route_depth{{phase="ready",route="{KIND}"}} 3.0' in metrics
     assert f'penstock_route_workers{{route="{KIND}",status="idle"}} 1.0' in metrics
+
+
+async def test_an_output_that_names_a_file_which_was_never_stored_is_not_taken(yard: Yard) -> None:
+    hand = await yard.joined()
+    job_id = await yard.job()
+    (job,) = await hand.polled()
+    about = {"name": "a.png", "content_type": "image/png", "size": 3}
+    made = (await hand.say("upload", **lease_of(job), **about)).json()
+    done = {"output": {"pictures": [made["artifact_id"]]}}
+    assert code(await hand.say("complete", **lease_of(job), **done)) == (422, "artifact_missing")
+    assert (await yard.site.engine.read(TENANT, job_id)).phase == "leased"
+    record = await yard.site.engine.artifacts.read(TENANT, made["artifact_id"])
+    await yard.site.engine.artifacts.store.write(record.path, b"abc", content_type="image/png")
+    assert (await hand.say("complete", **lease_of(job), **done)).status_code == 200
+    listed = await yard.site.engine.artifacts.of_job(TENANT, ids.parse("job", job_id))
+    assert [file.id for file in listed] == [made["artifact_id"]]
+
+
+async def test_files_that_cannot_be_signed_now_cost_no_job_an_attempt(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = yard.site.engine
+    hand = await yard.joined(slots=2)
+    file = await engine.artifacts.save(TENANT, ACCOUNT, name="in.png", content_type="image/png", data=b"x")
+    await engine.grant(TENANT, ACCOUNT, 10)
+    for given in ({"image": file.id}, {"n": 1}):
+        await engine.submit(KIND, given, tenant=TENANT, account=ACCOUNT)
+
+    def away(*_: object, **__: object) -> Any:
+        raise StorageUnavailableError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(engine.artifacts.store, "sign_get", away)
+        jobs = await hand.polled(want=2)
+    assert [(job["epoch"], job["downloads"]) for job in jobs] == [(1, {}), (1, {})]
+    asked = await hand.say("download", **lease_of(jobs[0]), artifact_id=file.id)
+    assert asked.status_code == 200
+    for job in jobs:
+        assert (await hand.say("complete", **lease_of(job), output=None)).status_code == 200

@@ -15,6 +15,7 @@ import pytest
 
 from penstock import ids
 from penstock.engine.artifacts import SQL, ArtifactRecord, folder
+from penstock.engine.dispatches import Lanes
 from penstock.engine.engine import Engine
 from penstock.errors import (
     ArtifactMismatchError,
@@ -31,7 +32,8 @@ from penstock.settings import Settings
 from penstock.storage.local import Local
 from penstock.store import partitions
 from penstock.store.db import CLIENT_ROLE, Database
-from tests.factories import ACCOUNT, HOUR, STRANGER, TENANT, interruption
+from penstock.work import End
+from tests.factories import ACCOUNT, HOUR, MINUTE, STRANGER, TENANT, interruption
 from tests.product import app
 
 if TYPE_CHECKING:
@@ -513,3 +515,20 @@ async def test_an_artifact_can_be_deleted(engine: Engine) -> None:
 async def test_the_sweeper_is_one_of_the_services(engine: Engine) -> None:
     assert "sweeper" in {service.name for service in all_services(engine, Settings())}
     assert await sweeper(engine).run_once() == 0
+
+
+async def test_what_a_job_saved_before_it_parked_stays_with_the_output_that_names_it(
+    engine: Engine, clock: Clock
+) -> None:
+    await engine.grant(TENANT, ACCOUNT, 5)
+    submitted = await engine.submit("brief", tenant=TENANT, account=ACCOUNT)
+    (lease,) = await engine.claim(Lanes(("brief",)), 1, worker="w", duration=MINUTE)
+    draft = await engine.source().save(lease, "draft.png", "image/png", b"draft")
+    await engine.park(lease, {"draft": draft.id})
+    await engine.answer(TENANT, submitted.job_id, {})
+    (lease,) = await engine.claim(Lanes(("brief",)), 1, worker="w", duration=MINUTE)
+    await engine.finish(End(lease, "succeeded", f'{{"file": "{draft.id}"}}'))
+    assert [file.id for file in await engine.artifacts.of_job(TENANT, submitted.job_id)] == [draft.id]
+    await clock.advance(HOUR * 3)
+    await engine.artifacts.sweep()
+    assert await engine.artifacts.fetch(await engine.artifacts.read(TENANT, draft.id)) == b"draft"

@@ -718,3 +718,41 @@ async def _listening(*engines: Engine) -> AsyncIterator[None]:
     finally:
         stop.set()
         await asyncio.gather(*tasks)
+
+
+async def test_what_was_leased_by_an_answer_that_never_came_goes_back_with_the_next_poll(
+    engine: Engine, make: Factory
+) -> None:
+    hand = await joined(engine, slots=2)
+    await make.submitted(KIND)
+    (kept,) = await hand.poll()
+    await make.submitted(KIND)
+    (lost,) = await hand.poll()  # and the answer is lost on its way
+    assert await hand.poll() == []
+    await engine.workers.drop_others(hand.record, [kept.token])
+    (again,) = await hand.poll()
+    assert (again.job_id, again.epoch) == (lost.job_id, lost.epoch + 1)
+    with pytest.raises(LeaseLostError):
+        await engine.workers.complete(hand.record, lost.job_id, lost.token, None)
+    for lease in (kept, again):
+        await engine.workers.complete(hand.record, lease.job_id, lease.token, None)
+
+
+async def test_one_with_room_is_not_kept_waiting_by_those_without(engine: Engine, make: Factory) -> None:
+    full = [await joined(engine, f"w{n}") for n in range(16)]
+    for hand in full:
+        await make.submitted(KIND)
+        assert len(await hand.poll()) == 1
+    polls = [asyncio.create_task(hand.poll(wait=25)) for hand in full]
+    while engine.workers.waiting < len(full):
+        await asyncio.sleep(0.001)
+    idle = asyncio.create_task((await joined(engine, "idle")).poll(wait=25))
+    while engine.workers.waiting == len(full):
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0.3)  # by now it was looked for, in vain; sooner it would prove less
+    await make.submitted(KIND)
+    await asyncio.wait([idle, *polls], return_when=asyncio.FIRST_COMPLETED)
+    assert len(await idle) == 1
+    for poll in polls:
+        poll.cancel()
+    await asyncio.gather(*polls, return_exceptions=True)

@@ -8,17 +8,26 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.api.streams import Hub
-from penstock.engine import homes
+from penstock.engine import homes, leases
 from penstock.engine.dispatches import Lanes
 from penstock.engine.engine import Engine
-from penstock.errors import ConflictError, InvalidError, SettingsError, UnavailableError, UnknownKindError
+from penstock.errors import (
+    ConflictError,
+    InvalidError,
+    LeaseLostError,
+    SettingsError,
+    StoreError,
+    UnavailableError,
+    UnknownKindError,
+)
 from penstock.services.pruner import pruner
 from penstock.settings import Settings
 from penstock.store.db import connect
 from penstock.store.migrate import status
 from penstock.store.moving import move_out
+from penstock.work import End, Return
 from tests.checks import until
-from tests.factories import ACCOUNT, HOUR, MINUTE, OWNER, STRANGER, TENANT, Factory
+from tests.factories import ACCOUNT, ERROR, HOUR, MINUTE, OWNER, STRANGER, TENANT, Factory
 from tests.faults.verbs import MOMENT
 from tests.faults.wire import Wire, wire
 from tests.homes.conftest import Town, opened
@@ -417,3 +426,46 @@ async def test_no_credit_is_lost_where_everybody_dies_all_the_time(town: Town) -
     ended = [job for job in await town.engine.list_jobs(**OWNER) if job.outcome == "succeeded"]
     assert balance.held == balance.active == 0
     assert balance.available == 200 - 5 * len(ended)
+
+
+async def test_a_stale_end_in_the_batch_of_the_true_one_changes_nothing(town: Town) -> None:
+    await town.make.credits(7)
+    submitted = await town.engine.submit("metered", {"units": 7}, **OWNER)
+    (stale,) = await town.engine.claim(Lanes(("metered",)), 1, worker="stale", duration=MINUTE)
+    await town.make.clock.advance(MINUTE * 2)
+    await town.repair()
+    (held,) = await town.engine.claim(Lanes(("metered",)), 1, worker="winner", duration=HOUR)
+    true, late = End(held, "succeeded", '"winner"'), End(stale, "succeeded", '"stale"', captured=0)
+    split = town.engine.homes.splits[TENANT]
+    with pytest.raises(StoreError):  # whoever gathers them asks for each alone then
+        await leases.finish(split, [true, late])
+    told = await asyncio.gather(town.engine.finish(true), town.engine.finish(late), return_exceptions=True)
+    assert isinstance(told[1], LeaseLostError)
+    job = await town.engine.read(TENANT, submitted.job_id)
+    assert (job.output, job.captured) == ("winner", 7)
+
+
+async def test_claims_and_other_verbs_do_not_wait_for_each_others_connections(town: Town) -> None:
+    await town.make.credits(100)
+    kinds = ("free", "staged", "brief", "metered")
+    submitted = [
+        await town.engine.submit(kind, {"units": 0} if kind == "metered" else {}, **OWNER) for kind in kinds * 3
+    ]
+    async with asyncio.timeout(30):
+        for round_ in range(3):
+            claims = [town.engine.claim(Lanes((kind,)), 1, worker="w", duration=HOUR) for kind in kinds]
+            cancels = [town.engine.cancel(TENANT, job.job_id) for job in submitted[round_ * 4 : round_ * 4 + 4]]
+            await asyncio.gather(*claims, *cancels)
+
+
+async def test_a_job_that_waits_for_its_next_attempt_is_found_again(town: Town) -> None:
+    await town.engine.submit("free", **OWNER)
+    (lease,) = await town.engine.claim(Lanes(("free",)), 1, worker="w", duration=HOUR)
+    await town.engine.give_back(Return(lease, "attempt", ERROR, MINUTE))
+    async with town.engine.db.transaction() as tx:
+        await tx.execute("delete from penstock.dispatches")
+    await town.make.clock.advance(MINUTE * 2)
+    for _ in range(3):
+        await town.repair()
+    (again,) = await town.engine.claim(Lanes(("free",)), 1, worker="w", duration=HOUR)
+    assert again.job_id == lease.job_id
