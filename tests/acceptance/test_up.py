@@ -119,13 +119,15 @@ async def test_without_a_worker_jobs_stay_in_line(sh: Shell) -> None:
 
 
 async def test_what_is_killed_in_the_middle_goes_on_where_it_was(empty: Shell) -> None:
-    first = await up(empty)
-    jobs = [await first.submit("hello", {"name": str(number)}) for number in range(12)]
-    await first.until("leased", jobs[0])
+    app = write_app(empty.folder, SLOW)
+    first = await up(empty, app)
+    jobs = [await first.submit("slow", {"seconds": 0.5}) for _ in range(8)]
+    jobs.append(await first.submit("slow", {"seconds": 6}))  # which is at work when we look, however slow we are
+    await first.until("leased", jobs[-1])
     first.command.kill()
     first.command.wait()
     assert first.ready_file.exists()  # which says nothing, now
-    second = await up(empty)
+    second = await up(empty, app)
     ended = [await second.until("ended", job_id) for job_id in jobs]
     assert {job["outcome"] for job in ended} == {"succeeded"}
     assert (await second.request("GET", "/v1/wallet")).json()["available"] == 1_000 - len(jobs)
