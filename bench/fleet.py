@@ -135,6 +135,7 @@ async def measure(dsn: str) -> None:
         poll = await rate(port, polls(tokens.values()))
         leases = await held(engine, tokens)
         beat = await rate(port, heartbeats(leases))
+        await drained(engine, port, tokens)
         complete = await rate(port, completions(await fresh(engine, port, tokens)))
         share = await beating(engine, port, pid, tokens)
     await engine.close()
@@ -158,13 +159,18 @@ async def rate(port: int, requests: Iterator[bytes]) -> dict[str, float]:
     return {"rate": len(waits) / SECONDS, "p50": waits[len(waits) // 2], "p99": waits[int(len(waits) * 0.99)]}
 
 
+async def drained(engine: Engine, port: int, tokens: dict[str, str]) -> None:
+    """Nothing is left in line: what is handed out from now on is no more than a server remembers."""
+    requests = polls(tokens.values())
+    while await engine.db.pool.fetchval("select exists (select from penstock.ready)"):
+        await http.load(port, requests, 200, 0.2)
+
+
 async def fresh(engine: Engine, port: int, tokens: dict[str, str]) -> list[tuple[str, str, str]]:
     """Leases that the server has just given."""
     before = {lease for _, _, lease in await held(engine, tokens)}
     await submit(engine, COMPLETED)
-    requests = polls(tokens.values())
-    while await engine.db.pool.fetchval("select exists (select from penstock.ready)"):
-        await http.load(port, requests, 200, 0.2)
+    await drained(engine, port, tokens)
     return [lease for lease in await held(engine, tokens) if lease[2] not in before]
 
 

@@ -424,6 +424,11 @@ async def read(db: Door, tenant: str, job_id: UUID | str) -> JobRecord:
     return _record(row)
 
 
+async def read_many(db: Door, job_ids: Sequence[UUID]) -> list[JobRecord]:
+    """Those of these jobs that are here, whoever's they are."""
+    return [_record(row) for row in await db.run(SQL["read_many"], list(job_ids))]
+
+
 async def list_jobs(
     db: Door,
     tenant: str,

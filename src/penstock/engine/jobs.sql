@@ -626,6 +626,13 @@ select id, tenant, account, kind, lifecycle, queue, state, phase, outcome, prior
     input, memo, answer, output, error
 from penstock.jobs where id = $1 and tenant = $2;
 
+-- name: read_many :many
+select id, tenant, account, kind, lifecycle, queue, state, phase, outcome, priority, run, epoch, attempts, events, price,
+    captured, progress, stage, created_at, run_at, expires_at, started_at, finished_at, cancel_requested_at, retry_of,
+    input, memo, answer, output, error
+from penstock.jobs
+where id = any($1::uuid[]) and id >= penstock.least_id($1::uuid[]) and id <= penstock.greatest_id($1::uuid[]);
+
 -- name: list :many
 -- The newest first, below an id; the filters are optional.
 select id, tenant, account, kind, lifecycle, queue, state, phase, outcome, priority, run, epoch, attempts, events, price,

@@ -21,7 +21,7 @@ from uuid import UUID
 import msgspec
 
 from penstock import ids, logs, values
-from penstock.engine import access, credentials
+from penstock.engine import access, credentials, jobs
 from penstock.engine.artifacts import named_in
 from penstock.engine.batcher import Batcher
 from penstock.engine.dispatches import Lanes
@@ -54,8 +54,9 @@ if TYPE_CHECKING:
 
     from penstock.engine.access import Principal
     from penstock.engine.engine import Engine
+    from penstock.engine.jobs import JobRecord
     from penstock.settings import Settings
-    from penstock.store.db import Connection, Row
+    from penstock.store.db import Connection, Database, Row
     from penstock.store.queries import Query
 
 SQL: Final = queries("penstock.engine", "workers")
@@ -224,6 +225,7 @@ class Workers:
         self._beats: Batcher[_Beat, dict[Key, bool]] = Batcher(self._beat)
         self._pace = _Pace()
         self._holders: Batcher[Key, Holder | None] = Batcher(self._look_at_holders)
+        self._reads: Batcher[tuple[str, UUID], JobRecord] = Batcher(self._read)
 
     async def close(self) -> None:
         """Write down who was heard from, and let those go who wait."""
@@ -493,7 +495,7 @@ class Workers:
         if known is not None:
             return known
         holder = await self.holder(worker, job_id, token)
-        job = await self._engine.read(holder.tenant, job_id)
+        job = await self._reads.add((holder.tenant, job_id))
         if job.epoch != holder.epoch:
             raise _lost(job_id)
         lease = Lease(
@@ -518,6 +520,16 @@ class Workers:
         )
         self._leases.keep(worker.id, lease)
         return lease
+
+    async def _read(self, wanted: Sequence[tuple[str, UUID]]) -> list[JobRecord | Exception]:
+        """Jobs that other processes have handed out, those of many callers at once."""
+        homes: dict[Database, set[UUID]] = {}
+        for tenant, job_id in wanted:
+            homes.setdefault(self._engine.home(tenant), set()).add(job_id)
+        found: dict[tuple[str, UUID], JobRecord] = {}
+        for home, job_ids in homes.items():
+            found |= {(job.tenant, job.job_id): job for job in await jobs.read_many(home, list(job_ids))}
+        return [found.get(key) or _lost(key[1]) for key in wanted]
 
     async def note(self, worker: WorkerRecord, job_id: UUID, token: UUID, notes: Iterable[Any]) -> bool:
         """Write progress, stages and lines of log; tells whether the job must stop."""
