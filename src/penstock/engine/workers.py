@@ -87,7 +87,7 @@ _GATHER: Final = 0.05
 """Heartbeats that come one by one wait for the next of these moments: then they share a statement."""
 _BUSY: Final = 400
 """With more of them in a second they share one as they come."""
-_LEASES_MAX: Final = 20_000
+_LEASES_MAX: Final = 50_000
 _INPUTS_MAX: Final = 64 * 1024 * 1024
 _CODE: Final = re.compile(r"[a-z0-9_.:-]{1,64}", re.IGNORECASE)
 
