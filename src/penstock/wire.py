@@ -655,7 +655,7 @@ class Assignments(Answer):
     """The jobs that a poll was given; none where there was nothing."""
 
     jobs: list[Assignment]
-    is_draining: Annotated[bool, Meta(description="It gets no more jobs: finish what you have, and go.")]
+    is_draining: Annotated[bool, Meta(description="No more jobs until it is resumed; what it has, it finishes.")]
 
 
 class HeldJob(Request):
