@@ -9,6 +9,8 @@
     │   ├── IdempotencyKeyError      the key itself is malformed
     │   ├── ArtifactMissingError     what was to be uploaded is not in storage
     │   ├── ArtifactMismatchError    it is, but not as it was announced
+    │   ├── OutboundRefusedError     a URL that leads inside, or nowhere
+    │   ├── ContentBlockedError      a gate does not let the input pass
     │   └── SettingsError
     ├── RequestError                 an HTTP request that cannot be read or served as it is
     │   ├── MalformedError           not JSON, or not HTTP as we speak it
@@ -23,7 +25,7 @@
     ├── ForbiddenError               a good key, for something else
     │   ├── WorkerRevokedError
     │   ├── WorkerUnapprovedError
-    │   ├── BadSignatureError        a URL of a file that we have not signed so
+    │   ├── BadSignatureError        a URL of a file, or a callback, that was not signed so
     │   └── UrlExpiredError          one that was good once
     ├── RateLimitedError
     ├── NotFoundError                absent, or another tenant's: the two look alike
@@ -36,6 +38,7 @@
     │   ├── LeaseLostError           the worker must drop its result
     │   └── WorkerAliveError         its name is taken by one that lives
     ├── FleetFullError
+    ├── ProviderMissingError         nobody is there to run jobs of this kind
     ├── InsufficientCreditsError
     ├── TooManyActiveJobsError
     ├── LifecycleError               a lifecycle or kind that cannot work; raised at load
@@ -51,6 +54,7 @@
         ├── EmbeddedPostgresError
         ├── MigrationError
         ├── StorageUnavailableError  where files are kept
+        ├── VaultError               what secrets are encrypted with is missing, or another
         └── UnavailableError         the database could not be reached; safe to try again
             └── BusyError            another transaction holds on to what this needs
 
@@ -146,6 +150,18 @@ class ArtifactMismatchError(InvalidError):
     """The file is not what it was announced to be."""
 
     code = "artifact_mismatch"
+
+
+class OutboundRefusedError(InvalidError):
+    """The URL may not be called."""
+
+    code = "url_refused"
+
+
+class ContentBlockedError(InvalidError):
+    """The content is not allowed, and nothing was charged."""
+
+    code = "content_blocked"
 
 
 class SettingsError(InvalidError):
@@ -329,6 +345,13 @@ class FleetFullError(PenstockError):
     retryable = True
 
 
+class ProviderMissingError(PenstockError):
+    """No provider is set up for this kind."""
+
+    code = "provider_missing"
+    status = 503
+
+
 class InsufficientCreditsError(PenstockError):
     """The account has too few credits."""
 
@@ -429,6 +452,13 @@ class StorageUnavailableError(StoreError):
 
     code = "storage_unavailable"
     retryable = True
+
+
+class VaultError(StoreError):
+    """Secrets cannot be kept: there is no key to encrypt them with, or another than they were encrypted with."""
+
+    code = "vault_unavailable"
+    status = 503
 
 
 class UnavailableError(StoreError):

@@ -14,10 +14,13 @@ from penstock import values
 from penstock.errors import InputError, LifecycleError, UnknownKindError, UnknownRouteError
 from penstock.lifecycle import STANDARD, Lifecycle
 from penstock.retry import Backoff
+from penstock.webhooks import NATIVE, Webhook
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from datetime import timedelta
+
+    from penstock.providers import Provided
 
     Handler = Callable[..., Any]
     Price = int | Callable[[Any], int]
@@ -58,8 +61,16 @@ class Kind:
     """Whether a job that may start at once is moved to the lifecycle's queued state at birth."""
     is_fair: bool = False
     """Whether its queue shares the workers fairly between tenants."""
-    runs: Literal["handler", "fleet"] = "handler"
-    """Who runs it: a worker beside the database, or one of the fleet, which comes over HTTP."""
+    runs: Literal["handler", "fleet", "provider"] = "handler"
+    """Who runs it: a worker beside the database, one of the fleet, which comes over HTTP, or an outside provider."""
+    provider: Provided | None = None
+    """What a provider is asked, and what becomes of its answer."""
+    webhook: Webhook = NATIVE
+    """In which words the URL that a job was submitted with is told of it."""
+    is_delivered: bool = False
+    """Whether a job with such a URL has succeeded only when that has taken the news."""
+    gate: str | None = None
+    """The name of the gate that its input must pass before it is paid for, and its output before it is released."""
     is_open: bool = True
     """Whether anybody with a key may submit it. If not, only its own product does, with input that it made itself."""
     files: Callable[[Any], Mapping[str, str]] | None = None
@@ -84,8 +95,10 @@ class Kind:
         values.check_priority(self.priority)
         if isinstance(self.price, int):
             values.check_amount(self.price, field="price", most=values.PRICE_MAX)
-        if self.runs not in ("handler", "fleet"):
-            raise LifecycleError(f"Kind {self.name!r}: runs must be 'handler' or 'fleet'.")
+        if self.runs not in ("handler", "fleet", "provider"):
+            raise LifecycleError(f"Kind {self.name!r}: runs must be 'handler', 'fleet' or 'provider'.")
+        if (self.runs == "provider") != (self.provider is not None) or (self.provider and self.expires_in is None):
+            raise LifecycleError(f"Kind {self.name!r}: what a provider runs must say what it is asked, and expires_in.")
         self._check_stages()
         self._check_limits()
         if self.schema is not None:

@@ -68,6 +68,31 @@ class Settings:
     """How long a URL to upload to is good."""
     download_lifetime: timedelta = timedelta(hours=1)
     """How long a URL to download from is good."""
+    public_url: str | None = None
+    """Where the world reaches the API: providers call back there. Without it they are asked, and never call."""
+    encryption_key: str | None = field(default=None, repr=False)
+    """What secrets of webhooks are encrypted with: 32 bytes in base64; several, with commas: the first encrypts."""
+    outbound_allow: str = ""
+    """What is opened of the inside for webhooks and other URLs of users: addresses, networks or host:port, with commas;
+    loopback means this machine. `penstock up` opens that unless it is told something else."""
+    webhook_timeout: timedelta = timedelta(seconds=15)
+    """How long a receiver of webhooks may take to answer."""
+    webhook_retention: timedelta = timedelta(days=30)
+    """How long deliveries are kept once they are done."""
+    replicate_api_token: str | None = field(default=None, repr=False)
+    """The token for Replicate; `REPLICATE_API_TOKEN` is read too. Without one, the local renderer plays its part."""
+    replicate_url: str = "https://api.replicate.com"
+    """Where Replicate is."""
+    renderer_url: str | None = None
+    """Where a local renderer is that was started by hand; `penstock up` starts its own."""
+    renderer_token: str | None = field(default=None, repr=False)
+    """What the local renderer wants to be shown, and signs with."""
+    chat_url: str | None = None
+    """An OpenAI-compatible endpoint that writes copy (https://…/v1). Without one, a small grammar does."""
+    chat_key: str | None = field(default=None, repr=False)
+    """The key to show there."""
+    chat_model: str = "gpt-4o-mini"
+    """The model to ask for there."""
     slots: int = 10
     """How many jobs a worker runs at once."""
     lease: timedelta = timedelta(seconds=60)
@@ -106,7 +131,8 @@ class Settings:
         """Read the environment; every problem in it is told at once."""
         environ = os.environ if environ is None else environ
         given = {name[len(PREFIX) :].lower(): text for name, text in environ.items() if name.startswith(PREFIX)}
-        given.setdefault("database_url", environ.get("DATABASE_URL", ""))
+        for name in ("database_url", "replicate_api_token"):
+            given.setdefault(name, environ.get(name.upper(), ""))
         known = {each.name: each.default for each in fields(cls)}
         problems = [_unknown(name, known) for name in given if name not in known]
         read: dict[str, Any] = {}

@@ -161,6 +161,7 @@ WRITES: dict[str, Any] = {
     "give back": lambda engine, lease: engine.give_back(attempt(lease)),
     "interrupt": lambda engine, lease: engine.give_back(interruption(lease)),
     "park": lambda engine, lease: engine.park(lease),
+    "proceed": lambda engine, lease: engine.proceed(lease, {"go": "on"}),
     "note": lambda engine, lease: engine.note(progress(lease, 1, 0.5)),
 }
 

@@ -264,6 +264,11 @@ async def park(engine: Engine, lease: Lease) -> Any:
     return await engine.park(lease, {"page": 2})
 
 
+@verb(held_brief, LeaseLostError)
+async def proceed(engine: Engine, lease: Lease) -> Any:
+    return await engine.proceed(lease, {"approved": True}, {"page": 2})
+
+
 @verb(parked)
 async def answer(engine: Engine, lease: Lease) -> Any:
     return await engine.answer(TENANT, lease.job_id, {"approved": True})

@@ -36,6 +36,7 @@ SPANNING = {
     "give_back_after_an_attempt",
     "give_back_at_the_cap",
     "park",
+    "proceed",
     "answer",
     "cancel_pending",
     "cancel_running",

@@ -55,6 +55,12 @@ ADVICE: Final[dict[str, str]] = {
     "migration": "Run `penstock db migrate`, and look at what it says.",
     "busy": "Send it again in a moment. Somebody holds a transaction open in which this account's jobs are submitted.",
     "bad_signature": "Use the URL as it was given, with its method and headers, or ask for a new one.",
+    "url_refused": "Name a URL that the whole world can reach: `http` or `https`, no name or password, and no address"
+    " inside a network. For development, an operator opens addresses with `PENSTOCK_OUTBOUND_ALLOW`.",
+    "content_blocked": "`verdicts` says which rule and where. Change the input, or have an operator change the rules.",
+    "provider_missing": "Set `REPLICATE_API_TOKEN`, or start a renderer and set `PENSTOCK_RENDERER_URL`."
+    " Nothing was charged.",
+    "vault_unavailable": "Set `PENSTOCK_ENCRYPTION_KEY` to the key that this database knows, on every process.",
     "url_expired": "Ask for a new URL: the artifact is read with one (`GET /v1/artifacts/{id}`).",
     "storage_unavailable": "Try again after a moment; if it stays, look at the storage settings and the server's log.",
     "unavailable": "Try again after `Retry-After`; a submit with an idempotency key is done once at most.",

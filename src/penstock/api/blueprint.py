@@ -6,12 +6,13 @@ of them alone at ``/``, in front of the native API.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock import logs, wire
 from penstock.api import problems
+from penstock.app import Penstock
 from penstock.store import books
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.api.routes import Route
     from penstock.engine.engine import Engine
-    from penstock.kinds import Kind
+    from penstock.kinds import Handler, Kind
     from penstock.lifecycle import Lifecycle
     from penstock.services.service import Service
     from penstock.settings import Settings
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     Refuse = Callable[[BaseException, dict[str, Any]], tuple[int, Any]]
     Seed = Callable[[Engine], Awaitable[None]]
     Services = Callable[[Engine, Settings], Sequence[Service]]
+    Code = Mapping[str, Mapping[str | None, Handler]]
+    Handlers = Callable[[Engine, Settings], Code]
     Parameters = Mapping[str, tuple[dict[str, Any], str]]
 
 
@@ -39,6 +42,10 @@ def as_problem(error: BaseException, problem: dict[str, Any]) -> tuple[int, Any]
 
 def no_services(engine: Engine, settings: Settings) -> Sequence[Service]:  # noqa: ARG001 - as all that make some
     return ()
+
+
+def no_handlers(engine: Engine, settings: Settings) -> Code:  # noqa: ARG001 - as all that make some
+    return {}
 
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -71,10 +78,23 @@ class Blueprint:
     """What a developer finds there on the first start; harmless to repeat."""
     services: Services = no_services
     """What must run in the background."""
+    handlers: Handlers = no_handlers
+    """The code of its kinds, by kind and state, where that needs more than the job: tables, or settings."""
 
     @property
     def name(self) -> str:
         return self.lifecycle.name
+
+
+def bound(engine: Engine, settings: Settings, blueprints: Iterable[Blueprint]) -> Penstock:
+    """The app as a worker beside the database runs it: with the code of blueprints."""
+    code: dict[str, Mapping[str | None, Handler]] = {}
+    for blueprint in blueprints:
+        code |= blueprint.handlers(engine, settings)
+    app = Penstock()
+    for kind in engine.app.kinds.values():
+        app.add(replace(kind, handlers=code[kind.name]) if kind.name in code else kind)
+    return app
 
 
 async def prepare(engine: Engine, blueprints: Iterable[Blueprint]) -> None:

@@ -48,7 +48,8 @@ def parts(
     if "api" in roles:
         made.append(_api(engine, settings, bell, sock, on_ready, product or Product(engine.app)))
     if "worker" in roles:
-        made.append(make_worker(engine, settings).run)
+        blueprints = () if product is None else product.blueprints
+        made.append(make_worker(engine, settings, blueprints=blueprints).run)
     if "services" in roles:
         made += services(engine, settings, () if product is None else product.blueprints)
     return [*made, bell.run]

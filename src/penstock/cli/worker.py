@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import timedelta
 
+    from penstock.api.blueprint import Blueprint
     from penstock.app import Penstock
     from penstock.engine.engine import Engine
     from penstock.settings import Settings
@@ -83,13 +84,19 @@ def worker(
 
 
 def make_worker(
-    engine: Engine, settings: Settings, name: str | None = None, stall_limit: timedelta | None = None
+    engine: Engine,
+    settings: Settings,
+    name: str | None = None,
+    stall_limit: timedelta | None = None,
+    blueprints: Sequence[Blueprint] = (),
 ) -> Worker:
     """One beside the database; make the bell first, so that it is heard."""
+    from penstock.api.blueprint import bound
     from penstock.worker.worker import Worker
 
     source = engine.source(lease=settings.lease, heartbeat=settings.heartbeat, name=name or "")
-    return Worker(source, engine.app, slots=settings.slots, grace=settings.grace, stall_limit=stall_limit)
+    app = bound(engine, settings, blueprints)
+    return Worker(source, app, slots=settings.slots, grace=settings.grace, stall_limit=stall_limit)
 
 
 def _length(given: str | None, field: str) -> timedelta | None:

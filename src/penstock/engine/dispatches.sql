@@ -317,6 +317,24 @@ begin
     returning d.job_id;
 end $$;
 
+-- function: keep
+-- Locks the jobs that these tokens still hold and that need not stop: their worker takes them on.
+create or replace function penstock.keep(job_ids uuid[], tokens uuid[]) returns table (job_id uuid)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    present timestamptz := penstock.clock();
+begin
+    return query
+    select d.job_id from (
+        select d.job_id, d.lease_token, d.cancel_at from penstock.dispatches d
+        where d.job_id = any(keep.job_ids) and d.phase = 'leased' order by d.job_id for update
+    ) d
+    join unnest(keep.job_ids, tokens) as i(job_id, token) on i.job_id = d.job_id and i.token = d.lease_token
+    join penstock.leases l on l.token = any(tokens) and l.token = i.token and l.expires_at > present
+    where d.cancel_at is null;
+end $$;
+
 -- function: make_ready
 -- Waiting or parked jobs join the line. The caller holds their locks.
 create or replace function penstock.make_ready(job_ids uuid[]) returns void

@@ -334,6 +334,12 @@ class Engine:
         self.audience.touch((lease.job_id,))
         return state
 
+    async def proceed(self, lease: Lease, answer: Any, memo: Any = None) -> str:
+        """Take a job that would wait for an answer on, because that is there; its worker keeps it. Tells the state."""
+        state = await leases.proceed(self.homes.door(lease.tenant), lease, memo, answer)
+        self.audience.touch((lease.job_id,))
+        return state
+
     async def abandon(self, token: UUID) -> None:
         self.ring_back(await leases.abandon(self.homes.everywhere, token))
 

@@ -159,6 +159,16 @@ async def park(db: Door, lease: Lease, memo: Any) -> str:
     return str(moved[0]["state"])
 
 
+async def proceed(db: Door, lease: Lease, memo: Any, answer: Any) -> str:
+    """Take a job on as if its answer had come, without letting go of it; tells the state."""
+    left = None if memo is None else values.encode(memo, field="memo")
+    moved = await db.run(SQL["proceed"], [lease.job_id], [lease.token], [left], [values.encode(answer, field="answer")])
+    jobs.report(moved)
+    if not moved:
+        raise _lost(lease)
+    return str(moved[0]["state"])
+
+
 async def note(db: Door, notes: Sequence[Note]) -> list[bool | Exception]:
     """Write what workers say; each answer is whether the job must stop, or that its lease was lost."""
     found = await db.run(

@@ -177,6 +177,50 @@ begin
     from penstock.move('parked', 'parked', ids, null, null, null, null, null, memos_, null, null) m;
 end $$;
 
+-- function: proceed
+-- Takes jobs through the moment in which they are answered without their worker letting go of them: what they would
+-- wait for is there already.
+create or replace function penstock.proceed(job_ids uuid[], tokens uuid[], memos jsonb[], answers jsonb[])
+returns table (job_id uuid, tenant text, kind text, from_state text, state text)
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+    ids uuid[] := array(select k.job_id from penstock.keep(proceed.job_ids, tokens) k);
+begin
+    return query
+    select p.job_id, p.tenant, p.kind, p.from_state, p.state
+    from penstock.proceed_jobs(ids, proceed.job_ids, memos, answers) p;
+end $$;
+
+-- function: proceed_jobs
+-- The tenant's half, for those of the jobs that are held. One that has this answer already is told where it is.
+create or replace function penstock.proceed_jobs(held uuid[], job_ids uuid[], memos jsonb[], answers jsonb[])
+returns table (job_id uuid, tenant text, kind text, from_state text, state text)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    ids uuid[];
+    memos_ jsonb[];
+    answers_ jsonb[];
+begin
+    return query
+    select j.id, j.tenant, j.kind, j.state, j.state
+    from penstock.jobs j
+    join unnest(job_ids, answers) as i(job_id, answer) on i.job_id = j.id and i.answer = j.answer
+    where j.id = any(held);
+    select array_agg(i.job_id), array_agg(i.memo), array_agg(i.answer) into ids, memos_, answers_
+    from unnest(job_ids, memos, answers) as i(job_id, memo, answer)
+    join (select j.id, j.answer from penstock.jobs j where j.id = any(held)) j
+        on j.id = i.job_id and j.answer is distinct from i.answer;
+    if ids is not null then
+        return query
+        select m.job_id, m.tenant, m.kind, m.from_state, m.state
+        from penstock.move('answered', 'leased', ids, null, null, null, null, null, memos_, answers_, null) m;
+    end if;
+end $$;
+
 -- function: note
 -- Progress, stage and log lines of jobs that are being worked on. The notes of a lease are numbered and come in
 -- order, so that one which comes twice is written once; one that never came leaves no gap in the job's events.
@@ -310,6 +354,10 @@ from penstock.requeue($1, true, $2::uuid[], $3::uuid[], $4::interval[], $5::json
 
 -- name: park :many
 select job_id, tenant, kind, from_state, state from penstock.park($1::uuid[], $2::uuid[], $3::jsonb[]);
+
+-- name: proceed :many
+select job_id, tenant, kind, from_state, state
+from penstock.proceed($1::uuid[], $2::uuid[], $3::jsonb[], $4::jsonb[]);
 
 -- name: note :many
 select job_id, token, is_canceling, seq

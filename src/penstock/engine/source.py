@@ -53,7 +53,7 @@ class EngineSource:
         return self._lanes.queues
 
     async def open(self, app: Penstock, slots: int, ears: Ears) -> None:  # noqa: ARG002 - slots matter to others
-        ours = ("handler", "fleet") if self.with_fleet else ("handler",)
+        ours = ("handler", "provider", "fleet") if self.with_fleet else ("handler", "provider")
         self._lanes = Lanes(sorted({kind.queue for kind in app.kinds.values() if kind.handlers and kind.runs in ours}))
         if self._ears is None:
             self.engine.bell.listen(self._heard)
@@ -80,6 +80,9 @@ class EngineSource:
 
     async def park(self, lease: Lease, memo: Any) -> None:
         await self.engine.park(lease, memo)
+
+    async def proceed(self, lease: Lease, answer: Any, memo: Any) -> str:
+        return await self.engine.proceed(lease, answer, memo)
 
     async def close_leases(self, tokens: Iterable[UUID]) -> None:
         if tokens := set(tokens):

@@ -341,6 +341,20 @@ class Split:
 
         return await self.both(work)
 
+    async def proceed(
+        self,
+        job_ids: Sequence[UUID],
+        tokens: Sequence[UUID],
+        memos: Sequence[str | None],
+        answers: Sequence[str],
+    ) -> list[dict[str, Any]]:
+        async def work(hub: Connection, own: Connection) -> list[dict[str, Any]]:
+            await self._fence(hub, own, job_ids)
+            held = [row["job_id"] for row in await fetch(hub, SQL["keep"], job_ids, tokens)]
+            return [dict(row) for row in await fetch(own, SQL["proceed_jobs"], held, job_ids, memos, answers)]
+
+        return await self.both(work)
+
     async def note(self, job_ids: Sequence[UUID], tokens: Sequence[UUID], *columns: Any) -> Sequence[Row]:
         """Central is only asked who holds what: the epoch is fence enough, since a job that goes on has another."""
         held = await self.central.run(SQL["held"], job_ids, tokens)
@@ -405,6 +419,7 @@ _VERBS: Final[dict[str, Callable[..., Awaitable[Any]]]] = {
     "leases.finish": Split.finish,
     "leases.requeue": Split.requeue,
     "leases.park": Split.park,
+    "leases.proceed": Split.proceed,
     "leases.note": Split.note,
 }
 """What a whole verb is called where it is one statement, and its halves where it is two."""

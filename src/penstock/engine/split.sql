@@ -224,6 +224,13 @@ from penstock.give_back($1, $2, $3::uuid[], $4::uuid[], $5::interval[], $6::text
 -- name: set_aside :many
 select job_id from penstock.set_aside($1::uuid[], $2::uuid[]);
 
+-- name: keep :many
+select job_id from penstock.keep($1::uuid[], $2::uuid[]);
+
+-- name: proceed_jobs :many
+select job_id, tenant, kind, from_state, state
+from penstock.proceed_jobs($1::uuid[], $2::uuid[], $3::jsonb[], $4::jsonb[]);
+
 -- name: held :many
 select job_id, token, epoch, is_canceling from penstock.held($1::uuid[], $2::uuid[]);
 

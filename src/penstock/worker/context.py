@@ -165,6 +165,14 @@ class Job:
             values.encode(memo, field="memo")
         raise Parked(memo)
 
+    def proceed(self, answer: Any, memo: Any = None) -> Any:
+        """Go on as if the job had parked and its answer had come; returns the state that it has come to.
+
+        For a job that need not wait, because what it would wait for is there.
+        """
+        self.checkpoint()
+        return self._run(self._proceed(answer, memo), is_plain=True)
+
     # Files. A plain handler gets what they return; an ``async def`` one awaits it.
 
     def save(self, name: str, data: bytes | str, content_type: str | None = None) -> Any:
@@ -200,6 +208,14 @@ class Job:
         """End what its threads are waiting for. Called by the worker."""
         for call in list(self._calls):
             call.cancel()
+
+    async def _proceed(self, answer: Any, memo: Any) -> str:
+        with self._doing():
+            state = await self._source.proceed(self._lease, answer, memo)
+        said = {"memo": memo, "answer": answer}
+        told = {name: msgspec.json.encode(given).decode() for name, given in said.items() if given is not None}
+        self._lease = msgspec.structs.replace(self._lease, state=state, **told)
+        return state
 
     async def _save(self, name: str, content_type: str | None, data: bytes | Path) -> Artifact:
         guessed = content_type or mimetypes.guess_type(name)[0] or _UNKNOWN_TYPE

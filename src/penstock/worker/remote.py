@@ -23,6 +23,7 @@ from penstock.client.ports import AwaitingPort
 from penstock.client.requests import Requests, Server
 from penstock.errors import (
     InputError,
+    InvalidError,
     LeaseLostError,
     PenstockError,
     SettingsError,
@@ -327,6 +328,9 @@ class RemoteSource:
 
     async def park(self, lease: Lease, memo: Any) -> None:
         await self._end(lease, "park", {"memo": memo})
+
+    async def proceed(self, lease: Lease, answer: Any, memo: Any) -> str:  # noqa: ARG002 - as all sources
+        raise InvalidError("A job goes on without an answer only beside the database.", hint="Let it park.")
 
     async def _end(self, lease: Lease, verb: str, body: dict[str, Any]) -> None:
         """All that was said comes before it."""

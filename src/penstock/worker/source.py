@@ -81,6 +81,10 @@ class Source(Protocol):
 
     async def park(self, lease: Lease, memo: Any) -> None: ...
 
+    async def proceed(self, lease: Lease, answer: Any, memo: Any) -> str:
+        """Take a job through the moment in which it is answered, and keep it; tells the state it has come to."""
+        ...
+
     async def close_leases(self, tokens: Iterable[UUID]) -> None:
         """Nothing is held under these tokens any more."""
         ...

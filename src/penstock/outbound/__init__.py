@@ -1,0 +1,1 @@
+"""The outbound guard: every URL that a user gives us is called through here."""

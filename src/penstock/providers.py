@@ -1,0 +1,88 @@
+"""Providers: outside services that run jobs. What the engine asks of one, and what a kind asks it for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import timedelta
+
+    from penstock.work import Artifact
+
+Status = Literal["starting", "processing", "succeeded", "failed", "canceled"]
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """What a provider is to do."""
+
+    model: str
+    input: dict[str, Any]
+
+
+class Prediction(msgspec.Struct, frozen=True):
+    """Where a provider stands with what it was asked."""
+
+    id: str
+    status: Status
+    output: Any = None
+    error: str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.status in ("succeeded", "failed", "canceled")
+
+
+class Callback(msgspec.Struct, frozen=True):
+    """A call of a provider whose signature and age are right. A hint: the provider is asked what is true."""
+
+    message_id: str
+    """The same when it is sent again."""
+    prediction_id: str
+    status: str
+
+
+class Provider(Protocol):
+    """An outside service.
+
+    What may be tried again raises :class:`~penstock.errors.TransientError` (with ``retry_after`` where the provider
+    says so), what may not :class:`~penstock.errors.PermanentError`.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def origin(self) -> str:
+        """``scheme://host:port`` of its API, from which its files may come too."""
+        ...
+
+    async def submit(self, ask: Ask, *, callback: str | None, deadline: timedelta | None) -> Prediction: ...
+
+    async def status(self, prediction_id: str) -> Prediction: ...
+
+    async def cancel(self, prediction_id: str) -> Prediction | None: ...
+
+    async def verify(self, headers: Mapping[str, str], body: bytes) -> Callback:
+        """Read a callback; raises :class:`~penstock.errors.BadSignatureError` where it is not to be believed."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+def _as_it_is(given: Any, prediction: Prediction, files: Sequence[Artifact]) -> Any:  # noqa: ARG001 - as all of them
+    return {"output": prediction.output, "files": [file.id for file in files]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provided:
+    """How a kind is run by a provider."""
+
+    provider: str
+    ask: Callable[[Any], Ask]
+    """From the input, what the provider is asked."""
+    output: Callable[[Any, Prediction, Sequence[Artifact]], Any] = field(default=_as_it_is)
+    """From the input, the prediction and its files, which are in storage by then: the output of the job."""

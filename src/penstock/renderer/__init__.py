@@ -1,0 +1,1 @@
+"""The local renderer: speaks the HTTP API of Replicate, and works for real."""

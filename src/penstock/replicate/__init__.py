@@ -1,0 +1,1 @@
+"""Replicate, as a provider."""

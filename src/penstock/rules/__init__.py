@@ -1,0 +1,1 @@
+"""Rules: what a text must not contain, decided in linear time."""
