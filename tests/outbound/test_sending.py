@@ -1,0 +1,298 @@
+"""A call is bounded in time and in memory, whoever answers it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import stat
+import tracemalloc
+from collections.abc import AsyncIterator
+
+import pytest
+
+from penstock.errors import OutboundFailedError, OutboundRefusedError, SettingsError, TooLargeError
+from penstock.outbound import Outbound
+from tests.doubles.receivers import Receivers
+from tests.outbound.watch import watched
+
+MEGABYTE = 1 << 20
+
+
+@pytest.fixture(scope="module")
+async def outbound(anyio_backend: str) -> AsyncIterator[Outbound]:
+    made = Outbound("loopback")
+    yield made
+    await made.close()
+
+
+# What is sent
+
+
+async def test_a_call_arrives_as_it_was_given_and_the_answer_comes_back(outbound: Outbound, others: Receivers) -> None:
+    answer = await outbound.send(
+        "POST", others.url("healthy", "plain"), headers={"Webhook-Id": "msg_1", "X-More": "ä"}, body=b'{"a":1}'
+    )
+    assert (answer.status, answer.body, answer.is_cut, answer.address) == (200, b"taken", False, "127.0.0.1")
+    assert 0 < answer.seconds < 15
+    (came,) = others.of("plain")
+    assert came.body == b'{"a":1}'
+    assert came.id == "msg_1"
+    assert came.headers["host"] == f"127.0.0.1:{others.port}"
+    assert came.headers["content-length"] == "7"
+    assert came.headers["accept-encoding"] == "identity"
+    assert came.headers["user-agent"].startswith("Penstock/")
+
+
+async def test_what_is_ours_to_say_is_not_the_callers(outbound: Outbound, others: Receivers) -> None:
+    """A length or a host of somebody's own would make two requests out of one, or call another host."""
+    given = {"Host": "inside", "Content-Length": "0", "Transfer-Encoding": "chunked", "Connection": "upgrade"}
+    await outbound.send("POST", others.url("healthy", "ours"), headers=given, body=b"{}")
+    (came,) = others.of("ours")
+    assert came.headers["host"] == f"127.0.0.1:{others.port}"
+    assert came.headers["content-length"] == "2"
+    assert "transfer-encoding" not in came.headers
+    assert "connection" not in came.headers
+
+
+@pytest.mark.parametrize("value", ["a\r\nx-evil: 1", "a\nb", "\x00"])
+async def test_a_header_cannot_smuggle_another(outbound: Outbound, others: Receivers, value: str) -> None:
+    with pytest.raises(OutboundFailedError) as failed:
+        await outbound.send("POST", others.url("healthy", "smuggled"), headers={"x-a": value})
+    assert failed.value.reason == "protocol"
+    assert others.of("smuggled") == []
+
+
+async def test_a_connection_is_used_again_and_one_that_was_cut_is_not(others: Receivers) -> None:
+    outbound = Outbound("loopback")
+    before = others.connections
+    for _ in range(10):
+        await outbound.send("POST", others.url("healthy", "again"), body=b"{}")
+    assert others.connections == before + 1
+    assert (await outbound.send("POST", others.url("huge", "again"))).is_cut
+    await outbound.send("POST", others.url("healthy", "again"), body=b"{}")
+    assert others.connections == before + 2
+    await outbound.close()
+
+
+# Whom it may call
+
+
+async def test_an_origin_that_is_open_to_one_call_is_closed_to_the_next(others: Receivers) -> None:
+    """Also while the connection of the first is still there to be used again."""
+    outbound = Outbound()
+    url = others.url("healthy", "provider")
+    origin = f"http://127.0.0.1:{others.port}"
+    assert (await outbound.send("POST", url, may=[origin])).status == 200
+    assert (await outbound.send("POST", url, may=["https://example.com", origin + "/ignored"])).status == 200
+    async with outbound.stream("POST", url, size_max=100, may=[origin]) as streamed:
+        assert b"".join([chunk async for chunk in streamed]) == b"taken"
+    for may in ([], [f"https://127.0.0.1:{others.port}"], ["http://127.0.0.1"], ["http://localhost"]):
+        with pytest.raises(OutboundRefusedError):
+            await outbound.send("POST", url, may=may)
+    assert len(others.of("provider")) == 3
+    await outbound.close()
+
+
+@pytest.mark.parametrize(
+    ("allow", "opened", "closed"),
+    [
+        ("loopback", ["127.0.0.1", "127.8.8.8:9", "[::1]", "localhost"], ["10.0.0.1", "db", "169.254.169.254"]),
+        ("10.0.0.0/8", ["10.1.2.3", "10.0.0.1:99"], ["127.0.0.1", "192.168.0.1"]),
+        ("127.0.0.1:8080", ["127.0.0.1:8080"], ["127.0.0.1", "127.0.0.1:8081", "[::1]:8080", "127.0.0.2:8080"]),
+        ("[::1]:9", ["[::1]:9", "[0:0::1]:9"], ["[::1]", "127.0.0.1:9", "[::ffff:127.0.0.1]:9"]),
+        ("fd00::/8", ["[fd12::1]"], ["[fe80::1]", "[::1]"]),
+        ("::1", ["[::1]:77"], ["127.0.0.1"]),
+        ("hooks.internal", ["hooks.internal", "HOOKS.internal:99"], ["x.hooks.internal", "internal", "127.0.0.1"]),
+        ("hooks.internal:8080", ["hooks.internal:8080"], ["hooks.internal", "hooks.internal:8081"]),
+        ("db:5432 , 10.0.0.7\n192.168.1.0/24", ["db:5432", "10.0.0.7:1", "192.168.1.9"], ["10.0.0.8", "192.168.2.1"]),
+        ("", [], ["127.0.0.1", "localhost", "10.0.0.1"]),
+    ],
+)
+def test_what_is_opened_is_open_and_nothing_else(allow: str, opened: list[str], closed: list[str]) -> None:
+    outbound = Outbound(allow)
+    for place in opened:
+        assert outbound.check(f"http://{place}/").path == "/"
+    for place in closed:
+        # Where networks are opened, a name is judged by where it leads, when it is looked up.
+        if outbound._openings.networks and not any(letter.isdigit() for letter in place):
+            continue
+        with pytest.raises(OutboundRefusedError):
+            Outbound(allow).check(f"http://{place}/")
+
+
+async def test_a_name_of_the_inside_is_open_where_all_that_it_leads_to_is_opened(others: Receivers) -> None:
+    async def resolve(host: str, port: int) -> list[str]:
+        return {"hooks": ["127.0.0.1"], "mixed": ["127.0.0.1", "10.0.0.1"], "world": ["8.8.8.8"]}[host]
+
+    outbound = Outbound("loopback", resolve=resolve)
+    assert (await outbound.send("POST", f"http://hooks:{others.port}/healthy/inside")).status == 200
+    for name in ("mixed", "world"):
+        with pytest.raises(OutboundRefusedError):
+            await outbound.admit(f"http://{name}:{others.port}/")
+    named = Outbound(f"mixed:{others.port}", resolve=resolve)
+    assert (await named.send("POST", f"http://mixed:{others.port}/healthy/inside")).status == 200
+    await outbound.close()
+    await named.close()
+
+
+@pytest.mark.parametrize(
+    "entry", ["10.1.0.0/8", "http://hooks", "*", "a b!c", "hooks:99999", "user@hooks", "127.1", "/"]
+)
+def test_what_cannot_be_opened_is_named(entry: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        Outbound([entry])
+    assert repr(entry) in str(refused.value)
+    assert refused.value.field == "outbound_allow"
+
+
+# Who answers badly
+
+
+@pytest.mark.parametrize(
+    ("mode", "reason"),
+    [
+        ("down", "connect"),
+        ("resets", "reset"),
+        ("half_closes", "reset"),
+        ("garbage", "protocol"),
+        ("endless_head", "protocol"),
+        ("slow", "timeout"),
+        ("dribbles", "timeout"),
+        ("endless_hints", "timeout"),
+    ],
+)
+async def test_who_gives_no_answer_fails_for_a_reason(
+    outbound: Outbound, others: Receivers, mode: str, reason: str
+) -> None:
+    with pytest.raises(OutboundFailedError) as failed:
+        await outbound.send("POST", others.url(mode), body=b"{}", seconds=0.5 if reason == "timeout" else 10)
+    assert failed.value.reason == reason
+    assert "127.0.0.1" not in str(failed.value)
+    assert failed.value.as_dict()["reason"] == reason
+
+
+async def test_who_never_reads_is_left_with_it(outbound: Outbound, others: Receivers) -> None:
+    with pytest.raises(OutboundFailedError) as failed:
+        await outbound.send("POST", others.url("never_reads"), body=b"x" * 20 * MEGABYTE, seconds=0.5)
+    assert failed.value.reason == "timeout"
+
+
+@pytest.mark.parametrize("status", [400, 404, 410, 500, 503])
+async def test_a_status_is_an_answer(outbound: Outbound, others: Receivers, status: int) -> None:
+    answer = await outbound.send("POST", others.url("error", status=status))
+    assert (answer.status, answer.body) == (status, b"no")
+
+
+async def test_retry_after_is_told(outbound: Outbound, others: Receivers) -> None:
+    answer = await outbound.send("POST", others.url("limited", seconds=7))
+    assert (answer.status, answer.headers["retry-after"]) == (429, "7")
+
+
+@pytest.mark.parametrize("mode", ["huge", "huge_chunked"])
+async def test_a_gigabyte_is_cut_and_takes_no_memory(outbound: Outbound, others: Receivers, mode: str) -> None:
+    tracemalloc.start()
+    try:
+        answers = await asyncio.gather(*(outbound.send("POST", others.url(mode), size_max=1_000) for _ in range(5)))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [(answer.status, len(answer.body), answer.is_cut) for answer in answers] == [(200, 1_000, True)] * 5
+    assert peak < 20 * MEGABYTE
+
+
+@pytest.mark.parametrize(("mode", "body"), [("cuts", b"half"), ("dribbles_body", b".")])
+async def test_a_status_that_was_told_counts_though_its_body_does_not_come(
+    outbound: Outbound, others: Receivers, mode: str, body: bytes
+) -> None:
+    answer = await outbound.send("POST", others.url(mode), seconds=0.5)
+    assert (answer.status, answer.is_cut, answer.body) == (200, True, body)
+
+
+async def test_what_is_exactly_as_large_as_it_may_be_is_whole(outbound: Outbound, others: Receivers) -> None:
+    answer = await outbound.send("POST", others.url("healthy", "exact"), size_max=len(b"taken"))
+    assert (answer.body, answer.is_cut) == (b"taken", False)
+    answer = await outbound.send("POST", others.url("healthy", "exact"), size_max=len(b"taken") - 1)
+    assert (answer.body, answer.is_cut) == (b"take", True)
+
+
+async def test_a_stream_that_is_too_large_is_an_error(outbound: Outbound, others: Receivers) -> None:
+    with pytest.raises(TooLargeError):  # it says so itself
+        async with outbound.stream("POST", others.url("huge"), size_max=MEGABYTE):
+            pass
+    read = 0
+    with pytest.raises(TooLargeError):  # noqa: PT012 - where it stops is the point
+        async with outbound.stream("POST", others.url("huge_chunked"), size_max=MEGABYTE) as streamed:
+            async for chunk in streamed:
+                read += len(chunk)
+    assert read <= MEGABYTE
+
+
+@pytest.mark.parametrize(("mode", "reason"), [("cuts", "protocol"), ("dribbles_body", "timeout")])
+async def test_a_stream_that_breaks_off_is_an_error(
+    outbound: Outbound, others: Receivers, mode: str, reason: str
+) -> None:
+    with pytest.raises(OutboundFailedError) as failed:  # noqa: PT012 - as above
+        async with outbound.stream("POST", others.url(mode), size_max=GIGABYTES, seconds=0.5) as streamed:
+            assert streamed.status == 200
+            async for _ in streamed:
+                pass
+    assert failed.value.reason == reason
+
+
+GIGABYTES = 4 << 30
+
+
+async def test_an_error_of_whoever_reads_a_stream_stays_theirs(outbound: Outbound, others: Receivers) -> None:
+    with pytest.raises(TimeoutError, match="mine"):
+        async with outbound.stream("POST", others.url("huge_chunked"), size_max=GIGABYTES):
+            raise TimeoutError("mine")
+
+
+async def test_the_sick_leave_nothing_behind(others: Receivers) -> None:
+    """Neither connections nor places: whoever calls afterwards is served."""
+    outbound = Outbound("loopback", connections=100)
+    sick = ("down", "slow", "resets", "dribbles", "huge", "error", "half_closes", "endless_head", "never_reads")
+
+    async def call(mode: str) -> str:
+        try:
+            return str((await outbound.send("POST", others.url(mode), body=b"x" * 100, seconds=1.0)).status)
+        except OutboundFailedError as failed:
+            return failed.reason
+
+    before = open_sockets()
+    results = await asyncio.gather(*(call(mode) for mode in sick * 4))
+    assert set(results) == {"connect", "timeout", "reset", "200", "500", "protocol"}
+    assert (await outbound.send("POST", others.url("healthy", "after"), body=b"{}")).status == 200
+    assert outbound._slots._value == 100
+    await outbound.close()
+    await others.hang_up()
+    await asyncio.sleep(0)  # what was closed is closed in the next round
+    assert open_sockets() <= before
+
+
+def open_sockets() -> int:
+    """How many descriptors of this process are sockets."""
+    found = 0
+    for number in range(4_096):
+        with contextlib.suppress(OSError):
+            found += stat.S_ISSOCK(os.fstat(number).st_mode)
+    return found
+
+
+async def test_those_who_want_the_same_name_wait_for_one_answer() -> None:
+    """So a name whose server is silent takes one thread, however many messages wait for it."""
+    outbound = Outbound("loopback")
+    with watched() as seen:
+        await asyncio.gather(*(outbound.admit("http://localhost:9/") for _ in range(50)))
+    assert seen == [("socket.getaddrinfo", "localhost")]
+    await outbound.close()
+
+
+async def test_calls_wait_for_each_other_where_there_are_more_than_may_be_under_way(others: Receivers) -> None:
+    outbound = Outbound("loopback", connections=2)
+    before = others.connections
+    await asyncio.gather(*(outbound.send("POST", others.url("healthy", "many"), body=b"{}") for _ in range(40)))
+    assert len(others.of("many")) == 40
+    assert others.connections - before <= 4
+    await outbound.close()
