@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
+import secrets as random
+import time
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import MappingProxyType
@@ -9,8 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from penstock import ids
+from penstock.errors import InvalidError, WebhookInvalidError
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from datetime import datetime
     from uuid import UUID
 
@@ -65,10 +73,34 @@ class Told:
     at: datetime
     job: Mapping[str, Any]
     """tenant, account, kind, state, outcome, created_at, expires_at, input, memo, answer, output, error and so on."""
+    name: str = ""
+    """What its receiver calls the moment."""
+
+
+_NATIVE_FIELDS: Final = (
+    "kind",
+    "account",
+    "state",
+    "phase",
+    "outcome",
+    "progress",
+    "stage",
+    "attempts",
+    "price",
+    "captured",
+    "created_at",
+    "started_at",
+    "finished_at",
+    "expires_at",
+    "input",
+    "output",
+    "error",
+)
 
 
 def _native_body(told: Told) -> dict[str, Any]:
-    raise NotImplementedError
+    data = {"id": ids.text("job", told.job_id)} | {name: told.job.get(name) for name in _NATIVE_FIELDS}
+    return {"type": told.name or f"job.{told.moment}", "timestamp": told.at, "data": data}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,3 +115,102 @@ class Webhook:
 
 
 NATIVE: Final = Webhook()
+
+
+# Signatures
+
+
+SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - it says that a secret follows
+SECRET_BYTES: Final = (24, 64)
+TOLERANCE: Final = timedelta(minutes=5)
+"""How far the clock of the sender and that of the receiver may be apart."""
+
+
+def new_secret() -> str:
+    return SECRET_PREFIX + base64.b64encode(random.token_bytes(32)).decode()
+
+
+def check_secret(text: str, field: str = "secret") -> str:
+    """Refuse what is no secret, or one that could be guessed."""
+    try:
+        size = len(_key(text))
+    except InvalidError:
+        size = 0
+    least, most = SECRET_BYTES
+    if not text.startswith(SECRET_PREFIX) or not least <= size <= most:
+        raise InvalidError(
+            f"A secret is {SECRET_PREFIX} and then {least} to {most} bytes in base64.",
+            field=field,
+            hint="Leave it out, and one is made.",
+        )
+    return text
+
+
+def sign(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
+    """The signature of a webhook: ``v1,`` and the HMAC of its id, its time and its body."""
+    signed = _bytes(f"{message_id}.{timestamp}.") + body
+    return "v1," + base64.b64encode(hmac.digest(_key(secret), signed, hashlib.sha256)).decode()
+
+
+def signatures(secrets: Iterable[str], message_id: str, timestamp: int, body: bytes) -> str:
+    """One signature for each secret: while secrets are changed there are two, and a receiver needs either."""
+    return " ".join(sign(secret, message_id, timestamp, body) for secret in secrets)
+
+
+def headers(message_id: str, timestamp: int, body: bytes, secrets: Iterable[str]) -> dict[str, str]:
+    return {
+        "content-type": "application/json",
+        "webhook-id": message_id,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": signatures(secrets, message_id, timestamp, body),
+    }
+
+
+def verify(
+    body: bytes | str,
+    headers: Mapping[str, str],
+    secret: str | Iterable[str],
+    *,
+    tolerance: timedelta = TOLERANCE,
+    now: datetime | None = None,
+) -> Any:
+    """What a webhook says, once it is sure that it comes from who has the secret, and was sent a moment ago.
+
+    The body must be the bytes as they came. With several secrets, one that fits is enough. ``now`` is when it came,
+    where that is not now.
+    """
+    raw = _bytes(body) if isinstance(body, str) else body
+    told = {name.lower(): value for name, value in headers.items()}
+    message_id, sent, given = (told.get(f"webhook-{name}", "") for name in ("id", "timestamp", "signature"))
+    if not (message_id and sent and given):
+        raise WebhookInvalidError("A webhook has the headers webhook-id, webhook-timestamp and webhook-signature.")
+    if not (sent.isascii() and sent.isdecimal() and len(sent) < _DIGITS_MAX):
+        raise WebhookInvalidError("The header webhook-timestamp must be a time in whole seconds.")
+    secrets = [secret] if isinstance(secret, str) else list(secret)
+    expected = [sign(each, message_id, int(sent), raw).encode() for each in secrets]
+    # Every pair is compared: how long it takes says nothing of which fits.
+    fits = [hmac.compare_digest(each, own) for each in _bytes(given).split() for own in expected]
+    if not any(fits):
+        raise WebhookInvalidError("No signature fits the body and the secret.")
+    age = (time.time() if now is None else now.timestamp()) - int(sent)
+    if abs(age) > tolerance.total_seconds():
+        raise WebhookInvalidError("It was sent too long ago, or the clocks differ.", hint="Look at the clock.")
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise WebhookInvalidError("The body is signed as it should be, but it is not JSON.") from error
+
+
+_DIGITS_MAX: Final = 16
+
+
+def _key(secret: str) -> bytes:
+    try:
+        return base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
+    except ValueError as error:
+        raise InvalidError("A secret is whsec_ and then base64.", field="secret") from error
+
+
+def _bytes(text: str) -> bytes:
+    """Whatever came in a header: what is no text fits no signature, and is no failure of ours."""
+    return text.encode("utf-8", "surrogatepass")

@@ -1,0 +1,20 @@
+// Checks webhooks with the libraries of Node.js, and signs one with each: JSON in, JSON out.
+const { createRequire } = require("node:module");
+const { readFileSync } = require("node:fs");
+
+const load = createRequire(`${process.argv[2]}/`);
+const libraries = { svix: load("svix").Webhook, standardwebhooks: load("standardwebhooks").Webhook };
+const { secret, id, timestamp, body, cases } = JSON.parse(readFileSync(0, "utf8"));
+
+const told = { verified: {}, signed: {} };
+for (const [name, Webhook] of Object.entries(libraries)) {
+  told.verified[name] = cases.map(({ secret, headers, body }) => {
+    try {
+      return { ok: true, said: new Webhook(secret).verify(body, headers) };
+    } catch (error) {
+      return { ok: false, said: String(error.message) };
+    }
+  });
+  told.signed[name] = new Webhook(secret).sign(id, new Date(timestamp * 1000), body);
+}
+process.stdout.write(JSON.stringify(told));
