@@ -15,7 +15,7 @@ READY := .venv/.ready-$(HERE)
 TOOLS := .venv/.tools-$(HERE)
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) $(TOOLS) ## Make or renew .venv with everything for work on Penstock
 	@echo ".venv is ready: $$($(PY) --version)"
@@ -56,6 +56,9 @@ imports: $(TOOLS) ## Check who may import whom
 chaos: $(READY) ## Trouble a hundred workers at ten thousand jobs (some minutes); every job must end once
 	@$(PY) -m tests.chaos.fleet $(ARGS)
 
+chaos-webhooks: $(READY) ## Tell two hundred receivers, half of them sick, of twenty thousand events (some minutes)
+	@$(PY) -m tests.chaos.webhooks $(ARGS)
+
 schema: $(READY) ## Rewrite tests/migrations/schema.sql from the migrations
 	@UPDATE_SCHEMA=1 $(PY) -m pytest -q tests/migrations $(ARGS)
 
@@ -93,5 +96,5 @@ $(TOOLS): $(READY) requirements-dev.lock
 # The environment's Python may go away, with an upgrade of the system's.
 again:
 
-.PHONY: again help setup demo test test-fast test-floors docs reference lint format types imports chaos schema bench build package \
+.PHONY: again help setup demo test test-fast test-floors docs reference lint format types imports chaos chaos-webhooks schema bench build package \
 	check lock clean

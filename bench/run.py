@@ -69,6 +69,10 @@ TARGETS = (
     Target("1,000 workers' heartbeats, % of a core, at most", "fleet_heartbeats_share", None, "", 1.0, limit=15),
     Target("an event at all 5,000 streams of a job, at most", "streams_one_job_all_max", None, "", 1.0, limit=1_000),
     Target("an event each at 5,000 streams, at most", "streams_own_job_all_max", None, "", 1.0, limit=1_000),
+    Target("100 rules on 4 kB of text, p50, at most", "rules_p50", None, "", 1.0, limit=1),
+    Target("100 rules on 4 kB of text, p99, at most", "rules_p99", None, "", 1.0, limit=1),
+    Target("webhooks delivered / a bare loop of the same client", "webhooks_courier", "penstock", "webhooks_bare", 0.5),
+    Target("100,000 jobs due at once, until all have expired", "expiry_of_100000", None, "", 1.0, limit=30),
     Target("`penstock --help`", "startup_help", None, "", 1.0, limit=200),
     Target("`penstock up`, warm, until it serves", "startup_up_warm", None, "", 1.0, limit=3_000),
 )
@@ -128,7 +132,9 @@ def commands(dsn: str, rounds: int, *, quick: bool) -> Iterator[Sequence[str]]:
         yield ["bench.http", "--dsn", dsn]
         yield ["bench.fleet", "--dsn", dsn]
         yield ["bench.startup"]
+        yield ["bench.rules"]
     yield ["bench.streams", "--dsn", dsn]
+    yield ["bench.webhooks", "--dsn", dsn]
     yield ["bench.flat", "--dsn", dsn, *(["--jobs", "200000", "--pinned", "20"] if quick else [])]
 
 
@@ -161,8 +167,8 @@ def render(numbers: Numbers, server: str, *, quick: bool) -> str:
             "job, dispatch, events, capture. The queues are measured in turn, round after round, each with its best",
             "settings, and each number is the median over the rounds (of two, the higher); the methods are in",
             "`bench/peers/harness.py`, `bench/callers.py`, `bench/flat.py`, `bench/http.py`, `bench/fleet.py`,",
-            "`bench/streams.py` and `bench/startup.py`. Read the ratios. Where a target is missed,",
-            "`docs/why/batching.md` says why.",
+            "`bench/streams.py`, `bench/webhooks.py`, `bench/rules.py` and `bench/startup.py`. Read the ratios.",
+            "Where a target is missed, `docs/why/batching.md` says why.",
             "",
             "## Targets",
             "",

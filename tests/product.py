@@ -65,5 +65,10 @@ def filmed(job: Any, **anything: Any) -> None:
     """Runs on the fleet; may be parked; its jobs may go to routes of their own."""
 
 
+@app.kind("told", price=5, expires_in="1h", is_delivered=True)
+def told(job: Any) -> None:
+    """With a URL of its own it has succeeded only when that has taken the news."""
+
+
 for made in LIFECYCLES:
     app.add(Kind(name=made.name, lifecycle=made, price=3, expires_in=timedelta(hours=1)))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import timedelta
 
+    from penstock.gates import Gate
     from penstock.kinds import Handler, Price
     from penstock.lifecycle import Lifecycle
 
@@ -30,10 +31,22 @@ class Penstock:
 
     def __init__(self) -> None:
         self._kinds: dict[str, Kind] = {}
+        self._gates: dict[str, Gate] = {}
 
     @property
     def kinds(self) -> Mapping[str, Kind]:
         return MappingProxyType(self._kinds)
+
+    @property
+    def gates(self) -> Mapping[str, Gate]:
+        return MappingProxyType(self._gates)
+
+    def gate(self, name: str, gate: Gate) -> None:
+        """Declare a gate. Kinds are put behind it by its name: ``@app.kind("ad", gate=name)``."""
+        values.check_name(name, field="gate")
+        if name in self._gates:
+            raise LifecycleError(f"Gate {name!r} is declared twice.")
+        self._gates[name] = gate
 
     def add(self, kind: Kind) -> None:
         if kind.name in self._kinds:

@@ -26,7 +26,8 @@
     │   ├── WorkerRevokedError
     │   ├── WorkerUnapprovedError
     │   ├── BadSignatureError        a URL of a file, or a callback, that was not signed so
-    │   └── UrlExpiredError          one that was good once
+    │   ├── UrlExpiredError          one that was good once
+    │   └── WebhookInvalidError      a webhook that we did not send, or not now
     ├── RateLimitedError
     ├── NotFoundError                absent, or another tenant's: the two look alike
     ├── ConflictError                right request, wrong moment
@@ -39,11 +40,13 @@
     │   └── WorkerAliveError         its name is taken by one that lives
     ├── FleetFullError
     ├── ProviderMissingError         nobody is there to run jobs of this kind
+    ├── GateMissingError             nobody is there to look at their content
     ├── InsufficientCreditsError
     ├── TooManyActiveJobsError
     ├── LifecycleError               a lifecycle or kind that cannot work; raised at load
     ├── HandlerError                 what the code of a job may raise to say how it ended
     │   ├── TransientError           try again, perhaps after a given time
+    │   │   └── OutboundFailedError  a call to a URL that brought no answer
     │   ├── PermanentError           trying again would not help
     │   ├── BlockedError             the content is not allowed
     │   ├── CanceledError            raised at a checkpoint when the job must stop
@@ -272,6 +275,13 @@ class UrlExpiredError(ForbiddenError):
     code = "url_expired"
 
 
+class WebhookInvalidError(ForbiddenError):
+    """The webhook is not signed with this secret, or its time has passed."""
+
+    code = "webhook_invalid"
+    status = 401
+
+
 class RateLimitedError(PenstockError):
     """Too many requests; slow down."""
 
@@ -352,6 +362,13 @@ class ProviderMissingError(PenstockError):
     status = 503
 
 
+class GateMissingError(PenstockError):
+    """The gate that this kind is behind is not there."""
+
+    code = "gate_missing"
+    status = 503
+
+
 class InsufficientCreditsError(PenstockError):
     """The account has too few credits."""
 
@@ -388,6 +405,18 @@ class TransientError(HandlerError):
     def __init__(self, message: str | None = None, *, retry_after: timedelta | None = None, **details: Any) -> None:
         super().__init__(message, **details)
         self.retry_after = retry_after
+
+
+class OutboundFailedError(TransientError):
+    """The URL could not be called, or did not answer."""
+
+    code = "outbound_failed"
+    status = 502
+
+    @property
+    def reason(self) -> str:
+        """What failed: dns, connect, tls, timeout, reset or protocol."""
+        return self.details.get("reason", "connect")
 
 
 class PermanentError(HandlerError):

@@ -65,7 +65,7 @@ class Kind:
     """Who runs it: a worker beside the database, one of the fleet, which comes over HTTP, or an outside provider."""
     provider: Provided | None = None
     """What a provider is asked, and what becomes of its answer."""
-    webhook: Webhook = NATIVE
+    webhook: Webhook = field(default_factory=lambda: NATIVE)
     """In which words the URL that a job was submitted with is told of it."""
     is_delivered: bool = False
     """Whether a job with such a URL has succeeded only when that has taken the news."""
@@ -73,6 +73,8 @@ class Kind:
     """The name of the gate that its input must pass before it is paid for, and its output before it is released."""
     is_open: bool = True
     """Whether anybody with a key may submit it. If not, only its own product does, with input that it made itself."""
+    size_max: int = values.BYTES_MAX
+    """How many bytes of JSON each of its input, memo, answer and output may be; more only where files will not do."""
     files: Callable[[Any], Mapping[str, str]] | None = None
     """From its input: what its worker may download beside the artifacts named in it, by name, each with its path in
     storage. For input that the product made itself: whoever chooses a path reads what is there."""
@@ -93,6 +95,8 @@ class Kind:
             object.__setattr__(self, "queue", self.name)
         values.check_name(self.queue, field="queue")
         values.check_priority(self.priority)
+        if self.gate is not None:
+            values.check_name(self.gate, field="gate")
         if isinstance(self.price, int):
             values.check_amount(self.price, field="price", most=values.PRICE_MAX)
         if self.runs not in ("handler", "fleet", "provider"):
@@ -101,6 +105,7 @@ class Kind:
             raise LifecycleError(f"Kind {self.name!r}: what a provider runs must say what it is asked, and expires_in.")
         self._check_stages()
         self._check_limits()
+        self._check_delivery()
         if self.schema is not None:
             _validator(self.name, self.schema)
 
@@ -158,6 +163,7 @@ class Kind:
             "input": self.json_schema,
             "priority": self.priority,
             "runs": self.runs,
+            "gate": self.gate,
             "expires_in_seconds": self.expires_in.total_seconds() if self.expires_in else None,
             "time_limit_seconds": self.time_limit.total_seconds() if self.time_limit else None,
         }
@@ -169,6 +175,16 @@ class Kind:
             values.check_name(stage, field="stages")
             if stage not in self.stages:
                 raise LifecycleError(f"Kind {self.name!r}: {stage!r} refuses cancels but is not a stage.")
+
+    def _check_delivery(self) -> None:
+        """What is delivered must come to a state for it, from which it can succeed, and fail."""
+        moves = self.lifecycle.moves
+        reached = [move.target for move in moves if move.moment == "delivering" and move.target != move.source]
+        arrows = {(move.source, move.moment) for move in moves}
+        if self.is_delivered and not any({(state, "succeeded"), (state, "failed")} <= arrows for state in reached):
+            raise LifecycleError(
+                f"Kind {self.name!r}: its lifecycle has no state of being delivered that can succeed and fail."
+            )
 
     def _check_limits(self) -> None:
         for name in ("attempts_max", "interruptions_max", "lapses_max"):

@@ -93,6 +93,8 @@ class Settings:
     """The key to show there."""
     chat_model: str = "gpt-4o-mini"
     """The model to ask for there."""
+    studio_models: str = ""
+    """Which models at Replicate the studio asks: static_ad=OWNER/NAME, ugc_video=…, tts=…; for the rest the local ones."""
     slots: int = 10
     """How many jobs a worker runs at once."""
     lease: timedelta = timedelta(seconds=60)

@@ -35,16 +35,16 @@ _KEY: Final = re.compile(r"[\x21-\x7e]+")
 _BAD_CHARACTER: Final = re.compile("[\x00\ud800-\udfff]")
 
 
-def encode(value: Any, *, field: str) -> str:
+def encode(value: Any, *, field: str, most: int = BYTES_MAX) -> str:
     """A JSON value as text, or the refusal that says what in it is wrong and where."""
     check(value, field=field)
     try:
         encoded = msgspec.json.encode(value)
     except (TypeError, OverflowError, ValueError) as error:
         raise InputError(f"It is not a JSON value: {error}.", field=field) from error
-    if len(encoded) > BYTES_MAX:
+    if len(encoded) > most:
         raise InputError(
-            f"It is {len(encoded):,} bytes of JSON; the limit is {BYTES_MAX:,}.",
+            f"It is {len(encoded):,} bytes of JSON; the limit is {most:,}.",
             field=field,
             hint="Store large data as an artifact and pass its id.",
         )

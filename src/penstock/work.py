@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
@@ -59,7 +59,8 @@ class End(msgspec.Struct, frozen=True):
     """How a worker ends a job."""
 
     lease: Lease
-    outcome: Outcome
+    outcome: Outcome | Literal["delivering"]
+    """'delivering' is said by the engine alone: it has ended well, and whoever it is for has yet to be told."""
     output: str | None = None
     error: dict[str, Any] | None = None
     captured: int | None = None
@@ -71,7 +72,7 @@ class End(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.captured is not None:
             values.check_amount(self.captured, field="captured", most=values.PRICE_MAX)
-            if self.outcome != "succeeded" and self.captured >= self.lease.price > 0:
+            if self.outcome not in ("succeeded", "delivering") and self.captured >= self.lease.price > 0:
                 raise InvalidError("Only a job that succeeds costs its whole price.", field="captured")
 
 

@@ -10,7 +10,10 @@ import pytest
 from penstock.engine import leases, verify
 from penstock.engine.dispatches import Lanes
 from penstock.engine.leases import End
+from penstock.outbound import Outbound
+from penstock.webhooks import Hook
 from tests.factories import ERROR, HOUR, MINUTE, Factory, attempt, progress
+from tests.post import LOOPBACK, SECRET, VAULT
 
 if TYPE_CHECKING:
     from penstock.engine.engine import Engine
@@ -119,6 +122,28 @@ OFFENCES = {
         "delete from penstock.jobs where id = {ready}",
         "update penstock.idempotency set tenant = 'globex'",
     ],
+    "delivering_jobs_are_delivered": [
+        "delete from penstock.deliveries where decides",
+        "update penstock.deliveries set decides = false",
+        "update penstock.deliveries set job_id = {succeeded} where decides",
+    ],
+    "deliveries_go_in_order": [
+        "update penstock.deliveries set fate = 'delivered', due_at = null, settled_at = now() where moment = 'started'",
+        "update penstock.deliveries set is_out = true where moment = 'started'",
+    ],
+    "hooks_are_told": [
+        "delete from penstock.deliveries where moment = 'started'",
+        "update penstock.hooks set moments = moments || '{{noted,delivering}}'; delete from penstock.deliveries",
+    ],
+    "endpoints_are_subscribed": [
+        "delete from penstock.subscriptions",
+        "delete from penstock.endpoints",
+        "update penstock.endpoints set disabled_at = now(), disabled_reason = 'x'",
+    ],
+    "submissions_are_looked_after": [
+        "insert into penstock.submissions (id, tenant, job_id, run, provider, status, prediction_id, created_at, expires_at,"
+        " over_at) values (gen_random_uuid(), 'acme', {parked}, 1, 'replicate', 'over', 'p', now(), now(), now())",
+    ],
 }
 CASES = [(name, statement) for name, statements in OFFENCES.items() for statement in statements]
 
@@ -145,6 +170,12 @@ async def jobs(db: Database, clock: Clock, engine: Engine) -> dict[str, str]:
     await engine.give_back(attempt(leased))
     (leased,) = await make.claimed("priced", duration=HOUR)
     ready = await make.submitted("priced", idempotency_key="ready")
+    engine.safe.vault, engine.outbound = VAULT, Outbound(LOOPBACK)
+    hook = Hook(url="http://127.0.0.1:9/", secret=SECRET, moments=("submitted", "started", "delivering"))
+    told = await make.leased("told", hook=hook)
+    await engine.finish(End(told, "succeeded", "{}"))
+    await engine.endpoints.make("acme", url=hook.url)
+    await engine.outbound.close()
     found = {
         "succeeded": done.job_id,
         "failed": failed.job_id,
@@ -153,7 +184,7 @@ async def jobs(db: Database, clock: Clock, engine: Engine) -> dict[str, str]:
         "leased": leased.job_id,
         "ready": ready.job_id,
     }
-    await leases.close(db, [done.token, failed.token, retried.token, parked.token])
+    await leases.close(db, [done.token, failed.token, retried.token, parked.token, told.token])
     return {name: f"'{job_id}'" for name, job_id in found.items()}
 
 

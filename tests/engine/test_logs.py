@@ -38,13 +38,21 @@ def about(lines: list[Line], event: str) -> Line:
     return {name: value for name, value in line.items() if name not in {"ts", "event", "level", "job_id"}}
 
 
+def path(lines: list[Line]) -> list[str]:
+    """The states that the transitions of a job lead through."""
+    moved = [line for line in lines if line["event"] == "job.transition"]
+    assert [line["from_status"] for line in moved[1:]] == [line["to_status"] for line in moved[:-1]]
+    return [moved[0]["from_status"], *(line["to_status"] for line in moved)]
+
+
 async def test_birth_start_and_success(make: Factory, lines: Callable[[], list[Line]]) -> None:
     lease = await make.leased("studio")
     await make.finish(lease)
     told = lines()
     assert about(told, "job.created") == {"type": "studio", "state": "queued", "credits_cost": 3}
-    assert about(told, "job.completed") == {"type": "studio", "to_status": "completed"}
-    assert about(told, "job.transition") == {"type": "studio", "from_status": "processing", "to_status": "completed"}
+    output = {"size": 0, "files": []}
+    assert about(told, "job.completed") == {"type": "studio", "to_status": "completed", "output": output}
+    assert path(told) == ["pending", "queued", "processing", "completed"]
     assert {line["job_id"] for line in told} == {ids.text("job", lease.job_id)}
 
 
@@ -69,7 +77,29 @@ async def test_a_denied_move_is_told_with_both_states(
 async def test_an_operators_move_is_told(engine: Engine, make: Factory, lines: Callable[[], list[Line]]) -> None:
     submitted = await make.submitted("studio")
     await engine.move(TENANT, submitted.job_id, "failed")
-    assert about(lines(), "job.transition") == {"from_status": "queued", "to_status": "failed"}
+    assert path(lines()) == ["pending", "queued", "failed"]
+    assert about(lines(), "job.failed") == {
+        "type": "studio",
+        "to_status": "failed",
+        "error": {"code": "moved", "message": "An operator ended it."},
+        "refunded": 3,
+    }
+
+
+async def test_a_retry_is_told(engine: Engine, make: Factory, lines: Callable[[], list[Line]]) -> None:
+    submitted = await make.submitted("studio")
+    await engine.move(TENANT, submitted.job_id, "failed")
+    await engine.retry(TENANT, submitted.job_id)
+    assert path(lines()) == ["pending", "queued", "failed", "pending", "queued"]
+
+
+async def test_an_answer_is_told_only_where_the_state_changes(
+    engine: Engine, make: Factory, lines: Callable[[], list[Line]]
+) -> None:
+    lease = await make.leased("brief")
+    await engine.park(lease)
+    await engine.answer(TENANT, lease.job_id, 1)
+    assert path(lines()) == ["queued", "running", "parked", "queued"]
 
 
 async def test_mishaps_are_told(db: Database, engine: Engine, make: Factory, lines: Callable[[], list[Line]]) -> None:
@@ -93,10 +123,23 @@ async def test_what_time_ends_is_told(
     await make.submitted("brief")
     await make.clock.advance(2 * MINUTE)
     await jobs.enforce(db, 10)
-    assert about(lines(), "job.canceled") == {"type": "brief", "to_status": "canceled"}
+    assert about(lines(), "job.canceled") == {"type": "brief", "to_status": "canceled", "refunded": 5}
+    assert path(lines())[-2:] == ["running", "canceled"]
     await make.clock.advance(2 * HOUR)
     await jobs.expire(db, 10)
-    assert about(lines(), "job.expired") == {"type": "brief", "to_status": "expired"}
+    late = {"code": "expired", "message": "Its deadline passed."}
+    told = {"type": "brief", "to_status": "expired", "error": late, "refunded": 5}
+    assert about(lines(), "job.expired") == told
+
+
+async def test_a_deadline_that_a_lifecycle_calls_a_failure_is_told_as_one(
+    db: Database, engine: Engine, make: Factory, lines: Callable[[], list[Line]]
+) -> None:
+    await make.submitted("studio", expires_in=MINUTE)
+    await make.clock.advance(2 * MINUTE)
+    await jobs.expire(db, 10)
+    failed = about(lines(), "job.failed")
+    assert (failed["to_status"], failed["error"]["code"], failed["refunded"]) == ("failed", "expired", 3)
 
 
 async def test_a_cancel_before_the_start_is_told(
@@ -104,7 +147,8 @@ async def test_a_cancel_before_the_start_is_told(
 ) -> None:
     submitted = await make.submitted("brief")
     await engine.cancel(TENANT, submitted.job_id)
-    assert about(lines(), "job.canceled") == {"to_status": "canceled"}
+    assert about(lines(), "job.canceled") == {"type": "brief", "to_status": "canceled", "refunded": 5}
+    assert path(lines()) == ["queued", "canceled"]
 
 
 async def test_a_blocked_job_is_told(make: Factory, lines: Callable[[], list[Line]]) -> None:

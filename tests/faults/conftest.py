@@ -8,10 +8,12 @@ import pytest
 
 from penstock.engine import leases
 from penstock.engine.engine import Engine
+from penstock.outbound import Outbound
 from penstock.store.db import Database
 from tests.clocks import Clock
 from tests.factories import Factory
 from tests.faults.strikes import Strikes
+from tests.post import LOOPBACK, VAULT
 from tests.product import app
 
 if TYPE_CHECKING:
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
 async def make(server: Server, template: str) -> AsyncIterator[Factory]:
     async with server.database(template) as dsn:
         db = await Database.open(dsn, size=4)
-        yield Factory(Engine(db, app), Clock(db))
+        engine = Engine(db, app, vault=VAULT, outbound=Outbound(LOOPBACK))
+        yield Factory(engine, Clock(db))
+        await engine.outbound.close()
         await db.close()
 
 

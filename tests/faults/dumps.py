@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 Dump = dict[str, list[str]]
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
-_TIME = re.compile(r"\"?\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?\+00\"?")
+_TIME = re.compile(r"\"*\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?\+00(:00)?\"*")
+_SEALED = re.compile(r"\\+x01[0-9a-f]{60,}")
 _WALLET_NUMBER = re.compile(r"^\(\d+,")
 _ID_VERSION = "7"
 
@@ -21,7 +22,22 @@ from pg_class where relnamespace = 'penstock'::regnamespace and relkind in ('r',
 """
 
 # What a story writes; the rest is declared when the product is registered.
-_WRITTEN = ("accounts", "dispatches", "entries", "events", "idempotency", "jobs", "leases", "ready", "shares")
+_WRITTEN = (
+    "accounts",
+    "deliveries",
+    "delivery_tries",
+    "dispatches",
+    "endpoints",
+    "entries",
+    "events",
+    "hooks",
+    "idempotency",
+    "jobs",
+    "leases",
+    "ready",
+    "shares",
+    "subscriptions",
+)
 
 
 async def dump(db: Database) -> Dump:
@@ -41,7 +57,7 @@ async def story(db: Database, *, in_order: bool = True) -> Dump:
     names = {uuid: f"job{number}" if in_order else "job" for number, uuid in enumerate(ids, 1)}
 
     def told(row: str) -> str:
-        return _TIME.sub("time", _UUID.sub(lambda match: names.get(match[0], "token"), row))
+        return _SEALED.sub("sealed", _TIME.sub("time", _UUID.sub(lambda match: names.get(match[0], "token"), row)))
 
     tables["accounts"] = [_WALLET_NUMBER.sub("(", row) for row in tables.get("accounts", [])]
     return {name: sorted(map(told, rows)) for name, rows in tables.items()}

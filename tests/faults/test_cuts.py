@@ -13,11 +13,13 @@ from penstock.engine.dispatches import Lanes
 from penstock.engine.engine import Engine
 from penstock.engine.verify import verify
 from penstock.errors import UnavailableError
+from penstock.outbound import Outbound
 from penstock.store.db import Database
 from tests.checks import until
 from tests.factories import MINUTE
 from tests.faults.verbs import VERBS, Verb, begin, ending, undisturbed
 from tests.faults.wire import When, Wire, wire
+from tests.post import LOOPBACK, VAULT
 from tests.product import app
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 ANSWERED_ALL_THE_SAME = {
+    "finish_and_deliver",
     "finish_failed",
     "finish_succeeded",
     "finish_three",
@@ -105,7 +108,9 @@ async def wired(line: Wire) -> AsyncIterator[Engine]:
     line.heal()
     db = await Database.open(line.dsn, size=2)
     try:
-        yield Engine(db, app)
+        engine = Engine(db, app, vault=VAULT, outbound=Outbound(LOOPBACK))
+        yield engine
+        await engine.outbound.close()
     finally:
         line.heal()
         await db.close()

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.slow
 EVERY_VERB = pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
 RETRIED_BY_THE_ENGINE = {
     "abandon",
+    "finish_and_deliver",
     "finish_failed",
     "finish_succeeded",
     "finish_three",

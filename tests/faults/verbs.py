@@ -7,19 +7,23 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from penstock.engine import jobs, leases, registry
+from penstock.engine import deliveries, jobs, leases, registry
+from penstock.engine.deliveries import Result, Settlement
 from penstock.engine.dispatches import Lanes
 from penstock.engine.engine import Engine
 from penstock.engine.leases import End, Lease
 from penstock.engine.verify import verify
 from penstock.errors import InsufficientCreditsError, LeaseLostError, PenstockError, RetryUnavailableError
 from penstock.services.pruner import pruner
+from penstock.webhooks import NATIVE, Hook
 from tests.factories import ACCOUNT, ERROR, HOUR, MINUTE, OWNER, TENANT, Factory, attempt, interruption, progress
 from tests.faults.dumps import Dump, story, wipe
+from tests.post import SECRET
 from tests.product import app
 
 SHOE = {"product": "shoe"}
 DAY = timedelta(days=1)
+HOOK = Hook(url="http://127.0.0.1:9/told", secret=SECRET)
 MOMENT = timedelta(seconds=5)  # less than the services are given to do their work
 
 Setting = Callable[[Factory], Awaitable[Any]]
@@ -166,6 +170,37 @@ async def failed_standard(make: Factory) -> Any:
     job = await make.ended("priced", "failed")
     await make.credits(5)
     return job
+
+
+async def held_told(make: Factory) -> Lease:
+    """When it ends well its URL is to be told first."""
+    return await make.leased("told", hook=HOOK)
+
+
+async def delivering(make: Factory) -> Any:
+    lease = await held_told(make)
+    await make.finish(lease)
+    return lease
+
+
+async def answered(make: Factory) -> list[Settlement]:
+    """One URL has taken the news of its job, another is gone; who sent them has yet to say so."""
+    for _ in range(2):
+        await delivering(make)
+    items = await deliveries.claim(make.engine.home(TENANT), "", {}, 5, 5, HOUR / 2)
+    return [deliveries.judged(item, Result(status), NATIVE) for item, status in zip(items, (200, 410), strict=True)]
+
+
+async def delivering_past_its_deadline(make: Factory) -> None:
+    await delivering(make)
+    await make.clock.advance(HOUR + MOMENT)
+
+
+async def endpoint(make: Factory) -> Any:
+    """With something to be told."""
+    made, _ = await make.engine.endpoints.make(TENANT, url=HOOK.url, secret=SECRET)
+    await make.ended("free")
+    return made.endpoint_id
 
 
 async def old_keys(make: Factory) -> None:
@@ -357,6 +392,36 @@ async def close_leases(engine: Engine, held: list[Lease]) -> None:
 @verb(nothing)
 async def register(engine: Engine, _: Any) -> None:
     await registry.register(engine.db, [app.kinds["priced"], app.kinds["studio"]])
+
+
+@verb(credits_)
+async def submit_with_a_url(engine: Engine, _: Any) -> Any:
+    return (await engine.submit("priced", SHOE, **OWNER, idempotency_key="k", hook=HOOK)).job_id
+
+
+@verb(held_told)
+async def finish_and_deliver(engine: Engine, lease: Lease) -> Any:
+    return await engine.finish(End(lease, "succeeded", '{"url": "x"}', captured=2))
+
+
+@verb(delivering, passes_over=True)
+async def claim_deliveries(engine: Engine, _: Any) -> Any:
+    return len(await deliveries.claim(engine.home(TENANT), "", {}, 5, 5, HOUR / 2))
+
+
+@verb(answered, is_atomic=False)
+async def settle_and_conclude(engine: Engine, settlements: list[Settlement]) -> Any:
+    return await deliveries.settle(engine, engine.home(TENANT), settlements)
+
+
+@verb(delivering_past_its_deadline, passes_over=True)
+async def expire_what_is_delivered(engine: Engine, _: Any) -> None:
+    await jobs.expire(engine.homes.everywhere, 10)
+
+
+@verb(endpoint, PenstockError)
+async def delete_an_endpoint(engine: Engine, endpoint_id: Any) -> None:
+    await engine.endpoints.delete(TENANT, endpoint_id)
 
 
 @verb(old_keys, is_atomic=False)

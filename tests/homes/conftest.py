@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.engine import leases, verify
+from penstock.engine import deliveries, leases, verify
 from penstock.engine.engine import Engine
 from penstock.engine.homes import Home, Homes
+from penstock.engine.split import passed_over
+from penstock.outbound import Outbound
 from penstock.services.ensurer import ensurer
 from penstock.services.expirer import expirer
 from penstock.services.reaper import reaper
@@ -20,6 +22,7 @@ from penstock.store.db import Database
 from tests.clocks import Clock
 from tests.factories import TENANT, Factory
 from tests.faults.dumps import Dump, story, wipe
+from tests.post import LOOPBACK, VAULT
 from tests.product import app
 
 if TYPE_CHECKING:
@@ -28,7 +31,19 @@ if TYPE_CHECKING:
     from tests.databases import Server
 
 CENTRAL = ("dispatches", "leases", "ready", "shares")
-TENANTS = ("accounts", "entries", "events", "idempotency", "jobs", "owed")
+TENANTS = (
+    "accounts",
+    "deliveries",
+    "delivery_tries",
+    "endpoints",
+    "entries",
+    "events",
+    "hooks",
+    "idempotency",
+    "jobs",
+    "owed",
+    "subscriptions",
+)
 NOW = timedelta(0)
 
 
@@ -70,6 +85,9 @@ class Town:
         for service in (ensurer, reaper, expirer, scheduler):
             options = {"moment": NOW} if service is ensurer else {}
             await service(self.engine, **options).run_once()
+        for home in self.engine.all_homes():
+            with passed_over():
+                await deliveries.conclude_left(self.engine, home, 100)
         return await self.engine.verify() == []
 
     async def tenants_story(self, *, in_order: bool = True) -> Dump:
@@ -83,7 +101,7 @@ async def opened(central: str, home: str) -> AsyncIterator[Engine]:
     db = await Database.open(central, size=4)
     away = await Home.open(home, size=4, patience=10)
     away.tenants.append(TENANT)
-    engine = Engine(db, app, homes=Homes(db, [away]))
+    engine = Engine(db, app, homes=Homes(db, [away]), vault=VAULT, outbound=Outbound(LOOPBACK))
     try:
         yield engine
     finally:

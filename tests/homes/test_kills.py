@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.engine import deliveries
+from penstock.engine.deliveries import Result
 from penstock.engine.dispatches import Lanes
+from penstock.webhooks import NATIVE
 from tests.checks import until
 from tests.factories import ACCOUNT, HOUR, TENANT
 from tests.faults.verbs import VERBS, Verb
@@ -47,6 +50,12 @@ SPANNING = {
     "abandon",
     "retry_in_place",
     "move",
+    "submit_with_a_url",
+    "finish_and_deliver",
+    "claim_deliveries",
+    "settle_and_conclude",
+    "expire_what_is_delivered",
+    "delete_an_endpoint",
 }
 """One of each verb that writes to both; the others of the list differ from these in one database only."""
 
@@ -97,9 +106,10 @@ async def all_ends(town: Town) -> None:
         parked = await tx.fetch("select id from penstock.jobs where phase = 'parked'")
     for row in parked:
         await town.engine.cancel(TENANT, row["id"])
-    queues = ["priced", "free", "metered", "staged", "brief", "fragile", "studio"]
+    queues = ["priced", "free", "metered", "staged", "brief", "fragile", "studio", "told"]
     while claimed := await town.engine.claim(Lanes(queues), 10, worker="w", duration=HOUR):
         await asyncio.gather(*map(town.make.finish, claimed))
+    await all_is_told(town)
     assert await town.engine.verify() == []
     async with town.home.transaction() as tx:
         unended = await tx.fetchval("select count(*) from penstock.jobs where phase <> 'ended'")
@@ -114,3 +124,15 @@ async def all_ends(town: Town) -> None:
     assert (unended, left, balance.held) == (0, 0, 0)
     assert entries is not None
     assert (entries["available"], entries["held"]) == (balance.available, 0)
+
+
+async def all_is_told(town: Town) -> None:
+    """Whatever is to be told is taken, in order, also what a courier that was killed had in hand."""
+    async with town.home.transaction() as tx:
+        await tx.execute("update penstock.deliveries set due_at = penstock.clock() where is_out")
+    while items := await deliveries.claim(town.home, "", {}, 10, 10, HOUR):
+        settled = [deliveries.judged(item, Result(200), NATIVE) for item in items]
+        await deliveries.settle(town.engine, town.home, settled)
+    async with town.home.transaction() as tx:
+        waiting = "select count(*) from penstock.deliveries where due_at is not null and due_at <> 'infinity'"
+        assert await tx.fetchval(waiting) == 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.engine.engine import Engine
+from penstock.outbound import Outbound
 from penstock.store.db import Database
 from tests.checks import until
 from tests.clocks import Clock
@@ -15,6 +16,7 @@ from tests.factories import Factory
 from tests.faults.dumps import Dump, story, wipe
 from tests.faults.verbs import VERBS, Verb
 from tests.homes.conftest import CENTRAL, TENANTS, Town
+from tests.post import LOOPBACK, VAULT
 from tests.product import app
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ async def alone(server: Server, template: str) -> AsyncIterator[Factory]:
     """The same product on one database."""
     async with server.database(template) as dsn:
         db = await Database.open(dsn, size=4)
-        yield Factory(Engine(db, app), Clock(db))
+        yield Factory(Engine(db, app, vault=VAULT, outbound=Outbound(LOOPBACK)), Clock(db))
         await db.close()
 
 

@@ -53,6 +53,67 @@ table penstock.audit
     CREATE TRIGGER audit_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON penstock.audit FOR EACH STATEMENT EXECUTE FUNCTION penstock.guard_append_only()
     constraint audit_pkey PRIMARY KEY (id)
 
+table penstock.callbacks
+    -- home: tenant. What providers have called, each message once. Only what was signed and fresh is here; what was not is logged.
+    provider text collate "C" not null
+    message_id text collate "C" not null -- What the provider calls the message; the same when it is sent again.
+    tenant text collate "C" not null
+    submission_id uuid not null
+    prediction_id text collate "C" not null
+    status text collate "C" not null
+    verdict text collate "C" not null -- accepted, late (its job had ended), superseded (another submission has taken its place) or unknown.
+    times integer not null default 1 -- How often it came.
+    received_at timestamp with time zone not null
+    CREATE INDEX callbacks_age ON penstock.callbacks USING btree (received_at)
+    constraint callbacks_pkey PRIMARY KEY (provider, message_id)
+    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
+
+table penstock.deliveries
+    -- home: tenant. One moment to be told to one URL, written in the transaction of the moment. Its id is the webhook-id, whenever it is sent.
+    with (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_cost_delay=0)
+    id uuid not null
+    tenant text collate "C" not null
+    endpoint_id uuid -- None: it goes to the URL that the job was submitted with.
+    job_id uuid
+    seq integer -- The number of the event. What goes to one URL about one job goes in this order.
+    moment text collate "C" not null
+    receiver text collate "C" -- Whose limits and whose trouble it shares; none: a listener comes for it.
+    at timestamp with time zone not null
+    data jsonb not null -- The job as it was at that moment: the body is made from it, the same each time.
+    decides boolean not null -- Whether its end is still to decide that of the job.
+    fate text collate "C" not null default 'pending'::text -- pending, delivered, failed (given up) or withdrawn (its job has ended otherwise, or its endpoint is gone).
+    tries smallint not null default 0
+    tries_before smallint not null default 0 -- The tries that do not count, because it was asked for once more after them.
+    is_out boolean not null default false -- Whether somebody has it in hand, until it is due again.
+    due_at timestamp with time zone -- When it is to be sent. Never, while its endpoint is disabled.
+    settled_at timestamp with time zone
+    CREATE INDEX deliveries_due ON penstock.deliveries USING btree (receiver, due_at) WHERE ((due_at IS NOT NULL) AND (receiver IS NOT NULL))
+    CREATE INDEX deliveries_endpoint ON penstock.deliveries USING btree (endpoint_id, id) WHERE (endpoint_id IS NOT NULL)
+    CREATE INDEX deliveries_pulled ON penstock.deliveries USING btree (endpoint_id, due_at) WHERE ((due_at IS NOT NULL) AND (endpoint_id IS NOT NULL))
+    CREATE INDEX deliveries_settled ON penstock.deliveries USING btree (settled_at) WHERE (settled_at IS NOT NULL)
+    CREATE INDEX deliveries_tenant ON penstock.deliveries USING btree (tenant, id)
+    CREATE INDEX deliveries_undecided ON penstock.deliveries USING btree (id) WHERE (decides AND (due_at IS NULL))
+    CREATE UNIQUE INDEX deliveries_job ON penstock.deliveries USING btree (job_id, seq, endpoint_id) NULLS NOT DISTINCT WHERE (job_id IS NOT NULL)
+    constraint deliveries_check CHECK (((fate = ANY (ARRAY['pending'::text, 'delivered'::text, 'failed'::text, 'withdrawn'::text])) AND ((fate = 'pending'::text) = (due_at IS NOT NULL)) AND ((fate = 'pending'::text) = (settled_at IS NULL)) AND ((job_id IS NULL) = (seq IS NULL)) AND (NOT (is_out AND (due_at IS NULL)))))
+    constraint deliveries_pkey PRIMARY KEY (id)
+    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
+
+table penstock.delivery_tries
+    -- home: tenant. What was sent, and what was answered: the head, and the beginning of the body.
+    delivery_id uuid not null
+    number smallint not null
+    tenant text collate "C" not null
+    at timestamp with time zone not null
+    seconds real not null
+    status smallint
+    error text
+    url text collate "C"
+    request_headers jsonb not null
+    response_headers jsonb not null
+    response_body text not null
+    constraint delivery_tries_pkey PRIMARY KEY (delivery_id, number)
+    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
+
 table penstock.dispatches
     -- home: central. One row for every job that has not ended, and none for one that has: the lock that every verb takes first.
     with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=10000, autovacuum_vacuum_cost_delay=0)
@@ -87,6 +148,29 @@ table penstock.durations
     seconds real not null
     ended_at timestamp with time zone not null
     constraint durations_pkey PRIMARY KEY (kind, slot)
+
+table penstock.endpoints
+    -- home: tenant. Where a tenant is told of its jobs. Secrets are encrypted, with a key that is not in the database.
+    id uuid not null
+    tenant text collate "C" not null
+    url text collate "C" -- None: a listener comes for what is to be told.
+    moments text[] not null
+    kinds text[] not null
+    description text not null
+    in_flight_max integer -- How many requests it may be sent at once.
+    secret bytea not null
+    old_secret bytea -- What is signed with as well, until old_until: its receiver changes over when it likes.
+    old_until timestamp with time zone
+    created_at timestamp with time zone not null
+    pulled_at timestamp with time zone -- When its listener last came.
+    failing_since timestamp with time zone -- The first of the failures since it last took something.
+    disabled_at timestamp with time zone
+    disabled_reason text
+    CREATE INDEX endpoints_pulled ON penstock.endpoints USING btree (pulled_at) WHERE (url IS NULL)
+    CREATE INDEX endpoints_tenant ON penstock.endpoints USING btree (tenant, id)
+    constraint endpoints_check CHECK ((((disabled_at IS NULL) = (disabled_reason IS NULL)) AND ((old_secret IS NULL) = (old_until IS NULL)) AND (in_flight_max > 0)))
+    constraint endpoints_pkey PRIMARY KEY (id)
+    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
 table penstock.entries
     -- home: tenant. The ledger, append-only. One row is one balanced transaction over three purses: available, held, and outside (granted from, captured to).
@@ -133,6 +217,19 @@ table penstock.homes
     tenant text collate "C" not null
     since timestamp with time zone not null
     constraint homes_pkey PRIMARY KEY (tenant)
+
+table penstock.hooks
+    -- home: tenant. The URL that a job was submitted with. Written with the job.
+    job_id uuid not null
+    tenant text collate "C" not null
+    url text collate "C" not null
+    receiver text collate "C" not null
+    secret bytea not null
+    moments text[] not null
+    decides boolean not null -- Whether the job has succeeded only when the URL has taken the news.
+    captured integer -- What such a job costs if it does; none: its price.
+    constraint hooks_pkey PRIMARY KEY (job_id)
+    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
 table penstock.idempotency
     -- home: tenant. Which job answers a key, and what of that answer the job itself may change. The request is kept only where it differs from the job's input.
@@ -308,6 +405,40 @@ table penstock.shares
     tenant text collate "C" not null
     turn bigint not null
     constraint shares_pkey PRIMARY KEY (queue, tenant)
+
+table penstock.submissions
+    -- home: tenant. What a provider was asked to do for a job. Written before it is asked, so that nothing it says can be about something unknown.
+    with (fillfactor=70)
+    id uuid not null
+    tenant text collate "C" not null
+    job_id uuid not null
+    run smallint not null -- The run of the job that it is for.
+    provider text collate "C" not null
+    status text collate "C" not null -- held: to be sent when the provider takes calls again; sending: it may or may not have been heard; running: it has been; unwanted: to be canceled there; over: nothing more will come of it.
+    prediction_id text collate "C" -- What the provider calls it, once that is known.
+    looks integer not null default 0 -- How often the reconciler has looked at it.
+    created_at timestamp with time zone not null
+    expires_at timestamp with time zone not null -- The deadline of the job.
+    due_at timestamp with time zone -- When the reconciler looks next; none: it has no more to do with it.
+    over_at timestamp with time zone
+    CREATE INDEX submissions_done ON penstock.submissions USING btree (created_at) WHERE (due_at IS NULL)
+    CREATE INDEX submissions_due ON penstock.submissions USING btree (due_at) WHERE (due_at IS NOT NULL)
+    CREATE INDEX submissions_job ON penstock.submissions USING btree (job_id, id)
+    CREATE UNIQUE INDEX submissions_open ON penstock.submissions USING btree (job_id) WHERE (status = ANY (ARRAY['held'::text, 'sending'::text, 'running'::text]))
+    constraint submissions_check CHECK (((status = ANY (ARRAY['held'::text, 'sending'::text, 'running'::text, 'unwanted'::text, 'over'::text])) AND ((status <> 'running'::text) OR (prediction_id IS NOT NULL)) AND ((status <> ALL (ARRAY['held'::text, 'running'::text])) OR (due_at IS NOT NULL)) AND ((status = 'over'::text) = (over_at IS NOT NULL))))
+    constraint submissions_pkey PRIMARY KEY (id)
+    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
+
+table penstock.subscriptions
+    -- home: tenant. Which endpoints are told of which moment: those that are not disabled. Written with the endpoint, so that a moment nobody wants costs one look.
+    moment text collate "C" not null
+    tenant text collate "C" not null
+    endpoint_id uuid not null
+    kinds text[] not null -- The kinds of jobs it is about; none: all of them.
+    receiver text collate "C"
+    CREATE INDEX subscriptions_endpoint ON penstock.subscriptions USING btree (endpoint_id)
+    constraint subscriptions_pkey PRIMARY KEY (moment, tenant, endpoint_id)
+    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
 table penstock.tenants
     -- home: central. The customers that an operator has named.

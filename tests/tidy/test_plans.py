@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID, uuid4
 
 import pytest
 
 from penstock import ids
-from penstock.engine import dispatches, events, idempotency, jobs, leases, ledger
+from penstock.engine import callbacks, deliveries, dispatches, events, idempotency, jobs, leases, ledger, submissions
 from penstock.engine.dispatches import Lanes
 from penstock.engine.ledger import Bill
 from penstock.store.db import connect, fetch
@@ -29,13 +29,25 @@ if TYPE_CHECKING:
     from penstock.store.queries import Query
     from tests.databases import Server
 
-HOT = ("accounts", "dispatches", "entries", "events", "idempotency", "jobs", "ready")
+HOT = (
+    "accounts",
+    "deliveries",
+    "dispatches",
+    "entries",
+    "events",
+    "hooks",
+    "idempotency",
+    "jobs",
+    "ready",
+    "submissions",
+)
 """The tables that grow; leases, queues and kinds are few."""
 
 TOUCHED_MAX = 2_000
 """How many rows a verb for ten jobs may touch in one node of its plan: a bound, and not a measure."""
 
 MINUTE = timedelta(minutes=1)
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FLEET = [f"worker_{n:026}" for n in range(1, 11)]
 LAST = UUID(int=2**128 - 1)
 
@@ -96,6 +108,25 @@ select id, 'acme', account, 'brief', 'brief', phase, 0, 1, case phase when 'leas
 from made where phase <> 'ended';
 
 insert into penstock.ready (queue, rank, turn, job_id) select 'brief', 0, 0, id from made where phase = 'ready';
+
+insert into penstock.hooks (job_id, tenant, url, receiver, secret, moments, decides)
+select id, 'acme', 'http://receiver', 'r' || n % 100, '', '{succeeded,failed}', false from made where n % 2 = 0;
+
+insert into penstock.deliveries (
+    id, tenant, job_id, seq, moment, receiver, at, data, decides, fate, is_out, settled_at, due_at
+)
+select id, 'acme', id, 1, 'started', 'r' || n % 100, clock_timestamp(), '{}', false,
+    case phase when 'ended' then 'delivered' else 'pending' end, phase = 'leased',
+    case phase when 'ended' then clock_timestamp() end, case when phase <> 'ended' then due end
+from made where n % 2 = 0;
+
+insert into penstock.submissions (
+    id, tenant, job_id, run, provider, status, prediction_id, created_at, expires_at, due_at, over_at
+)
+select penstock.uuid7(), 'acme', id, 1, 'replicate', case phase when 'ended' then 'over' else 'running' end, n::text,
+    clock_timestamp(), clock_timestamp() + interval '1 day', case when phase <> 'ended' then due end,
+    case phase when 'ended' then clock_timestamp() end
+from made where phase in ('leased', 'parked') or n < 30000;
 
 update penstock.accounts set held = 1000000, active = 100000, entries = 1000000;
 reset session_replication_role;
@@ -199,12 +230,22 @@ def one(ear: Ear, phase: str) -> UUID:
 
 
 def submit_arguments() -> tuple[Any, ...]:
-    items = submissions()
+    items = taken_in()
     bill = Bill((item.tenant, item.account, item.price) for item in items)
-    return (False, *jobs._columns(items), *bill.columns())
+    return (False, *jobs._columns(items), *bill.columns(), None)
 
 
-def submissions() -> list[jobs.Submission]:
+def settle_arguments(ear: Ear) -> tuple[Any, ...]:
+    job_ids, _ = held(ear)
+    row = ["acme", None, None, "", "r", NOW, "", False, 0, NOW, None, None, None, None, False]
+    settled = [
+        deliveries.Settlement(deliveries.Claimed(job_id, *row), deliveries.Result(200), "delivered", MINUTE)
+        for job_id in job_ids
+    ]
+    return (*deliveries._columns(settled), MINUTE)
+
+
+def taken_in() -> list[jobs.Submission]:
     return [
         jobs.prepare(app.kinds, "priced", tenant="acme", account="account-7", idempotency_key=f"new-{n}")
         for n in range(10)
@@ -247,6 +288,23 @@ VERBS: dict[str, tuple[Query, Call, set[str]]] = {
     "promote": (jobs.SQL["promote"], lambda _: (10,), {"dispatches_wakes", "dispatches_pkey"}),
     "cancel": (jobs.SQL["cancel"], lambda ear: ("acme", one(ear, "ready"), MINUTE), {"dispatches_pkey"}),
     "submit": (jobs.SQL["submit"], lambda _: submit_arguments(), {"accounts_pkey"}),
+    "begin a submission": (
+        submissions.SQL["begin"],
+        lambda ear: ("acme", one(ear, "leased"), 1, uuid4(), "replicate", MINUTE),
+        {"submissions_job"},
+    ),
+    "hear a callback": (
+        callbacks.SQL["hear"],
+        lambda _: ("acme", uuid4(), "replicate", "m", "p", "succeeded"),
+        {"submissions_pkey"},
+    ),
+    "claim deliveries": (
+        deliveries.SQL["claim"],
+        lambda _: ("", ["r1", "r2"], [0, 5], 2, 10, MINUTE),
+        {"deliveries_due", "deliveries_pkey", "deliveries_job"},
+    ),
+    "settle deliveries": (deliveries.SQL["settle"], lambda ear: settle_arguments(ear), {"deliveries_pkey"}),  # noqa: PLW0108 - below
+    "conclude": (deliveries.SQL["conclude"], lambda ear: ("succeeded", held(ear)[0]), {"dispatches_pkey"}),
 }
 """Each verb with its arguments and the indexes it must use."""
 
@@ -266,7 +324,20 @@ READS: dict[str, tuple[Query, Call, set[str]]] = {
         lambda _: (["acme"] * 3, ["account-7"] * 3, ["k6", "k206", "none"], ["brief"] * 3, ["{}"] * 3, [None] * 3),
         {"idempotency_pkey"},
     ),
+    "deliveries": (deliveries.SQL["list"], lambda _: ("acme", LAST, None, 50), set()),
+    "deliveries of a job": (
+        deliveries.SQL["list_of_job"],
+        lambda ear: ("acme", LAST, None, 50, one(ear, "ended"), None),
+        {"deliveries_job"},
+    ),
+    "undecided": (deliveries.SQL["undecided"], lambda _: (100,), {"deliveries_undecided"}),
     "canceling": (dispatches.SQL["canceling"], held, {"dispatches_pkey"}),
+    "take submissions": (
+        submissions.SQL["take"],
+        lambda _: ("replicate", 10, MINUTE),
+        {"submissions_due", "submissions_pkey"},
+    ),
+    "hurry a submission": (submissions.SQL["hurry"], lambda ear: (one(ear, "leased"),), {"submissions_job"}),
     "ended": (leases.SQL["ended"], lambda ear: (held(ear)[0], [1] * 10, ["succeeded"] * 10), set()),
 }
 

@@ -201,3 +201,10 @@ def test_the_bounds_of_a_parameter_are_kept() -> None:
     with pytest.raises(InputError) as refused:
         app.kinds["bounded"].read({"copies": 10})
     assert refused.value.field == "input.copies"
+
+
+def test_what_is_delivered_has_a_state_for_it() -> None:
+    assert Kind(name="thing", is_delivered=True).is_delivered
+    assert Kind(name="thing", lifecycle=GUARD, is_delivered=True).is_delivered
+    with pytest.raises(LifecycleError, match="no state of being delivered"):
+        Kind(name="thing", lifecycle=STUDIO, is_delivered=True)

@@ -265,6 +265,10 @@ class Access:
             raise UnauthorizedError("The token has expired.", hint="Ask for a new one.")
         return Principal("job", token.tenant, None, "token", job_id=token.job_id, may=token.scopes)
 
+    async def signing_secret(self) -> bytes:
+        """What this installation signs with; each use has words of its own before what it signs."""
+        return (await self._secret())[0]
+
     async def _secret(self) -> tuple[bytes, float]:
         """What tokens are signed with, and how far the database's clock is ahead of our own."""
         now = time.monotonic()

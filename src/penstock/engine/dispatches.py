@@ -43,6 +43,8 @@ class Lanes:
     look_at: float = 0.0
     took: float = 0.0
     """How long the last look at the whole line took."""
+    resting: frozenset[str] = frozenset()
+    """Queues that are passed over for now."""
 
     def columns(self, now: float | None = None) -> tuple[bool, list[list[object]]]:
         """The lanes to claim from, as columns, and whether they are the whole line."""
@@ -51,9 +53,10 @@ class Lanes:
         lanes: Iterable[tuple[object, ...]]
         if whole:
             self.look_at = now + _LOOK_EVERY
-            lanes = [(queue, _RANK_MIN, _RANK_MAX, *_START) for queue in self.queues]
+            lanes = [(queue, _RANK_MIN, _RANK_MAX, *_START) for queue in self.queues if queue not in self.resting]
         else:
-            lanes = [(queue, rank, rank, *mark) for (queue, rank), mark in sorted(self.marks.items())]
+            placed = sorted(self.marks.items())
+            lanes = [(queue, rank, rank, *mark) for (queue, rank), mark in placed if queue not in self.resting]
         return whole, [list(column) for column in zip(*lanes, strict=True)]
 
     def claimed(self, rows: Sequence[Row], *, whole: bool, took: float) -> None:

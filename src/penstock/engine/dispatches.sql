@@ -136,7 +136,7 @@ begin
                 cross join lateral (
                     select d.is_away from penstock.dispatches d
                     where d.job_id = r.job_id and d.phase = 'ready'
-                        and (d.expires_at is null or d.expires_at > present)
+                        and (d.wakes_at is null or d.wakes_at > present)
                         and (not d.is_away or d.tenant = any(away))
                     for update skip locked
                 ) d
@@ -317,6 +317,49 @@ begin
     returning d.job_id;
 end $$;
 
+-- function: hand_over
+-- Takes from their workers the jobs whose URL has yet to take the news (`waiting`); their deadline stays, and nobody
+-- cancels them any more. What a worker of the fleet hands over is audited.
+create or replace function penstock.hand_over(job_ids uuid[], tokens uuid[], origins text[], waiting uuid[])
+returns table (job_id uuid)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    present timestamptz := penstock.clock();
+begin
+    return query
+    with over as (
+        update penstock.dispatches d
+        set phase = 'delivering', lease_token = null, cancel_at = null, wakes_at = d.expires_at
+        from unnest(hand_over.job_ids, tokens, origins) as i(job_id, token, origin), penstock.leases l
+        where d.job_id = any(waiting) and i.job_id = d.job_id and d.lease_token = i.token
+            and l.token = any(tokens) and l.token = i.token and l.expires_at > present
+        returning d.job_id, d.tenant, d.epoch, l.worker, l.token, i.origin
+    ),
+    told as (
+        insert into penstock.audit (id, at, actor, action, tenant, subject, data)
+        select penstock.uuid7(), present, o.worker, 'job.completed', o.tenant, penstock.typeid('job', o.job_id),
+            jsonb_build_object('address', o.origin, 'epoch', o.epoch, 'outcome', 'delivering', 'lease_token', o.token)
+        from over o where o.origin is not null
+    )
+    select o.job_id from over o;
+end $$;
+
+-- function: take_out
+-- Takes jobs out of the queue that are being delivered; a job that is left out of the answer is not, or is no longer.
+create or replace function penstock.take_out(job_ids uuid[]) returns table (job_id uuid)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    ids uuid[] := array(
+        select d.job_id from penstock.dispatches d
+        where d.job_id = any(take_out.job_ids) and d.phase = 'delivering' order by d.job_id for update
+    );
+begin
+    perform penstock.discard(ids);
+    return query select i.job_id from unnest(ids) as i(job_id);
+end $$;
+
 -- function: keep
 -- Locks the jobs that these tokens still hold and that need not stop: their worker takes them on.
 create or replace function penstock.keep(job_ids uuid[], tokens uuid[]) returns table (job_id uuid)
@@ -343,7 +386,8 @@ language plpgsql as $$
 begin
     with woken as (
         update penstock.dispatches d
-        set phase = 'ready', wakes_at = d.expires_at
+        set phase = 'ready',
+            wakes_at = case d.phase when 'parked' then greatest(d.wakes_at, d.expires_at) else d.expires_at end
         where d.job_id = any(job_ids)
         returning d.queue, d.rank, d.turn, d.job_id
     )
@@ -435,3 +479,12 @@ where h.job_id is null or h.is_canceling;
 delete from penstock.leases l
 where l.token = any($1::uuid[])
     and not exists (select from penstock.dispatches d where d.job_id = any(l.job_ids) and d.lease_token = l.token);
+
+-- name: defer :exec
+-- A job that a provider is at is not expired at its deadline but so much later: by then the provider was told to stop.
+update penstock.dispatches set wakes_at = expires_at + $3::interval
+where job_id = $1 and epoch = $2 and phase = 'leased' and cancel_at is null;
+
+-- name: let_go :exec
+-- The provider of a parked job was told to stop: it may expire.
+update penstock.dispatches set wakes_at = expires_at where job_id = $1 and phase = 'parked';

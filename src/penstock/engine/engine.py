@@ -6,24 +6,34 @@ import asyncio
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from penstock import ids, logs
+import msgspec
+
+from penstock import ids, kinds, logs, values
 from penstock.app import Penstock
-from penstock.engine import events, jobs, leases, ledger, queues, registry, transactions, verify
+from penstock.engine import events, gates, jobs, leases, ledger, queues, registry, transactions, verify
 from penstock.engine.access import Access
 from penstock.engine.artifacts import Artifacts
 from penstock.engine.batcher import Batcher
+from penstock.engine.deliveries import Deliveries
 from penstock.engine.dispatches import BACK_TOPIC, CANCEL_TOPIC
+from penstock.engine.endpoints import Endpoints
 from penstock.engine.estimates import Estimates
+from penstock.engine.gates import Gates
 from penstock.engine.homes import Homes
+from penstock.engine.jobs import Submission, Submitted
 from penstock.engine.leases import Want
+from penstock.engine.providers import Providers
 from penstock.engine.scaling import Scaling
 from penstock.engine.source import EngineSource
 from penstock.engine.split import Split
+from penstock.engine.vault import Safe, Vault
 from penstock.engine.views import Views
 from penstock.engine.workers import Workers
-from penstock.errors import InvalidError, PenstockError
+from penstock.errors import InvalidError, MoveDeniedError, NotFoundError, PenstockError
+from penstock.kinds import Kind
+from penstock.outbound import Outbound
 from penstock.store.borrowed import borrow
-from penstock.store.db import Database
+from penstock.store.db import Database, new_id
 from penstock.store.migrate import migrate
 
 if TYPE_CHECKING:
@@ -33,11 +43,13 @@ if TYPE_CHECKING:
 
     from penstock.engine.dispatches import Lanes
     from penstock.engine.events import Event
-    from penstock.engine.jobs import CancelAnswer, JobRecord, Submission, Submitted
+    from penstock.engine.jobs import CancelAnswer, JobRecord
     from penstock.engine.leases import End, Lease, Note, Pulse, Return
     from penstock.engine.ledger import Balance, Entry
     from penstock.engine.verify import Violation
+    from penstock.errors import IdempotencyConflictError
     from penstock.lifecycle import Lifecycle
+    from penstock.providers import Provider
     from penstock.storage import Storage
     from penstock.store.borrowed import Borrowed
 
@@ -56,8 +68,15 @@ class Engine:
         *,
         storage: Storage | None = None,
         homes: Homes | None = None,
+        outbound: Outbound | None = None,
+        providers: Iterable[Provider] = (),
+        vault: Vault | None = None,
     ) -> None:
         self.db = db
+        self.outbound = outbound or Outbound()
+        """What calls URLs of users: unless told otherwise, nothing of the inside is open to it."""
+        self.safe = Safe(vault, db)
+        """What secrets of webhooks are encrypted with."""
         self.homes = homes or Homes(db)
         self.app = app or Penstock()
         self.bell: Ringer = _Silence()
@@ -70,6 +89,11 @@ class Engine:
         self.artifacts = Artifacts(self.home, self.all_homes, storage)
         self.workers = Workers(self)
         self.scaling = Scaling(self)
+        self.endpoints = Endpoints(self)
+        self.deliveries = Deliveries(self)
+        self.providers = Providers(self, providers)
+        self.gates = Gates(self.app.gates)
+        """What inputs and outputs must pass, by name: those of the app, and those that blueprints hang here."""
         door = self.homes.door
         self._submits: Batcher[Submission, Submitted] = Batcher(
             self._submit_batch, apart=lambda item: door(item.tenant)
@@ -98,10 +122,14 @@ class Engine:
         pool_size: int = 10,
         storage: Storage | None = None,
         tenant_databases: Mapping[str, str] | None = None,
+        outbound: Outbound | None = None,
+        providers: Iterable[Provider] = (),
+        vault: Vault | None = None,
     ) -> Engine:
         """Connect, bring the schema up to date and make the app's kinds known. Without storage it takes no files.
 
-        Each of ``tenant_databases`` is the address of the database in which a tenant lives.
+        Each of ``tenant_databases`` is the address of the database in which a tenant lives. Without a vault there are
+        no webhooks: their secrets are kept encrypted.
         """
         app = app or Penstock()
         drawn = list(lifecycles)
@@ -119,7 +147,7 @@ class Engine:
             logs.emit("db.migrated", applied=applied)
         db = await Database.open(dsn, size=pool_size)
         homes = await Homes.open(db, tenant_databases or {}, size=pool_size, step=prepare)
-        engine = cls(db, app, storage=storage, homes=homes)
+        engine = cls(db, app, storage=storage, homes=homes, outbound=outbound, providers=providers, vault=vault)
         await registry.register(engine.db, engine.app.kinds.values(), drawn)
         return engine
 
@@ -127,6 +155,8 @@ class Engine:
         for watcher in self._watchers:
             watcher.cancel()
         await self.workers.close()
+        await self.providers.close()
+        await self.outbound.close()
         await self.access.close()
         await self.homes.close()
         await self.db.close()
@@ -145,9 +175,56 @@ class Engine:
         """Take a job in: its key, cap, hold, row, place in the queue and first events commit together.
 
         With ``tx``, a connection or session of asyncpg, psycopg or SQLAlchemy, they do so with the caller's own rows.
+        With ``hook`` a URL is told of it, signed with a secret of its own.
         """
+        if options.get("hook") is not None:
+            options = await self._hooked(kind, options)
         item = jobs.prepare(self.app.kinds, kind, input, **options)
+        self.providers.check(self.app.kinds[item.kind])
+        if self.app.kinds[item.kind].gate is not None:
+            (passed,) = await self._admit([item])
+            if isinstance(passed, Exception):
+                raise passed
+            if isinstance(passed, Submitted):
+                return passed
+            item = passed
         return await (self._submits.add(item) if tx is None else self._submit_in(borrow(tx), item))
+
+    async def _admit(self, items: Sequence[Submission]) -> list[Submission | Submitted | Exception]:
+        """Jobs of kinds with gates: each as its gate lets it pass, or its refusal.
+
+        A key that was answered is answered as before: gates are asked of nothing twice, whatever they would say today.
+        """
+        marked = [gates.digested(item) for item in items]
+        replayed: dict[UUID, Submitted | IdempotencyConflictError] = {}
+        for home in {self.home(item.tenant) for item in marked if item.key is not None}:
+            own = [n for n, item in enumerate(marked) if item.key is not None and self.home(item.tenant) is home]
+            replayed |= await jobs.replays(home, [marked[n] for n in own])
+            strange = [n for n in own if isinstance(replayed.get(marked[n].job_id), Exception)]
+            if strange:  # Its kind may have had no gate at the time.
+                replayed |= await jobs.replays(home, [items[n] for n in strange])
+        return await asyncio.gather(*(self._pass(item, replayed.get(item.job_id)) for item in marked))
+
+    async def _pass(self, item: Submission, known: Submitted | Exception | None) -> Submission | Submitted | Exception:
+        if known is not None:
+            return known
+        try:
+            return await self.gates.admit(self.app.kinds[item.kind], item)
+        except PenstockError as error:
+            return error
+
+    async def _hooked(self, kind: str, options: dict[str, Any]) -> dict[str, Any]:
+        """The URL that a job is submitted with, checked, and its secret encrypted: it is bound to the id of the job."""
+        tenant, job_id = values.check_name(options.get("tenant"), field="tenant"), options.get("job_id") or new_id()
+        sealed = await self.deliveries.seal(options["hook"], kinds.find(self.app.kinds, kind), tenant, job_id)
+        return options | {"hook": sealed, "job_id": job_id}
+
+    async def hook_secret(self, tenant: str, job_id: UUID | str) -> str:
+        """The secret of the URL that a job was submitted with: the answer to a replay tells it as the first did."""
+        hook = await self.deliveries.hook_of(tenant, ids.parse("job", job_id))
+        if hook is None:
+            raise NotFoundError("The job was submitted without a URL.", field="id")
+        return hook.secret
 
     async def _submit_in(self, tx: Borrowed, item: Submission) -> Submitted:
         if self.home(item.tenant) is not self.db:
@@ -163,6 +240,7 @@ class Engine:
         """By the time its transaction commits, others may stand in line before the job."""
         await transactions.ended(tx)
         self.ring_back({queue})
+        self.deliveries.stir()
 
     async def submit_many(self, requests: Sequence[dict[str, Any]]) -> list[Submitted | Exception]:
         """Take many jobs in; each is accepted or refused by itself.
@@ -182,8 +260,12 @@ class Engine:
         return [answer for answers in await asyncio.gather(*map(send, chunks)) for answer in answers]
 
     async def _submit_chunk(self, requests: Sequence[dict[str, Any]]) -> list[Submitted | Exception]:
-        prepared = [self._prepared(request) for request in requests]
-        items = [item for item in prepared if not isinstance(item, Exception)]
+        if any(request.get("hook") is not None for request in requests):
+            prepared = await asyncio.gather(*map(self._prepared_with_hook, requests))
+        else:
+            prepared = [self._prepared(request) for request in requests]
+        prepared = await self._admit_some(prepared)
+        items = [item for item in prepared if isinstance(item, Submission)]
         submitted: dict[int, Submitted | Exception] = {}
         for door in {self.homes.door(item.tenant) for item in items}:
             own = [item for item in items if self.homes.door(item.tenant) is door]
@@ -192,7 +274,18 @@ class Engine:
             except PenstockError as error:
                 answers = repeat(error, len(own))
             submitted.update(zip(map(id, own), answers, strict=True))
-        return [item if isinstance(item, Exception) else submitted[id(item)] for item in prepared]
+        return [submitted[id(item)] if isinstance(item, Submission) else item for item in prepared]
+
+    async def _admit_some(
+        self, prepared: Sequence[Submission | Exception]
+    ) -> Sequence[Submission | Submitted | Exception]:
+        """Send those through their gates that have one."""
+        kinds = self.app.kinds
+        gated = [item for item in prepared if isinstance(item, Submission) and kinds[item.kind].gate is not None]
+        if not gated:
+            return prepared
+        passed = dict(zip(map(id, gated), await self._admit(gated), strict=True))
+        return [passed.get(id(item), item) for item in prepared]
 
     async def _submit_batch(self, items: Sequence[Submission]) -> list[Submitted | Exception]:
         """Take in jobs of tenants that share a home."""
@@ -201,15 +294,26 @@ class Engine:
         if isinstance(door, Split):
             answers = await door.dispatch(items, await jobs.submit(door, items))
             self.bell.ring(queues)
+            self.deliveries.stir()
             return answers
         topics = self.bell.carry(queues)
         submitted = await jobs.submit(door, items, topics)
         self.bell.ring(queues, carried=topics is not None)
+        self.deliveries.stir()
         return submitted
+
+    async def _prepared_with_hook(self, request: dict[str, Any]) -> Submission | Exception:
+        try:
+            hooked = request.get("hook") is not None
+            return self._prepared(await self._hooked(request.get("kind", ""), request) if hooked else request)
+        except Exception as error:  # noqa: BLE001 - each item has its own outcome
+            return error
 
     def _prepared(self, request: dict[str, Any]) -> Submission | Exception:
         try:
-            return jobs.prepare(self.app.kinds, **request)
+            item = jobs.prepare(self.app.kinds, **request)
+            self.providers.check(self.app.kinds[item.kind])
+            return item
         except Exception as error:  # noqa: BLE001 - each item has its own outcome
             return error
 
@@ -224,13 +328,14 @@ class Engine:
         answer = await jobs.cancel(self.homes.door(tenant), tenant, job_id, grace=grace)
         if answer.is_accepted:
             self.bell.ring({f"{CANCEL_TOPIC}{answer.job_id}"})
-            self.audience.touch((answer.job_id,))
+            await self.providers.hurry(tenant, answer.job_id)
+            self._touch((answer.job_id,))
         return answer
 
-    async def answer(self, tenant: str, job_id: UUID | str, answer: Any) -> str:
+    async def answer(self, tenant: str, job_id: UUID | str, answer: Any, *, size_max: int = values.BYTES_MAX) -> str:
         """Give a parked job what it waits for; tells its state."""
-        state, queue = await jobs.answer(self.homes.door(tenant), tenant, job_id, answer)
-        self.audience.touch((ids.parse("job", job_id),))
+        state, queue = await jobs.answer(self.homes.door(tenant), tenant, job_id, answer, size_max=size_max)
+        self._touch((ids.parse("job", job_id),))
         self.ring_back({queue})
         return state
 
@@ -238,13 +343,30 @@ class Engine:
         """Run an ended job once more: in place where its lifecycle says so, otherwise as a new job."""
         job = await self.read(tenant, job_id)
         kind = self.app.kinds.get(job.kind)
+        if kind is not None:
+            self.providers.check(kind)
         if kind is not None and any(m.moment == "retried" for m in kind.lifecycle.moves):
-            submitted = await jobs.revive(self.homes.door(tenant), job, kind.expires_in)
+            if kind.gate is not None:
+                await self.gates.admit_again(kind, job)
+            with jobs.denied_as(job.job_id, kind.lifecycle.initial):
+                submitted = await jobs.revive(self.homes.door(tenant), job, kind.expires_in)
+            jobs.report_path(job.job_id, job.kind, job.state, kind.lifecycle.initial, submitted.state)
         else:
-            submitted = await self._submits.add(jobs.again(self.app.kinds, job))
+            item = jobs.again(self.app.kinds, job, **await self._same_hook(job))
+            if kind is not None and kind.gate is not None:
+                item = await self.gates.admit(kind, item)
+            submitted = await self._submits.add(item)
         self.ring_back({job.queue})
-        self.audience.touch((job.job_id,))
+        self._touch((job.job_id,))
         return submitted
+
+    async def _same_hook(self, job: JobRecord) -> dict[str, Any]:
+        """The URL of a job that is repeated is told of the new one too."""
+        hook = await self.deliveries.hook_of(job.tenant, job.job_id)
+        if hook is None:
+            return {}
+        hooked = await self._hooked(job.kind, {"tenant": job.tenant, "hook": hook})
+        return {"hook": hooked["hook"], "job_id": hooked["job_id"]}
 
     async def events(self, tenant: str, job_id: UUID | str, after: int = 0, *, limit: int = 500) -> list[Event]:
         """What happened to a job after this number, in order."""
@@ -258,7 +380,7 @@ class Engine:
     async def move(self, tenant: str, job_id: UUID | str, state: str) -> str:
         """Take a job to a state along an arrow of its lifecycle."""
         moved = await jobs.move(self.homes.door(tenant), tenant, job_id, state)
-        self.audience.touch((ids.parse("job", job_id),))
+        self._touch((ids.parse("job", job_id),))
         return moved
 
     async def grant(self, tenant: str, account: str, amount: int, **options: Any) -> int:
@@ -303,7 +425,8 @@ class Engine:
     async def claim_for(self, lanes: Lanes, wants: Sequence[Want], duration: timedelta) -> list[Lease]:
         """Claim for several workers at once; each lease is under the token of its want."""
         claimed = await leases.claim(self.homes.everywhere, lanes, wants, duration)
-        self.audience.touch(lease.job_id for lease in claimed)
+        if claimed:
+            self._touch(lease.job_id for lease in claimed)
         return claimed
 
     async def extend(self, held: Sequence[Lease], duration: timedelta) -> Pulse:
@@ -316,29 +439,54 @@ class Engine:
         return must_stop
 
     async def finish(self, end: End) -> str:
-        state = await self._finishes.add(end)
+        """End a job as its worker says; one that is to be delivered first, and ended well, goes on to that."""
+        kind = self.app.kinds.get(end.lease.kind)
+        released = await self._release(kind, end) if end.outcome == "succeeded" else end
+        is_withheld, end = released.outcome != end.outcome, released
+        if end.outcome == "succeeded" and kind is not None and kind.is_delivered:
+            end = msgspec.structs.replace(end, outcome="delivering")
+        try:
+            state = await self._finishes.add(end)
+        except MoveDeniedError:
+            if not is_withheld:
+                raise
+            # Its lifecycle has no arrow for that; every job that runs can fail.
+            end = msgspec.structs.replace(end, outcome="failed")
+            state = await self._finishes.add(end)
         self.estimates.saw(end)
-        self.audience.touch((end.lease.job_id,))
+        self._touch((end.lease.job_id,))
         return state
+
+    async def _release(self, kind: Kind | None, end: End) -> End:
+        """What its gate lets pass of an output. Of a kind that is not this app's, the database knows the gate."""
+        if kind is None:
+            row = await self.db.run(registry.SQL["gate"], end.lease.kind)
+            kind = Kind(name=end.lease.kind, gate=None if row is None else row["gate"])
+        return end if kind.gate is None else await self.gates.release(kind, end)
 
     async def give_back(self, item: Return) -> str:
         """Send a job back into the queue; tells its fate: 'requeued', 'failed' or 'canceled'."""
         fate = await self._returns.add(item)
-        self.audience.touch((item.lease.job_id,))
+        self._touch((item.lease.job_id,))
         if fate == "requeued" and item.delay is None:
             self.ring_back({item.lease.queue})
         return fate
 
     async def park(self, lease: Lease, memo: Any = None) -> str:
-        state = await leases.park(self.homes.door(lease.tenant), lease, memo)
-        self.audience.touch((lease.job_id,))
+        state = await leases.park(self.homes.door(lease.tenant), lease, memo, size_max=self._size_max(lease))
+        self._touch((lease.job_id,))
         return state
 
     async def proceed(self, lease: Lease, answer: Any, memo: Any = None) -> str:
         """Take a job that would wait for an answer on, because that is there; its worker keeps it. Tells the state."""
-        state = await leases.proceed(self.homes.door(lease.tenant), lease, memo, answer)
-        self.audience.touch((lease.job_id,))
+        door = self.homes.door(lease.tenant)
+        state = await leases.proceed(door, lease, memo, answer, size_max=self._size_max(lease))
+        self._touch((lease.job_id,))
         return state
+
+    def _size_max(self, lease: Lease) -> int:
+        kind = self.app.kinds.get(lease.kind)
+        return values.BYTES_MAX if kind is None else kind.size_max
 
     async def abandon(self, token: UUID) -> None:
         self.ring_back(await leases.abandon(self.homes.everywhere, token))
@@ -346,6 +494,15 @@ class Engine:
     async def close_leases(self, tokens: Iterable[UUID]) -> None:
         await leases.close(self.db, tokens)
         await self.estimates.learn()
+
+    def _touch(self, job_ids: Iterable[UUID]) -> None:
+        """Something has happened to jobs: who watches them may look, and there may be something to tell."""
+        self.audience.touch(job_ids)
+        self.deliveries.stir()
+
+    @property
+    def vault(self) -> Vault | None:
+        return self.safe.vault
 
     def ring_back(self, queues: Iterable[str]) -> None:
         """Ring for jobs that joined the line not at its end: workers must look behind the place they came to."""

@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -35,8 +36,9 @@ from penstock.store.db import DuplicateError, NotAcceptedError, new_id
 from penstock.store.queries import queries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Mapping, Sequence
 
+    from penstock.engine.deliveries import SealedHook
     from penstock.kinds import Kind
     from penstock.store.db import Door, Row
 
@@ -48,6 +50,7 @@ ENDED: Final[Counter[tuple[str, str]]] = Counter()
 GRACE: Final = timedelta(seconds=30)
 _LAST: Final = UUID(int=2**128 - 1)
 _TRIES: Final = 4
+_MORE: Final = 8_192  # what a request may have beside its input
 _ROUNDS: Final = 2_000  # each settles an item or more, unless somebody else changes the accounts all the time
 
 
@@ -72,6 +75,8 @@ class Submission(msgspec.Struct, frozen=True, gc=False):
     lifetime: timedelta | None
     retry_of: UUID | None
     is_fair: bool
+    hook: str | None = None
+    """The URL it is submitted with, as JSON; its secret is encrypted."""
 
 
 class Submitted(msgspec.Struct, frozen=True, gc=False):
@@ -160,14 +165,18 @@ def prepare(
     retry_of: UUID | None = None,
     job_id: UUID | None = None,
     route: str | None = None,
+    hook: SealedHook | None = None,
 ) -> Submission:
     """Check a request for a job and price it; raises what is wrong with it."""
     found = kinds.find(declared, kind)
     given: Any = {} if input is None else input
-    text = values.encode(given, field="input")
+    text = values.encode(given, field="input", most=found.size_max)
     lifetime = found.expires_in if expires_in is None else values.duration(expires_in, field="expires_in")
+    job_id = job_id or new_id()
+    if hook is not None and request is None and idempotency_key is not None:
+        request = {"input": given, "webhook": {"url": hook.url, "moments": hook.moments}}
     return Submission(
-        job_id=job_id or new_id(),
+        job_id=job_id,
         tenant=values.check_name(tenant, field="tenant"),
         account=values.check_name(account, field="account"),
         kind=found.name,
@@ -179,13 +188,19 @@ def prepare(
         input=text,
         scope=account if scope is None else values.check_name(scope, field="scope"),
         key=None if idempotency_key is None else values.check_key(idempotency_key),
-        request=None if request is None else values.encode(request, field="request"),
+        request=None if request is None else values.encode(request, field="request", most=found.size_max + _MORE),
         priority=found.priority if priority is None else values.check_priority(priority),
         run_at=None if run_at is None else values.check_moment(run_at, field="run_at"),
         lifetime=lifetime,
         retry_of=retry_of,
         is_fair=found.is_fair,
+        hook=None if hook is None else _hook_text(hook, job_id, tenant),
     )
+
+
+def _hook_text(hook: SealedHook, job_id: UUID, tenant: str) -> str:
+    told = msgspec.structs.asdict(hook) | {"job_id": str(job_id), "tenant": tenant}
+    return msgspec.json.encode(told).decode()
 
 
 async def submit(db: Door, batch: Sequence[Submission], topics: str | None = None) -> list[Submitted | Exception]:
@@ -252,7 +267,7 @@ async def _accept_apart(
 
 async def _accept(db: Door, items: Sequence[Submission], topics: str | None) -> dict[UUID, Submitted]:
     bill = Bill((item.tenant, item.account, item.price) for item in items)
-    columns = (any(item.is_fair for item in items), *_columns(items), *bill.columns())
+    columns = (any(item.is_fair for item in items), *_columns(items), *bill.columns(), hooks_text(items))
     row = await (
         db.run(SQL["submit"], *columns) if topics is None else db.run(SQL["submit_and_ring"], topics, *columns)
     )
@@ -283,6 +298,7 @@ def _submitted(item: Submission, born: datetime, available: int | None) -> Submi
     state = item.entry_state if begin == born else item.initial_state
     if logs.is_on("job.created"):
         logs.emit("job.created", job_id=item.job_id, type=item.kind, state=state, credits_cost=item.price)
+        report_path(item.job_id, item.kind, item.initial_state, state)
     return Submitted(
         item.job_id,
         item.kind,
@@ -304,8 +320,7 @@ async def _judge(db: Door, items: Sequence[Submission]) -> tuple[dict[UUID, Subm
         await ledger.open_accounts(db, ((item.tenant, item.account) for item in strangers))
     refused, fitting = _sift(judged)
     keyed = [item for item, row in judged if item.key is not None and (row["is_replay"] or item.job_id in refused)]
-    answers = await idempotency.answers(db, keyed) if keyed else {}
-    replayed = {item.job_id: _replay(item, answers[item.job_id]) for item in keyed if item.job_id in answers}
+    replayed = await replays(db, keyed) if keyed else {}
     return {**refused, **replayed}, fitting
 
 
@@ -331,6 +346,12 @@ def _sift(judged: Iterable[tuple[Submission, Row]]) -> tuple[dict[UUID, Exceptio
 
 def _limit(row: Row) -> float:
     return math.inf if row["active_max"] is None else row["active_max"]
+
+
+async def replays(db: Door, items: Sequence[Submission]) -> dict[UUID, Submitted | IdempotencyConflictError]:
+    """The answers that the keys of these items were given before, as they are given again."""
+    answers = await idempotency.answers(db, items)
+    return {item.job_id: _replay(item, answers[item.job_id]) for item in items if item.job_id in answers}
 
 
 def _replay(item: Submission, row: Row) -> Submitted | IdempotencyConflictError:
@@ -387,6 +408,12 @@ def _columns(batch: Sequence[Submission]) -> list[list[Any] | None]:
         _packed([item.lifetime for item in batch]),
         _unless_empty([item.retry_of for item in batch]),
     ]
+
+
+def hooks_text(items: Iterable[Submission]) -> str | None:
+    """The URLs that jobs are submitted with; most have none."""
+    hooks = [item.hook for item in items if item.hook is not None]
+    return f"[{','.join(hooks)}]" if hooks else None
 
 
 def _packed(column: list[Any]) -> list[Any] | None:
@@ -461,13 +488,15 @@ async def cancel(db: Door, tenant: str, job_id: UUID | str, *, grace: timedelta 
             raise CancelUnavailableError("Jobs of this kind cannot be canceled.", state=row["state"])
         case verdict:
             if verdict == "canceled":
-                logs.emit("job.canceled", job_id=number, to_status=row["state"])
+                report_end("canceled", [{"job_id": number, **row}])
             return CancelAnswer(number, verdict in ("canceled", "asked"), row["state"], row["stage"])
 
 
-async def answer(db: Door, tenant: str, job_id: UUID | str, given: Any) -> tuple[str, str]:
+async def answer(
+    db: Door, tenant: str, job_id: UUID | str, given: Any, *, size_max: int = values.BYTES_MAX
+) -> tuple[str, str]:
     """Give a parked job what it waits for; the same answer again is harmless. Tells its state and queue."""
-    text = values.encode(given, field="answer")
+    text = values.encode(given, field="answer", most=size_max)
     row = await db.run(SQL["answer"], tenant, ids.parse("job", job_id), text)
     match row["verdict"]:
         case "absent":
@@ -477,6 +506,7 @@ async def answer(db: Door, tenant: str, job_id: UUID | str, given: Any) -> tuple
                 f"The job is {row['state']!r} and does not wait for this answer.", state=row["state"]
             )
         case _:
+            report_path(ids.parse("job", job_id), row["kind"], row["from_state"], row["state"])
             return row["state"], row["queue"]
 
 
@@ -502,7 +532,7 @@ async def revive(db: Door, job: JobRecord, lifetime: timedelta | None) -> Submit
             raise RetryUnavailableError(f"A job in state {row['state']!r} cannot be retried.", state=row["state"])
 
 
-def again(declared: Mapping[str, Kind], job: JobRecord) -> Submission:
+def again(declared: Mapping[str, Kind], job: JobRecord, **options: Any) -> Submission:
     """Retry as a new job that names the one it repeats."""
     if job.outcome is None:
         raise RetryUnavailableError(f"A job in state {job.state!r} has not ended yet.", state=job.state)
@@ -515,6 +545,7 @@ def again(declared: Mapping[str, Kind], job: JobRecord) -> Submission:
         priority=job.priority,
         retry_of=job.job_id,
         route=job.queue if kinds.find(declared, job.kind).runs == "fleet" else None,
+        **options,
     )
 
 
@@ -524,7 +555,7 @@ async def move(db: Door, tenant: str, job_id: UUID | str, state: str) -> str:
     row = await db.run(SQL["shift"], tenant, number, state)
     match row["verdict"]:
         case "moved":
-            logs.emit("job.transition", job_id=number, from_status=row["from_state"], to_status=row["state"])
+            await _report_move(db, tenant, number, row)
             return str(row["state"])
         case "absent":
             raise _absent(job_id)
@@ -534,18 +565,26 @@ async def move(db: Door, tenant: str, job_id: UUID | str, state: str) -> str:
                 from_state=row["from_state"],
                 to_state=state,
             )
-            logs.emit(
-                "job.transition_denied",
-                job_id=number,
-                from_status=row["from_state"],
-                to_status=state,
-                reason=denied.message,
-            )
+            report_denied(number, row["from_state"], state, denied)
             raise denied
 
 
+async def _report_move(db: Door, tenant: str, job_id: UUID, moved: Row) -> None:
+    job = await read(db, tenant, job_id)
+    row = {"job_id": job_id, "kind": job.kind, "price": job.price, "captured": job.captured, **moved}
+    if moved["outcome"] is None:
+        report([row])
+    else:
+        report_end(moved["outcome"], [row], None if moved["outcome"] == "succeeded" else {job_id: job.error or _MOVED})
+
+
 async def expire(db: Door, most: int) -> int:
-    return report_end("expired", await db.run(SQL["expire"], most))
+    """End the jobs whose deadline has passed; a lifecycle may call that a failure."""
+    moved: Sequence[Row] = await db.run(SQL["expire"], most)
+    for outcome in {row["outcome"] for row in moved}:
+        group = [row for row in moved if row["outcome"] == outcome]
+        report_end(outcome, group, {row["job_id"]: _LATE for row in group})
+    return len(moved)
 
 
 async def enforce(db: Door, most: int) -> int:
@@ -559,32 +598,57 @@ async def promote(db: Door, most: int) -> set[str]:
     return {row["queue"] for row in found}
 
 
-def report(moved: Sequence[Row]) -> int:
+def report(moved: Sequence[Row] | Sequence[dict[str, Any]]) -> int:
     """Log what became of jobs; tells how many there were."""
     if logs.is_on("job.transition"):
         for row in moved:
-            logs.emit(
-                "job.transition",
-                job_id=row["job_id"],
-                type=row["kind"],
-                from_status=row["from_state"],
-                to_status=row["state"],
-            )
+            report_path(row["job_id"], row["kind"], row["from_state"], row["state"])
     return len(moved)
 
 
-def report_end(outcome: str, moved: Sequence[Row], errors: Mapping[UUID, Any] | None = None) -> int:
-    """Count the end of jobs, and log it with what it meant for the wallet."""
+def report_path(job_id: UUID, kind: str, *states: str) -> None:
+    """Log the states that a job went through; a moment that left it where it was is no transition."""
+    for before, after in pairwise(states):
+        if before != after:
+            logs.emit("job.transition", job_id=job_id, type=kind, from_status=before, to_status=after)
+
+
+def report_denied(job_id: UUID, before: str, after: str, denied: PenstockError) -> None:
+    """Log a change of state that was refused."""
+    logs.emit("job.transition_denied", job_id=job_id, from_status=before, to_status=after, reason=denied.message)
+
+
+@contextlib.contextmanager
+def denied_as(job_id: UUID, after: str) -> Generator[None]:
+    """Where a verb is refused for the state of its job, log it as the change of state that it would have been."""
+    try:
+        yield
+    except MoveDeniedError as denied:
+        report_denied(job_id, str(denied.details["state"]), after, denied)
+        raise
+
+
+def report_end(
+    outcome: str, moved: Sequence[Row] | Sequence[dict[str, Any]], told: Mapping[UUID, Any] | None = None
+) -> int:
+    """Count the end of jobs, and log it with what it meant for the wallet.
+
+    What is ``told`` of each: about its output where it succeeded, otherwise its error.
+    """
     ENDED.update((str(row["kind"]), outcome) for row in moved)
     event = _END_EVENTS[outcome]
     if logs.is_on(event):
         for row in moved:
-            error = (errors or {}).get(row["job_id"])
-            extra = {"error": error, "refunded": row["price"] - row["captured"]} if error else {}
+            said = (told or {}).get(row["job_id"])
+            extra = {} if said is None else {"output" if outcome == "succeeded" else "error": said}
+            if outcome != "succeeded":
+                extra["refunded"] = row["price"] - row["captured"]
             logs.emit(event, job_id=row["job_id"], type=row["kind"], to_status=row["state"], **extra)
     return report(moved)
 
 
+_LATE: Final = {"code": "expired", "message": "Its deadline passed."}
+_MOVED: Final = {"code": "moved", "message": "An operator ended it."}
 _END_EVENTS: Final = {outcome: f"job.{outcome}" for outcome in OUTCOMES} | {"succeeded": "job.completed"}
 
 

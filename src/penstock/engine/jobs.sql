@@ -15,12 +15,14 @@
 -- Whether they can pay is first seen without a lock; penstock.charge takes the locks last and looks again, so the lock
 -- that all jobs of an account must take is held for no longer than the charge. The statements are plain on purpose: to
 -- start one costs more than to run it, and most of all where it joins.
--- Where the queue is in another database (`is_away`), the dispatches are owed (see split.sql).
+-- Where the queue is in another database (`is_away`), the dispatches are owed (see split.sql). The URLs that jobs are
+-- submitted with are few, and come as one value (`hooks`).
 create or replace function penstock.submit_batch(
     is_fair boolean, is_away boolean, job_ids uuid[], tenants text[], accounts text[], kinds text[], lifecycles text[], queues text[],
     initial_states text[], entry_states text[], prices integer[], inputs jsonb[], scopes text[], keys text[], requests jsonb[],
     priorities smallint[], run_ats timestamptz[], lifetimes interval[], retries uuid[], payers integer[], nths integer[],
-    spents bigint[], payer_tenants text[], payer_accounts text[], sums bigint[], counts integer[], holds integer[]
+    spents bigint[], payer_tenants text[], payer_accounts text[], sums bigint[], counts integer[], holds integer[],
+    hooks jsonb default null
 ) returns table (available bigint[], created_at timestamptz)
 language plpgsql
 set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
@@ -94,6 +96,17 @@ begin
         where i.entry_state <> i.initial_state and (i.run_at is null or i.run_at <= present);
     end if;
 
+    if hooks is not null then
+        insert into penstock.hooks (job_id, tenant, url, receiver, secret, moments, decides)
+        select i.job_id, i.tenant, i.url, i.receiver, decode(i.secret, 'base64'), i.moments, i.decides
+        from jsonb_to_recordset(submit_batch.hooks)
+            as i(job_id uuid, tenant text, url text, receiver text, secret text, moments text[], decides boolean);
+    end if;
+    if hooks is not null or exists (select from penstock.subscriptions s where s.moment = any('{submitted,queued}')) then
+        perform penstock.announce('submitted', job_ids, 1, false);
+        perform penstock.announce('queued', job_ids, 2, false);
+    end if;
+
     if is_away then
         perform penstock.owe(present, job_ids);
     else
@@ -111,7 +124,7 @@ create or replace procedure penstock.submit_and_ring(
     topics text, is_fair boolean, job_ids uuid[], tenants text[], accounts text[], kinds text[], lifecycles text[], queues text[],
     initial_states text[], entry_states text[], prices integer[], inputs jsonb[], scopes text[], keys text[], requests jsonb[],
     priorities smallint[], run_ats timestamptz[], lifetimes interval[], retries uuid[], payers integer[], nths integer[],
-    spents bigint[], payer_tenants text[], payer_accounts text[], sums bigint[], counts integer[], holds integer[],
+    spents bigint[], payer_tenants text[], payer_accounts text[], sums bigint[], counts integer[], holds integer[], hooks jsonb,
     inout available bigint[], inout created_at timestamptz
 )
 language plpgsql as $$
@@ -119,7 +132,7 @@ begin
     select s.available, s.created_at into available, created_at
     from penstock.submit_batch(
         is_fair, false, job_ids, tenants, accounts, kinds, lifecycles, queues, initial_states, entry_states, prices, inputs, scopes, keys,
-        requests, priorities, run_ats, lifetimes, retries, payers, nths, spents, payer_tenants, payer_accounts, sums, counts, holds
+        requests, priorities, run_ats, lifetimes, retries, payers, nths, spents, payer_tenants, payer_accounts, sums, counts, holds, hooks
     ) s;
     commit;
     perform set_config('synchronous_commit', 'off', true), pg_notify('penstock', topics);
@@ -168,8 +181,8 @@ begin
 end $$;
 
 -- function: move
--- The one door: takes each job through the moment it has come to, writes its event and, where that ends it,
--- settles its hold. All of them or none: a job whose state has no arrow for the moment is an error.
+-- The one door: takes each job through the moment it has come to, writes its event, announces it to whom it is news
+-- and, where that ends it, settles its hold. All of them or none: a job whose state has no arrow for the moment is an error.
 create or replace function penstock.move(
     moment text, phase text, job_ids uuid[], epochs integer[], attempts smallint[], outputs jsonb[], errors jsonb[],
     captures integer[], memos jsonb[], answers jsonb[], notes jsonb[]
@@ -240,7 +253,12 @@ begin
                 where m.lifecycle = j.lifecycle and m.from_state = j.state and m.moment = move.moment
             )
         ) using errcode = 'PS001';
-    elsif ends then
+    end if;
+    if exists (select from penstock.subscriptions s where s.moment = move.moment)
+        or exists (select from penstock.hooks h where h.job_id = any(job_ids)) then
+        perform penstock.announce(move.moment, job_ids, null, ends);
+    end if;
+    if ends then
         perform penstock.settle(job_ids);
     end if;
 end $$;
@@ -249,7 +267,7 @@ end $$;
 -- Verdicts: 'canceled' (it had not started: ended now), 'asked' (its worker is told, and cut off after the grace),
 -- 'firm' (its stage refuses), 'unavailable' (its lifecycle has no way), 'ended', 'absent'.
 create or replace function penstock.cancel(tenant text, job_id uuid, grace interval)
-returns table (verdict text, state text, stage text)
+returns table (verdict text, state text, stage text, kind text, from_state text, price integer, captured integer)
 language plpgsql
 set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
 as $$
@@ -263,13 +281,13 @@ begin
     select c.* into answer
     from penstock.cancel_job(cancel.tenant, cancel.job_id, dispatch.phase, dispatch.cancel_at is not null) c;
     perform penstock.cancel_dispatch(cancel.job_id, answer.verdict, grace);
-    return query select answer.verdict, answer.state, answer.stage;
+    return query select answer.verdict, answer.state, answer.stage, answer.kind, answer.from_state, answer.price, answer.captured;
 end $$;
 
 -- function: cancel_job
 -- The tenant's half of a cancel; the queue says in which phase the job's dispatch is, if it has one.
 create or replace function penstock.cancel_job(tenant text, job_id uuid, dispatch_phase text, is_asked boolean)
-returns table (verdict text, state text, stage text)
+returns table (verdict text, state text, stage text, kind text, from_state text, price integer, captured integer)
 language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -279,24 +297,24 @@ begin
     where j.id = cancel_job.job_id and j.tenant = cancel_job.tenant for update;
 
     if job.id is null then
-        return query select 'absent', null::text, null::text;
+        return query select 'absent', null::text, null::text, null::text, null::text, null::integer, null::integer;
     elsif dispatch_phase is null then
-        return query select 'ended', job.state, job.stage;
+        return query select 'ended', job.state, job.stage, job.kind, job.state, job.price, job.captured;
     elsif not exists (
         select from penstock.lifecycle_moves m
         where m.lifecycle = job.lifecycle and m.from_state = job.state and m.moment = 'canceled'
     ) then
-        return query select 'unavailable', job.state, job.stage;
-    elsif dispatch_phase in ('waiting', 'ready', 'parked') then
-        return query select 'canceled', m.state, m.stage
+        return query select 'unavailable', job.state, job.stage, job.kind, job.state, job.price, job.captured;
+    elsif dispatch_phase in ('waiting', 'ready', 'parked', 'delivering') then
+        return query select 'canceled', m.state, m.stage, m.kind, m.from_state, m.price, m.captured
         from penstock.move('canceled', 'ended', array[job.id], null, null, null, null, null, null, null, null) m;
     elsif exists (select from penstock.kinds k where k.kind = job.kind and job.stage = any(k.firm_stages)) then
-        return query select 'firm', job.state, job.stage;
+        return query select 'firm', job.state, job.stage, job.kind, job.state, job.price, job.captured;
     else
         if not is_asked then
             perform penstock.write(job.id, 'cancel_requested', null, true);
         end if;
-        return query select 'asked', job.state, job.stage;
+        return query select 'asked', job.state, job.stage, job.kind, job.state, job.price, job.captured;
     end if;
 end $$;
 
@@ -319,7 +337,7 @@ $$;
 -- Gives a parked job what it waits for. Verdicts: 'answered'; 'repeated' (the same answer came before);
 -- 'unavailable' (it is not parked, or has another answer); 'absent'.
 create or replace function penstock.answer(tenant text, job_id uuid, answer jsonb)
-returns table (verdict text, state text, queue text)
+returns table (verdict text, state text, queue text, kind text, from_state text)
 language plpgsql
 set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
 as $$
@@ -331,16 +349,16 @@ begin
     select d.* into dispatch from penstock.dispatches d
     where d.job_id = answer.job_id and d.tenant = answer.tenant for update;
     select a.* into told from penstock.answer_job(
-        answer.tenant, answer.job_id, answer.answer, dispatch.phase = 'parked' and dispatch.expires_at > penstock.clock()
+        answer.tenant, answer.job_id, answer.answer, dispatch.phase = 'parked' and dispatch.wakes_at > penstock.clock()
     ) a;
     perform penstock.make_ready(array[answer.job_id]) where told.verdict = 'answered';
-    return query select told.verdict, told.state, told.queue;
+    return query select told.verdict, told.state, told.queue, told.kind, told.from_state;
 end $$;
 
 -- function: answer_job
 -- The tenant's half of an answer; the queue says whether the job waits for one.
 create or replace function penstock.answer_job(tenant text, job_id uuid, answer jsonb, is_waited_for boolean)
-returns table (verdict text, state text, queue text)
+returns table (verdict text, state text, queue text, kind text, from_state text)
 language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -349,16 +367,16 @@ begin
     select j.* into job from penstock.jobs j where j.id = answer_job.job_id and j.tenant = answer_job.tenant;
 
     if job.id is null then
-        return query select 'absent', null::text, null::text;
+        return query select 'absent', null::text, null::text, null::text, null::text;
     elsif is_waited_for then
-        return query select 'answered', m.state, m.queue
+        return query select 'answered', m.state, m.queue, m.kind, m.from_state
         from penstock.move(
             'answered', 'ready', array[job.id], null, null, null, null, null, null, array[answer_job.answer], null
         ) m;
     elsif job.answer = answer_job.answer then
-        return query select 'repeated', job.state, job.queue;
+        return query select 'repeated', job.state, job.queue, job.kind, job.state;
     else
-        return query select 'unavailable', job.state, job.queue;
+        return query select 'unavailable', job.state, job.queue, job.kind, job.state;
     end if;
 end $$;
 
@@ -597,7 +615,8 @@ select available, created_at
 from penstock.submit_batch(
     $1, false, $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::integer[],
     $11::jsonb[], $12::text[], $13::text[], $14::jsonb[], $15::smallint[], $16::timestamptz[], $17::interval[], $18::uuid[],
-    $19::integer[], $20::integer[], $21::bigint[], $22::text[], $23::text[], $24::bigint[], $25::integer[], $26::integer[]
+    $19::integer[], $20::integer[], $21::bigint[], $22::text[], $23::text[], $24::bigint[], $25::integer[], $26::integer[],
+    $27::jsonb
 );
 
 -- name: submit_and_ring :one
@@ -605,7 +624,7 @@ call penstock.submit_and_ring(
     $1, $2, $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::integer[],
     $12::jsonb[], $13::text[], $14::text[], $15::jsonb[], $16::smallint[], $17::timestamptz[], $18::interval[], $19::uuid[],
     $20::integer[], $21::integer[], $22::bigint[], $23::text[], $24::text[], $25::bigint[], $26::integer[], $27::integer[],
-    null::bigint[], null::timestamptz
+    $28::jsonb, null::bigint[], null::timestamptz
 );
 
 -- name: judge :many
@@ -648,10 +667,10 @@ limit $7;
 select verdict, from_state, state, outcome from penstock.shift($1, $2, $3);
 
 -- name: cancel :one
-select verdict, state, stage from penstock.cancel($1, $2, $3::interval);
+select verdict, state, stage, kind, from_state, price, captured from penstock.cancel($1, $2, $3::interval);
 
 -- name: answer :one
-select verdict, state, queue from penstock.answer($1, $2, $3::jsonb);
+select verdict, state, queue, kind, from_state from penstock.answer($1, $2, $3::jsonb);
 
 -- name: revive :one
 select verdict, state, available, price, expires_at from penstock.revive($1, $2, $3::interval);

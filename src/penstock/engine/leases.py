@@ -6,11 +6,11 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import UUID, uuid4
 
 from penstock import logs, values
-from penstock.engine import dispatches, jobs
+from penstock.engine import deliveries, dispatches, jobs
 from penstock.errors import InvalidError, LeaseLostError, UnavailableError
 from penstock.store.db import Database, NoRoomError
 from penstock.store.queries import queries
@@ -29,6 +29,8 @@ SQL: Final = queries("penstock.engine", "leases")
 
 DELAY_MAX: Final = timedelta(days=3650)
 _TRIES: Final = 4
+_LAPSED: Final = {"code": "lease_lost", "message": "Its worker fell silent."}
+_INTERRUPTED: Final = {"code": "interrupted", "message": "Its worker had to go."}
 _PAUSE: Final = 0.2
 
 
@@ -62,6 +64,7 @@ async def claim(db: Door, lanes: Lanes, wants: Sequence[Want], duration: timedel
         raise
     found.sort(key=lambda row: (row["rank"], row["turn"], row["job_id"]))
     lanes.claimed(found, whole=whole, took=time.monotonic() - began)
+    jobs.report(found)
     return [_lease(row) for row in found]
 
 
@@ -78,9 +81,10 @@ def _want_columns(wants: Sequence[Want], duration: timedelta) -> list[Any]:
 async def finish(db: Door, ends: Sequence[End]) -> list[str | Exception]:
     """End jobs; each answer is the state it ended in, or that its lease was lost."""
     states: dict[UUID, str] = {}
-    outcomes: set[Outcome] = {end.outcome for end in ends}
+    outcomes: set[Outcome | Literal["delivering"]] = {end.outcome for end in ends}
     for outcome in outcomes:
-        states |= await _finish(db, outcome, [end for end in ends if end.outcome == outcome])
+        group = [end for end in ends if end.outcome == outcome]
+        states |= await (_deliver(db, group) if outcome == "delivering" else _finish(db, outcome, group))
     return [_state_or_lost(states, end.lease) for end in ends]
 
 
@@ -93,9 +97,30 @@ async def _finish(db: Door, outcome: Outcome, ends: Sequence[End]) -> dict[UUID,
         try:
             ended: Sequence[Row] = await db.run(SQL["finish"], outcome, *_end_columns(ends))
             states = {row["job_id"]: str(row["state"]) for row in ended}
-            jobs.report_end(outcome, ended, {end.lease.job_id: end.error for end in ends})
+            told = {end.lease.job_id: end.error if outcome != "succeeded" else _output(end) for end in ends}
+            jobs.report_end(outcome, ended, told)
             if left < _TRIES - 1 or (len(states) < len(ends) and not isinstance(db, Database)):
                 states |= await _read_back(db, ends)
+            return states
+        except UnavailableError:
+            if not left:
+                raise
+            await asyncio.sleep(_PAUSE)
+    raise AssertionError
+
+
+async def _deliver(db: Door, ends: Sequence[End]) -> dict[UUID, str]:
+    """Likewise, of jobs that have ended well once their URL has taken the news; those that have none end now."""
+    job_ids, tokens, outputs, _, captures, origins = _end_columns(ends)
+    for left in reversed(range(_TRIES)):
+        try:
+            moved: Sequence[Row] = await db.run(deliveries.SQL["deliver"], job_ids, tokens, outputs, captures, origins)
+            jobs.report([row for row in moved if not row["is_ended"]])
+            jobs.report_end("succeeded", [row for row in moved if row["is_ended"]])
+            states = {row["job_id"]: str(row["state"]) for row in moved}
+            if left < _TRIES - 1 or (len(states) < len(ends) and not isinstance(db, Database)):
+                found = await db.run(deliveries.SQL["delivering"], job_ids, [end.lease.epoch for end in ends])
+                states |= {row["job_id"]: str(row["state"]) for row in found}
             return states
         except UnavailableError:
             if not left:
@@ -119,7 +144,7 @@ async def abandon(db: Door, token: UUID) -> set[str]:
     for left in reversed(range(_TRIES)):
         try:
             moved: Sequence[Row] = await db.run(SQL["abandon"], token)
-            _report_fates(moved, {})
+            _report_fates(moved, {row["job_id"]: _INTERRUPTED for row in moved})
             return {row["queue"] for row in moved if row["fate"] == "requeued"}
         except UnavailableError:
             if not left:
@@ -147,11 +172,11 @@ async def give_back(db: Door, returns: Sequence[Return]) -> list[str | Exception
     return [_state_or_lost(fates, item.lease) for item in returns]
 
 
-async def park(db: Door, lease: Lease, memo: Any) -> str:
+async def park(db: Door, lease: Lease, memo: Any, *, size_max: int = values.BYTES_MAX) -> str:
     """Put a job aside until its answer comes; tells the state."""
     if lease.expires_at is None:
         raise InvalidError("A job that parks needs a deadline.", hint="Declare its kind with expires_in.")
-    text = None if memo is None else values.encode(memo, field="memo")
+    text = None if memo is None else values.encode(memo, field="memo", most=size_max)
     moved = await db.run(SQL["park"], [lease.job_id], [lease.token], [text])
     jobs.report(moved)
     if not moved:
@@ -159,10 +184,11 @@ async def park(db: Door, lease: Lease, memo: Any) -> str:
     return str(moved[0]["state"])
 
 
-async def proceed(db: Door, lease: Lease, memo: Any, answer: Any) -> str:
+async def proceed(db: Door, lease: Lease, memo: Any, answer: Any, *, size_max: int = values.BYTES_MAX) -> str:
     """Take a job on as if its answer had come, without letting go of it; tells the state."""
-    left = None if memo is None else values.encode(memo, field="memo")
-    moved = await db.run(SQL["proceed"], [lease.job_id], [lease.token], [left], [values.encode(answer, field="answer")])
+    left = None if memo is None else values.encode(memo, field="memo", most=size_max)
+    text = values.encode(answer, field="answer", most=size_max)
+    moved = await db.run(SQL["proceed"], [lease.job_id], [lease.token], [left], [text])
     jobs.report(moved)
     if not moved:
         raise _lost(lease)
@@ -209,7 +235,7 @@ async def lapse(db: Door, most: int) -> set[str]:
     moved: Sequence[Row] = await db.run(SQL["lapse"], most)
     for row in moved:
         logs.emit("lease.lapsed", job_id=row["job_id"], worker=row["worker"], fate=row["fate"])
-    _report_fates(moved, {})
+    _report_fates(moved, {row["job_id"]: _LAPSED for row in moved})
     return {row["queue"] for row in moved if row["fate"] == "requeued"}
 
 
@@ -251,6 +277,12 @@ def _end_columns(ends: Sequence[End]) -> list[Any]:
 def _origins(items: Sequence[End] | Sequence[Return]) -> list[str | None] | None:
     origins = [item.origin for item in items]
     return origins if any(origins) else None
+
+
+def _output(end: End) -> dict[str, Any]:
+    """What the log tells of an output: not what it says."""
+    files = [{"content_type": file.content_type, "size": file.size} for file in end.artifacts]
+    return {"size": len(end.output or ""), "files": files}
 
 
 def _report_fates(moved: Sequence[Row], errors: dict[UUID, Any]) -> None:

@@ -9,8 +9,8 @@ create or replace function penstock.claim(
     queues text[], ranks smallint[], ranks_max smallint[], turns bigint[], afters uuid[],
     wants integer[], tokens uuid[], workers text[], duration interval, origins text[], away text[]
 ) returns table (
-    job_id uuid, token uuid, tenant text, account text, kind text, queue text, rank smallint, turn bigint, state text,
-    epoch integer, attempts smallint, run smallint, seq integer, price integer, progress real, stage text,
+    job_id uuid, token uuid, tenant text, account text, kind text, queue text, rank smallint, turn bigint, from_state text,
+    state text, epoch integer, attempts smallint, run smallint, seq integer, price integer, progress real, stage text,
     input jsonb, memo jsonb, answer jsonb, created_at timestamptz, expires_at timestamptz
 )
 language plpgsql
@@ -35,7 +35,7 @@ begin
     own := ids;
     if strays is not null then
         return query
-        select d.job_id, d.lease_token, d.tenant, d.account, d.kind, d.queue, d.rank, d.turn, null::text, d.epoch,
+        select d.job_id, d.lease_token, d.tenant, d.account, d.kind, d.queue, d.rank, d.turn, null::text, null::text, d.epoch,
             d.attempts, null::smallint, null::integer, null::integer, null::real, null::text, null::jsonb, null::jsonb,
             null::jsonb, null::timestamptz, d.expires_at
         from penstock.dispatches d where d.job_id = any(strays);
@@ -49,7 +49,7 @@ begin
     select m.job_id, case when tokens_ is null then tokens[1] else tokens_[array_position(ids, m.job_id)] end,
         m.tenant, m.account, m.kind, m.queue, -m.priority,
         case when turns_ is null then 0 else turns_[array_position(ids, m.job_id)] end,
-        m.state, m.epoch, m.attempts_, m.run, m.seq, m.price, m.progress, m.stage, m.input, m.memo, m.answer,
+        m.from_state, m.state, m.epoch, m.attempts_, m.run, m.seq, m.price, m.progress, m.stage, m.input, m.memo, m.answer,
         m.created_at, m.expires_at
     from penstock.move('started', 'leased', own, epochs, null, null, null, null, null, null, null) m;
 end $$;
@@ -337,8 +337,8 @@ begin
 end $$;
 
 -- name: claim :many
-select job_id, token, tenant, account, kind, queue, rank, turn, state, epoch, attempts, run, seq, price, progress, stage,
-    input, memo, answer, created_at, expires_at
+select job_id, token, tenant, account, kind, queue, rank, turn, from_state, state, epoch, attempts, run, seq, price,
+    progress, stage, input, memo, answer, created_at, expires_at
 from penstock.claim(
     $1::text[], $2::smallint[], $3::smallint[], $4::bigint[], $5::uuid[],
     $6::integer[], $7::uuid[], $8::text[], $9::interval, $10::text[], null

@@ -69,3 +69,7 @@ on conflict (kind) do update set
 -- The queue of a kind that runs on the fleet is a route. One that is a route stays one: jobs of other routes may be in it.
 insert into penstock.queues as q (queue, is_route) values ($1, $2)
 on conflict (queue) do update set is_route = true where $2 and not q.is_route;
+
+-- name: gate :maybe
+-- The gate that a kind is behind, for who does not have the kind himself.
+select k.declaration ->> 'gate' as gate from penstock.kinds k where k.kind = $1;

@@ -62,6 +62,7 @@ class EngineSource:
     async def claim(self, want: int, *, is_waiting: bool) -> list[Lease]:
         if not is_waiting:  # then nobody comes back for what stands behind the place we came to
             self._lanes.look_at = 0.0
+        self._lanes.resting = self.engine.providers.resting()
         return await self.engine.claim(self._lanes, want, worker=self.name, duration=self.lease)
 
     def hush(self) -> None: ...

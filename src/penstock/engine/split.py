@@ -296,6 +296,47 @@ class Split:
 
         return await self.both(work)
 
+    async def deliver(
+        self,
+        job_ids: Sequence[UUID],
+        tokens: Sequence[UUID],
+        outputs: Sequence[Any],
+        captures: Sequence[Any] | None,
+        origins: Sequence[Any] | None,
+    ) -> list[dict[str, Any]]:
+        """Those whose URL has yet to take the news; the others have succeeded, which is another verb."""
+        _check_apart(job_ids)
+        given = zip(job_ids, tokens, outputs, _or_none(captures, job_ids), _or_none(origins, job_ids), strict=True)
+        waiting = set((await self.home.run(SQL["deciding"], job_ids))["job_ids"])
+        ends = [end for end in given if end[0] not in waiting]
+        moved: list[dict[str, Any]] = []
+        if ends:
+            ids, held, said, captured, where = map(list, zip(*ends, strict=True))
+            ended = await self.finish("succeeded", ids, held, said, None, captured, where if origins else None)
+            moved += [row | {"is_ended": True} for row in ended]
+
+        async def work(hub: Connection, own: Connection) -> list[dict[str, Any]]:
+            await self._fence(hub, own, list(waiting))
+            over = await fetch(hub, SQL["hand_over"], job_ids, tokens, origins, list(waiting))
+            gone = {row["job_id"] for row in over}
+            told = zip(job_ids, outputs, _or_none(captures, job_ids), strict=True)
+            kept = [item for item in told if item[0] in gone]
+            if not kept:
+                return []
+            return [dict(row) for row in await fetch(own, SQL["deliver_jobs"], *map(list, zip(*kept, strict=True)))]
+
+        if waiting:
+            moved += [row | {"is_ended": False} for row in await self.both(work)]
+        return moved
+
+    async def conclude(self, outcome: str, job_ids: Sequence[UUID]) -> list[dict[str, Any]]:
+        async def work(hub: Connection, own: Connection) -> list[dict[str, Any]]:
+            await self._fence(hub, own, job_ids)
+            out = [row["job_id"] for row in await fetch(hub, SQL["take_out"], job_ids)]
+            return [dict(row) for row in await fetch(own, SQL["conclude_jobs"], outcome, out)] if out else []
+
+        return await self.both(work)
+
     async def requeue(  # noqa: PLR0917 - the columns of its statement
         self,
         cause: str,
@@ -417,6 +458,8 @@ _VERBS: Final[dict[str, Callable[..., Awaitable[Any]]]] = {
     "jobs.enforce": Split.enforce,
     "jobs.promote": Split.promote,
     "leases.finish": Split.finish,
+    "deliveries.deliver": Split.deliver,
+    "deliveries.conclude": Split.conclude,
     "leases.requeue": Split.requeue,
     "leases.park": Split.park,
     "leases.proceed": Split.proceed,

@@ -145,7 +145,8 @@ select available, created_at
 from penstock.submit_batch(
     $1, true, $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::integer[],
     $11::jsonb[], $12::text[], $13::text[], $14::jsonb[], $15::smallint[], $16::timestamptz[], $17::interval[], $18::uuid[],
-    $19::integer[], $20::integer[], $21::bigint[], $22::text[], $23::text[], $24::bigint[], $25::integer[], $26::integer[]
+    $19::integer[], $20::integer[], $21::bigint[], $22::text[], $23::text[], $24::bigint[], $25::integer[], $26::integer[],
+    $27::jsonb
 );
 
 -- name: ensure :many
@@ -179,7 +180,7 @@ left join penstock.lifecycle_moves m on m.lifecycle = j.lifecycle and m.from_sta
 -- name: fence :many
 -- Locks the dispatches of these tenants' jobs, and tells where they are. Home: central.
 select job_id, phase, epoch, attempts, cancel_at is not null as is_asked,
-    coalesce(phase = 'parked' and expires_at > penstock.clock(), false) as is_waited_for
+    coalesce(phase = 'parked' and wakes_at > penstock.clock(), false) as is_waited_for
 from penstock.dispatches where job_id = any($1::uuid[]) and tenant = any($2::text[]) and is_away
 order by job_id for update;
 
@@ -231,6 +232,23 @@ select job_id from penstock.keep($1::uuid[], $2::uuid[]);
 select job_id, tenant, kind, from_state, state
 from penstock.proceed_jobs($1::uuid[], $2::uuid[], $3::jsonb[], $4::jsonb[]);
 
+-- name: deciding :one
+-- Which of these jobs have yet to be delivered to their URL. Home: tenant.
+select penstock.deciding($1::uuid[]) as job_ids;
+
+-- name: hand_over :many
+select job_id from penstock.hand_over($1::uuid[], $2::uuid[], $3::text[], $4::uuid[]);
+
+-- name: deliver_jobs :many
+select job_id, tenant, kind, from_state, state, price, captured
+from penstock.deliver_jobs($1::uuid[], $2::jsonb[], $3::integer[]);
+
+-- name: take_out :many
+select job_id from penstock.take_out($1::uuid[]);
+
+-- name: conclude_jobs :many
+select job_id, tenant, kind, from_state, state, price, captured from penstock.conclude_jobs($1, $2::uuid[]);
+
 -- name: held :many
 select job_id, token, epoch, is_canceling from penstock.held($1::uuid[], $2::uuid[]);
 
@@ -249,13 +267,13 @@ from penstock.note_jobs(
 );
 
 -- name: cancel_job :one
-select verdict, state, stage from penstock.cancel_job($1, $2, $3, $4);
+select verdict, state, stage, kind, from_state, price, captured from penstock.cancel_job($1, $2, $3, $4);
 
 -- name: cancel_dispatch :exec
 select penstock.cancel_dispatch($1, $2, $3::interval);
 
 -- name: answer_job :one
-select verdict, state, queue from penstock.answer_job($1, $2, $3::jsonb, $4);
+select verdict, state, queue, kind, from_state from penstock.answer_job($1, $2, $3::jsonb, $4);
 
 -- name: shift_job :one
 select verdict, from_state, state, outcome, phase, forgets from penstock.shift_job($1, $2, $3, $4, $5);
@@ -271,8 +289,8 @@ select penstock.owe($1, $2::uuid[]);
 
 -- name: claim :many
 -- Hands out jobs of this database, and those of the tenants that are away: these without what their home knows.
-select job_id, token, tenant, account, kind, queue, rank, turn, state, epoch, attempts, run, seq, price, progress, stage,
-    input, memo, answer, created_at, expires_at
+select job_id, token, tenant, account, kind, queue, rank, turn, from_state, state, epoch, attempts, run, seq, price,
+    progress, stage, input, memo, answer, created_at, expires_at
 from penstock.claim(
     $1::text[], $2::smallint[], $3::smallint[], $4::bigint[], $5::uuid[],
     $6::integer[], $7::uuid[], $8::text[], $9::interval, $10::text[], $11::text[]

@@ -38,7 +38,17 @@ def submit_in(tx: Any, app: Penstock, kind: str, input: Any = None, **options: A
 
     For code that does not await. The options are those of ``Engine.submit``.
     """
+    if options.get("hook") is not None:
+        raise InvalidError(
+            "A URL of its own needs an engine, which encrypts its secret.", field="hook", hint="Use Engine.submit."
+        )
     item = jobs.prepare(app.kinds, kind, input, **options)
+    if app.kinds[item.kind].gate is not None:
+        raise InvalidError(
+            f"Kind {item.kind!r} is behind a gate, which is asked by an engine alone.",
+            field="kind",
+            hint="Submit it with Engine.submit.",
+        )
     return _submitted(item, borrow(tx).fetch_now(SQL["admit"], _text(item)))
 
 
@@ -65,7 +75,9 @@ async def ended(tx: Borrowed) -> None:
 
 
 def _text(item: Submission) -> str:
+    hooks = jobs.hooks_text([item])
     told = msgspec.structs.asdict(item) | {
+        "hooks": None if hooks is None else msgspec.Raw(hooks.encode()),
         "input": msgspec.Raw(item.input.encode()),
         "request": None if item.request is None else msgspec.Raw(item.request.encode()),
         "lifetime": None if item.lifetime is None else item.lifetime.total_seconds(),

@@ -32,6 +32,8 @@ begin
         (jsonb_typeof(declared.declaration -> 'price') <> 'number', 'invalid', 'kind',
             format('The price of kind %L depends on its input.', submit.kind),
             'Submit it through Python or the API, which know how to price it.'),
+        (declared.declaration ->> 'gate' is not null, 'invalid', 'kind', format('Kind %L is behind a gate.', submit.kind),
+            'Submit it through Python or the API, which can ask it.'),
         (penstock.is_name(submit.tenant) is not true, 'invalid', 'tenant', 'It is not a name.',
             'Up to 128 letters, digits and . _ : @ + / - may stand in it.'),
         (penstock.is_name(submit.account) is not true, 'invalid', 'account', 'It is not a name.',
@@ -117,7 +119,7 @@ begin
     select i.* into job from jsonb_to_record(item) as i(
         job_id uuid, tenant text, account text, kind text, lifecycle text, queue text, is_fair boolean, initial_state text,
         entry_state text, price integer, input jsonb, scope text, key text, request jsonb, priority smallint,
-        run_at timestamptz, lifetime double precision, retry_of uuid
+        run_at timestamptz, lifetime double precision, retry_of uuid, hooks jsonb
     );
     if exists (select from penstock.homes h where h.tenant = job.tenant) then
         return query select 'away', job.job_id, null::text, null::integer, null::bigint, null::integer, null::timestamptz,
@@ -133,7 +135,7 @@ begin
                 array[job.scope], array[job.key], array[job.request], array[job.priority], array[job.run_at],
                 array[make_interval(secs => job.lifetime)], array[job.retry_of], array[1], array[(job.price > 0)::integer],
                 array[job.price::bigint], array[job.tenant], array[job.account], array[job.price::bigint], array[1],
-                array[(job.price > 0)::integer]
+                array[(job.price > 0)::integer], job.hooks
             ) s;
             begins := greatest(job.run_at, born.at);
             return query select 'accepted', job.job_id,

@@ -186,3 +186,53 @@ select format('%s/%s', k.tenant, k.scope) as subject, k.job_id, 'its key names a
 from penstock.idempotency k
 where k.job_id >= $1 and not exists (select from penstock.jobs j where j.id = k.job_id and j.tenant = k.tenant)
 limit 100;
+
+-- name: delivering_jobs_are_delivered :many
+-- A job whose URL has yet to take the news has the delivery that decides, and no other job has one.
+select coalesce(j.state, d.fate) as subject, coalesce(j.id, d.job_id) as job_id,
+    case when d.job_id is null then 'it is being delivered, and there is no delivery that decides'
+        else 'a delivery is to decide its end, and it is not being delivered' end as detail
+from (
+    select j.id, j.state from penstock.jobs j join penstock.hooks h on h.job_id = j.id
+    where j.id >= $1 and j.phase = 'delivering' and h.decides
+) j
+full join (select d.job_id, d.fate from penstock.deliveries d where d.job_id >= $1 and d.decides) d on d.job_id = j.id
+where j.id is null or d.job_id is null
+limit 100;
+
+-- name: deliveries_go_in_order :many
+-- Of what goes to one URL about one job, nothing was taken, or is in hand, while something before it is pending; unless
+-- somebody had one of them sent once more.
+select d.moment as subject, d.job_id, format('number %s went before number %s', l.seq, d.seq) as detail
+from penstock.deliveries d
+join penstock.deliveries l on l.job_id = d.job_id and l.seq > d.seq and l.endpoint_id is not distinct from d.endpoint_id
+where d.job_id >= $1 and d.due_at is not null and d.tries_before = 0 and l.tries_before = 0
+    and (l.fate = 'delivered' or l.is_out)
+limit 100;
+
+-- name: hooks_are_told :many
+-- Each moment of a job that its URL is to be told of has its delivery. Those that are done are kept for a while.
+select e.type as subject, e.job_id, format('its URL is to be told of event %s, and there is no delivery', e.seq) as detail
+from penstock.hooks h
+join penstock.events e on e.job_id = h.job_id and e.type = any(h.moments)
+where h.job_id >= $1 and e.at > penstock.clock() - interval '1 hour' and not exists (
+    select from penstock.deliveries d where d.job_id = e.job_id and d.seq = e.seq and d.endpoint_id is null
+)
+limit 100;
+
+-- name: endpoints_are_subscribed :many
+-- An endpoint that is disabled is told of nothing; every other one of what it wants.
+select coalesce(e.tenant, s.tenant) as subject, null::uuid as job_id,
+    case when s.endpoint_id is null then format('endpoint %s is told of nothing', e.id)
+        else format('endpoint %s is disabled, or gone, and is told of something', s.endpoint_id) end as detail
+from (select e.id, e.tenant from penstock.endpoints e where e.disabled_at is null) e
+full join (select distinct s.endpoint_id, s.tenant from penstock.subscriptions s) s on s.endpoint_id = e.id
+where $1::uuid is not null and (e.id is null or s.endpoint_id is null)
+limit 100;
+
+-- name: submissions_are_looked_after :many
+-- What a provider has for a job that has not ended is looked at again at some time, or the job would never hear of it.
+select s.status as subject, s.job_id, 'its job has not ended, and nobody will look at it again' as detail
+from penstock.submissions s join penstock.jobs j on j.id = s.job_id and j.run = s.run
+where s.job_id >= $1 and j.phase <> 'ended' and s.due_at is null and s.prediction_id is not null and s.status <> 'unwanted'
+limit 100;

@@ -1,1 +1,5 @@
-"""Replicate, as a provider."""
+"""Replicate, as a provider; the local renderer speaks the same words."""
+
+from penstock.replicate.replicate import Replicate
+
+__all__ = ["Replicate"]

@@ -1,4 +1,4 @@
-"""The pruner: makes the weeks to come, drops the weeks past their age, forgets old idempotency keys."""
+"""The pruner: makes the weeks to come, drops those past their age, forgets old keys, deliveries and listeners."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from penstock import logs
-from penstock.engine import idempotency
+from penstock.engine import callbacks, deliveries, idempotency, submissions
 from penstock.engine.split import passed_over
 from penstock.services.service import Service
 from penstock.store import partitions
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from penstock.store.db import Database
 
 KEYS_MAX: Final = 5_000
+SUBMISSIONS_MAX: Final = 1_000
+DELIVERIES_MAX: Final = 2_000
+SILENCE: Final = timedelta(hours=1)
+"""After how long without its listener an endpoint is forgotten."""
+LISTENERS_MAX: Final = 100
 
 
 def pruner(
@@ -24,10 +29,11 @@ def pruner(
     *,
     retention: timedelta = timedelta(days=90),
     key_window: timedelta = timedelta(hours=24),
+    webhook_retention: timedelta = timedelta(days=30),
     every: timedelta = timedelta(minutes=10),
 ) -> Service:
     async def run_once() -> int:
-        done = await prune(engine.db)
+        done = await prune(engine.db) + await engine.endpoints.forget_silent(SILENCE, LISTENERS_MAX)
         for home in engine.homes.away:
             with passed_over():
                 done += await prune(home)
@@ -40,6 +46,12 @@ def pruner(
             logs.emit("partition.dropped", partition=name)
         done = len(dropped)
         while forgotten := await idempotency.prune(db, key_window, KEYS_MAX):
+            done += forgotten
+        while forgotten := await submissions.prune(db, retention, SUBMISSIONS_MAX):
+            done += forgotten
+        while forgotten := await deliveries.prune(db, webhook_retention, DELIVERIES_MAX):
+            done += forgotten
+        while forgotten := await callbacks.prune(db, SUBMISSIONS_MAX):
             done += forgotten
         return done
 

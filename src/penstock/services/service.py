@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock import logs
 from penstock.errors import UnavailableError
@@ -16,6 +16,15 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
 _JITTER: Final = 0.2
+
+
+class Part(Protocol):
+    """What runs in the background until it is told to stop."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def run(self, stop: asyncio.Event) -> None: ...
 
 
 @dataclass(slots=True)
@@ -48,7 +57,7 @@ class Service:
         return self.every.total_seconds() * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - jitter
 
 
-async def run_services(services: Iterable[Service], stop: asyncio.Event) -> None:
+async def run_services(services: Iterable[Part], stop: asyncio.Event) -> None:
     async with asyncio.TaskGroup() as group:
         for service in services:
             group.create_task(service.run(stop), name=service.name)

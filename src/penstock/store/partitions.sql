@@ -63,7 +63,7 @@ create or replace function penstock.keep_partitions() returns void
 language sql as 'select pg_advisory_xact_lock_shared(1885695604)';
 
 -- function: drop_partitions
--- Drops the weeks that ended before this age and hold no job that is still alive, with their idempotency keys.
+-- Drops the weeks that ended before this age and hold no job that is still alive, with their idempotency keys and URLs.
 create or replace function penstock.drop_partitions(age interval) returns setof text
 language plpgsql as $$
 declare
@@ -83,6 +83,8 @@ begin
         continue when is_alive;
         delete from penstock.idempotency k
         where k.created_at < part.monday + interval '8 days' and k.job_id < penstock.first_id(part.monday + interval '7 days');
+        delete from penstock.hooks h
+        where h.job_id >= penstock.first_id(part.monday) and h.job_id < penstock.first_id(part.monday + interval '7 days');
         return next part.jobs::text;  -- while it still has a name
         execute format('drop table %s, %s', part.events, part.jobs);
     end loop;

@@ -31,6 +31,8 @@ SOURCES: Final = (
     ("penstock.engine", "idempotency"),
     ("penstock.engine", "transactions"),
     ("penstock.engine", "split"),
+    ("penstock.engine", "endpoints"),
+    ("penstock.engine", "deliveries"),
     ("penstock.engine", "queues"),
     ("penstock.engine", "verify"),
     ("penstock.engine", "access"),
@@ -38,6 +40,8 @@ SOURCES: Final = (
     ("penstock.engine", "artifacts"),
     ("penstock.engine", "workers"),
     ("penstock.engine", "scaling"),
+    ("penstock.engine", "submissions"),
+    ("penstock.engine", "callbacks"),
     ("penstock.services", "bell"),
 )
 """Every SQL file, in the order in which their functions are applied."""

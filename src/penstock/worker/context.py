@@ -162,7 +162,7 @@ class Job:
         if self._lease.expires_at is None:
             raise InvalidError("A job that parks needs a deadline.", hint="Declare its kind with expires_in.")
         if memo is not None:
-            values.encode(memo, field="memo")
+            values.encode(memo, field="memo", most=self._kind.size_max)
         raise Parked(memo)
 
     def proceed(self, answer: Any, memo: Any = None) -> Any:

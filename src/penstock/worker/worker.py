@@ -287,7 +287,7 @@ class Worker:
         """What came of the handler: an end, a return to the queue, a pause, or nothing (the lease is lost)."""
         watch = self._watch_silence(run)
         try:
-            output = values.encode(await self._call(run), field="output")
+            output = values.encode(await self._call(run), field="output", most=run.kind.size_max)
             return End(run.lease, "succeeded", output, captured=run.job.captured, artifacts=run.job.saved)
         except Parked as parked:
             return parked

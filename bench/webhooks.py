@@ -1,0 +1,264 @@
+"""Webhooks beside a bare loop of the same client, and a hundred thousand deadlines at once.
+
+    python -m bench.webhooks --dsn postgresql://…
+
+The courier sends what is due to receivers on the same machine that answer at once: it claims, signs, posts, and writes
+down each try. The bare loop signs and posts bodies of the same size with the same client, as many at a time, and writes
+nothing. Then a hundred thousand jobs reach their deadline in the same moment, while others are submitted one after
+another. Prints one JSON line per number.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import contextlib
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import httptools
+import msgspec
+import uvloop
+
+from penstock import Engine, Penstock, webhooks
+from penstock.engine.dispatches import Lanes
+from penstock.engine.leases import End
+from penstock.engine.vault import Vault
+from penstock.outbound import Outbound
+from penstock.services.courier import ROOM, courier
+from penstock.services.expirer import expirer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+KIND, PRICED = "told", "late"
+RECEIVERS = 16
+CONNECTIONS = RECEIVERS * ROOM
+DELIVERIES = 10_000
+EXPIRING = 100_000
+CHUNK = 10_000
+AHEAD_SECONDS = 45.0
+PATIENCE = 180.0
+PADDING = "x" * 160
+OUTPUT = json.dumps({"url": PADDING})
+LEASE = timedelta(minutes=30)
+
+
+def app() -> Penstock:
+    made = Penstock()
+
+    @made.kind(KIND)
+    def told(job: Any, sequence: int, padding: str) -> None: ...
+
+    @made.kind(PRICED, price=5)
+    def late(job: Any, sequence: int, padding: str) -> None: ...
+
+    return made
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description="Measures webhooks beside a bare loop, and expiry.")
+    parser.add_argument("--dsn", required=True)
+    parser.add_argument("--receive", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--deliveries", type=int, default=DELIVERIES)
+    parser.add_argument("--expiring", type=int, default=EXPIRING)
+    arguments = parser.parse_args()
+    if arguments.receive:
+        await receive()
+    else:
+        await measure(arguments.dsn, arguments.deliveries, arguments.expiring)
+
+
+# Receivers
+
+
+class Receiver(asyncio.Protocol):
+    """Answers at once."""
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self.parser = httptools.HttpRequestParser(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.parser.feed_data(data)
+
+    def on_message_complete(self) -> None:
+        self.transport.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+
+
+async def receive() -> None:
+    server = await asyncio.get_running_loop().create_server(Receiver, "127.0.0.1", 0, backlog=1_024)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+
+
+@contextlib.contextmanager
+def receivers(dsn: str) -> Iterator[int]:
+    command = [sys.executable, "-m", "bench.webhooks", "--dsn", dsn, "--receive"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield int(process.stdout.readline() if process.stdout else 0)
+        finally:
+            process.terminate()
+
+
+# Measurements
+
+
+async def measure(dsn: str, count: int, expiring: int) -> None:
+    vault = Vault.from_text(base64.b64encode(os.urandom(32)).decode())
+    outbound = Outbound("loopback")
+    engine = await Engine.open(dsn, app(), outbound=outbound, vault=vault)
+    with receivers(dsn) as port:
+        await engine.db.pool.execute("truncate penstock.deliveries, penstock.delivery_tries")
+        await engine.db.pool.execute("delete from penstock.secrets where name = 'vault'")  # that of the run before
+        tenants = await endpoints(engine, port)
+        await happen(engine, tenants, count)
+        body = await example(engine)
+        await bare(outbound, port, body, CONNECTIONS * 4)  # warm
+        # Before and after: a machine has faster and slower minutes.
+        before = await bare(outbound, port, body, count)
+        rate = count / await delivered(engine, count)
+        after = await bare(outbound, port, body, count)
+        print(f"bare: {count / before:.0f}/s before, {count / after:.0f}/s after", file=sys.stderr)
+        loop_rate = count * 2 / (before + after)
+    tell("webhooks_bare", loop_rate, "deliveries/s")
+    tell("webhooks_courier", rate, "deliveries/s")
+    took, waits = await expire(engine, expiring)
+    tell("expiry_of_100000", took * EXPIRING / expiring, "s")
+    waits.sort()
+    tell("expiry_submits", len(waits) / took, "submits/s")
+    tell("expiry_submit_p50", waits[len(waits) // 2] * 1000, "ms")
+    tell("expiry_submit_p99", waits[int(len(waits) * 0.99)] * 1000, "ms")
+    await engine.close()
+
+
+async def endpoints(engine: Engine, port: int) -> list[str]:
+    began = time.time_ns()
+    tenants = [f"told-{began}-{number}" for number in range(RECEIVERS)]
+    for tenant in tenants:
+        await engine.endpoints.make(tenant, url=f"http://127.0.0.1:{port}/{tenant}", moments=("succeeded",))
+    return tenants
+
+
+async def happen(engine: Engine, tenants: list[str], count: int) -> None:
+    """Jobs that have succeeded, of which nobody has been told yet."""
+    owners = itertools.cycle(tenants)
+    requests = [
+        {"kind": KIND, "input": {"sequence": number, "padding": PADDING}, "tenant": tenant, "account": tenant}
+        for number, tenant in zip(range(count), owners, strict=False)
+    ]
+    for start in range(0, count, CHUNK):
+        await engine.submit_many(requests[start : start + CHUNK])
+    lanes, ended = Lanes([KIND]), 0
+    while ended < count:
+        leases = await engine.claim(lanes, 1_000, worker="bench", duration=LEASE)
+        await asyncio.gather(*(engine.finish(End(lease, "succeeded", OUTPUT)) for lease in leases))
+        ended += len(leases)
+
+
+async def example(engine: Engine) -> bytes:
+    """A body as the courier makes it."""
+    row = await engine.db.pool.fetchrow("select job_id, moment, at, data from penstock.deliveries limit 1")
+    job = row["data"] if isinstance(row["data"], dict) else msgspec.json.decode(row["data"])
+    told = webhooks.Told(row["job_id"], row["moment"], row["at"], job)
+    return msgspec.json.encode(webhooks.NATIVE.body(told))
+
+
+async def bare(outbound: Outbound, port: int, body: bytes, count: int) -> float:
+    """The same client, signing and posting, as many at a time; nothing is read and nothing is written down."""
+    secret = webhooks.new_secret()
+    numbers = iter(range(count))
+
+    async def post(receiver: int) -> None:
+        url = f"http://127.0.0.1:{port}/bare-{receiver}"
+        for number in numbers:
+            signed = webhooks.headers(f"msg_{number}", int(time.time()), body, [secret])
+            answer = await outbound.send("POST", url, headers=signed, body=body)
+            if answer.status != 200:
+                raise RuntimeError(f"the receiver answered {answer.status}")
+
+    began = time.perf_counter()
+    await asyncio.gather(*(post(number % RECEIVERS) for number in range(CONNECTIONS)))
+    return time.perf_counter() - began
+
+
+async def delivered(engine: Engine, count: int) -> float:
+    """How long the courier takes until all is told and written down."""
+    stop = asyncio.Event()
+    part = courier(engine)
+    began = time.perf_counter()
+    running = asyncio.create_task(part.run(stop))
+    while await engine.db.pool.fetchval("select count(*) from penstock.deliveries where fate = 'delivered'") < count:
+        if time.perf_counter() - began > PATIENCE:
+            raise TimeoutError("the courier is not done")
+        await asyncio.sleep(0.05)
+    took = time.perf_counter() - began
+    stop.set()
+    await running
+    return took
+
+
+async def expire(engine: Engine, count: int) -> tuple[float, list[float]]:
+    """From the deadline of all of them until the last has ended; and how long each submit took meanwhile."""
+    tenant = f"late-{time.time_ns()}"
+    await engine.grant(tenant, tenant, 10**11)
+    deadline = time.time() + AHEAD_SECONDS * max(count / EXPIRING, 0.1)
+    base = {"kind": PRICED, "tenant": tenant, "account": tenant}
+    for start in range(0, count, CHUNK):
+        left = timedelta(seconds=deadline - time.time())
+        size = min(CHUNK, count - start)
+        answers = await engine.submit_many(
+            [
+                base | {"input": {"sequence": start + number, "padding": PADDING}, "expires_in": left}
+                for number in range(size)
+            ]
+        )
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+    await asyncio.sleep(max(deadline - time.time(), 0))
+    print(f"{count} jobs are due at {datetime.now(UTC):%H:%M:%S}", file=sys.stderr)
+    stop = asyncio.Event()
+    began = time.perf_counter()
+    running = asyncio.create_task(expirer(engine).run(stop))
+    waits: list[float] = []
+    left = "select count(*) from penstock.jobs where tenant = $1 and outcome = 'expired'"
+    looked = 0.0
+    while True:
+        before = time.perf_counter()
+        await engine.submit(KIND, {"sequence": len(waits), "padding": PADDING}, tenant="others", account="others")
+        waits.append(time.perf_counter() - before)
+        if time.perf_counter() - looked > 0.5:
+            looked = time.perf_counter()
+            if await engine.db.pool.fetchval(left, tenant) >= count:
+                break
+        if time.perf_counter() - began > PATIENCE:
+            raise TimeoutError("they are not expired")
+    took = time.perf_counter() - began
+    stop.set()
+    await running
+    return took, waits
+
+
+def tell(metric: str, value: float, unit: str) -> None:
+    line = {
+        "peer": "penstock",
+        "version": version("penstock"),
+        "metric": metric,
+        "value": round(value, 2),
+        "unit": unit,
+    }
+    print(json.dumps(line | {"settings": {"receivers": RECEIVERS, "at once": CONNECTIONS}}), flush=True)
+
+
+if __name__ == "__main__":
+    uvloop.run(main())

@@ -1,0 +1,155 @@
+-- Endpoints: where a tenant is told of its jobs. Home: tenant.
+-- Invariant: an endpoint that is not disabled has a subscription for each moment it is told of, one that is has none.
+
+-- function: subscribe
+-- Writes the subscriptions of an endpoint anew; of one that is disabled there are none.
+create or replace function penstock.subscribe(endpoint_id uuid, moments text[]) returns void
+language plpgsql as $$
+#variable_conflict use_column
+begin
+    delete from penstock.subscriptions s where s.endpoint_id = subscribe.endpoint_id;
+    insert into penstock.subscriptions (moment, tenant, endpoint_id, kinds, receiver)
+    select i.moment, e.tenant, e.id, e.kinds, case when e.url is not null then e.id::text end
+    from penstock.endpoints e cross join unnest(subscribe.moments) as i(moment)
+    where e.id = subscribe.endpoint_id and e.disabled_at is null;
+end $$;
+
+-- function: disable
+-- Tells an endpoint nothing more. What it has not taken yet waits until it is enabled; the others of its tenant that
+-- want to know are told.
+create or replace function penstock.disable(endpoint_id uuid, reason text) returns void
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    present timestamptz := penstock.clock();
+    gone penstock.endpoints;
+begin
+    update penstock.endpoints e set disabled_at = present, disabled_reason = disable.reason
+    where e.id = disable.endpoint_id and e.disabled_at is null
+    returning e.* into gone;
+    if gone.id is null then
+        return;
+    end if;
+    delete from penstock.subscriptions s where s.endpoint_id = gone.id;
+    update penstock.deliveries d set due_at = 'infinity'
+    where d.endpoint_id = gone.id and d.due_at is not null and not d.is_out;
+    insert into penstock.deliveries (id, tenant, endpoint_id, moment, receiver, at, data, decides, due_at)
+    select penstock.uuid7(), gone.tenant, s.endpoint_id, s.moment, s.receiver, present,
+        jsonb_build_object('type', s.moment, 'data', jsonb_build_object(
+            'id', penstock.typeid('ep', gone.id), 'url', gone.url, 'reason', reason, 'failing_since', gone.failing_since
+        )), false, present
+    from penstock.subscriptions s where s.moment = 'endpoint.disabled' and s.tenant = gone.tenant;
+end $$;
+
+-- function: judge_endpoints
+-- What became of tries says of endpoints: well again, failing, or to be disabled because they said that they are gone
+-- or have failed for longer than we are patient. Tells which were disabled, and why.
+create or replace function penstock.judge_endpoints(well uuid[], ill uuid[], gone uuid[], patience interval)
+returns table (endpoint_id uuid, reason text)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    present timestamptz := penstock.clock();
+    found_one record;
+begin
+    update penstock.endpoints e set failing_since = null where e.id = any(well) and e.failing_since is not null;
+    update penstock.endpoints e set failing_since = present
+    where e.id = any(ill) and e.id <> all(well) and e.failing_since is null;
+    for found_one in
+        select e.id, case when e.id = any(gone) then 'It said that it is gone (410).' else 'It has failed for days.' end as reason
+        from penstock.endpoints e
+        where e.id = any(ill) and e.disabled_at is null and (e.id = any(gone) or e.failing_since <= present - patience)
+        order by e.id for update
+    loop
+        perform penstock.disable(found_one.id, found_one.reason);
+        return query select found_one.id, found_one.reason;
+    end loop;
+end $$;
+
+-- name: make :one
+insert into penstock.endpoints (id, tenant, url, moments, kinds, description, in_flight_max, secret, created_at, pulled_at)
+select $1, $2, $3, $4::text[], $5::text[], $6, $7::integer, $8::bytea, t.present, case when $3::text is null then t.present end
+from penstock.clock() as t(present)
+returning id as endpoint_id, tenant, url, moments, kinds, description, in_flight_max, created_at, old_until, pulled_at,
+    failing_since, disabled_at, disabled_reason;
+
+-- name: subscribe :exec
+select penstock.subscribe($1, $2::text[]);
+
+-- name: count :one
+select count(*) as endpoints from penstock.endpoints where tenant = $1;
+
+-- name: list :many
+select id as endpoint_id, tenant, url, moments, kinds, description, in_flight_max, created_at, old_until, pulled_at,
+    failing_since, disabled_at, disabled_reason
+from penstock.endpoints where tenant = $1 order by id;
+
+-- name: read :maybe
+select id as endpoint_id, tenant, url, moments, kinds, description, in_flight_max, created_at, old_until, pulled_at,
+    failing_since, disabled_at, disabled_reason
+from penstock.endpoints where tenant = $1 and id = $2;
+
+-- name: lock :maybe
+select id as endpoint_id, tenant, url, moments, kinds, description, in_flight_max, created_at, old_until, pulled_at,
+    failing_since, disabled_at, disabled_reason
+from penstock.endpoints where tenant = $1 and id = $2 for update;
+
+-- name: change :exec
+update penstock.endpoints set url = $2, moments = $3::text[], kinds = $4::text[], description = $5, in_flight_max = $6::integer
+where id = $1;
+
+-- name: rotate :exec
+-- What it was signed with before is signed with too for a while; what was before that, no longer.
+update penstock.endpoints
+set old_secret = case when $3::interval > interval '0' then secret end,
+    old_until = case when $3::interval > interval '0' then penstock.clock() + $3::interval end,
+    secret = $2::bytea
+where id = $1;
+
+-- name: disable :exec
+select penstock.disable($1, $2);
+
+-- name: enable :exec
+update penstock.endpoints set disabled_at = null, disabled_reason = null, failing_since = null where id = $1;
+
+-- name: wake :exec
+-- What waited for an endpoint that was disabled is due.
+update penstock.deliveries set due_at = penstock.clock() where endpoint_id = $1 and due_at = 'infinity';
+
+-- name: delete :exec
+delete from penstock.endpoints where id = $1;
+
+-- name: unsubscribe :exec
+delete from penstock.subscriptions where endpoint_id = $1;
+
+-- name: withdraw :exec
+-- Nobody will take what an endpoint that is gone was to be told.
+update penstock.deliveries set fate = 'withdrawn', due_at = null, is_out = false, settled_at = penstock.clock()
+where endpoint_id = $1 and due_at is not null;
+
+-- name: silent :many
+-- Endpoints whose listener has not come for so long.
+select id as endpoint_id, tenant from penstock.endpoints
+where url is null and pulled_at < penstock.clock() - $1::interval order by pulled_at limit $2;
+
+-- name: test :one
+insert into penstock.deliveries (id, tenant, endpoint_id, moment, receiver, at, data, decides, due_at)
+select penstock.uuid7(), e.tenant, e.id, $2, case when e.url is not null then e.id::text end, t.present, $3::jsonb, false, t.present
+from penstock.endpoints e cross join penstock.clock() as t(present)
+where e.id = $1
+returning id as delivery_id, tenant, endpoint_id, job_id, seq, moment, at, fate as state, tries, nullif(due_at, 'infinity') as due_at,
+    settled_at;
+
+-- name: stats :one
+-- What was to be told since then, what became of it, and how long the answers took.
+select count(*) filter (where d.fate = 'pending') as pending, count(*) filter (where d.fate = 'delivered') as delivered,
+    count(*) filter (where d.fate = 'failed') as failed, count(*) filter (where d.fate = 'withdrawn') as withdrawn,
+    coalesce(sum(t.tries), 0)::bigint as tries,
+    percentile_cont(0.5) within group (order by t.seconds)::float8 as seconds_p50,
+    percentile_cont(0.9) within group (order by t.seconds)::float8 as seconds_p90
+from penstock.deliveries d
+cross join lateral (
+    select count(*) as tries, max(t.seconds) filter (where t.status between 200 and 299) as seconds
+    from penstock.delivery_tries t where t.delivery_id = d.id
+) t
+where d.endpoint_id = $1 and d.at >= $2;

@@ -1,0 +1,120 @@
+-- Submissions: what providers were asked to do for jobs, and where that stands. Home: tenant.
+-- Invariants: the row is there before the provider is asked. A job has one submission at most that is held, sending or
+-- running; what another attempt replaces is unwanted, and canceled at the provider as soon as its name there is known.
+-- Every submission that is not done with is due at some time: whoever dies, the reconciler looks at it again.
+
+-- function: begin_submission
+-- The submission that an attempt at a job goes on with: the one that the provider has heard of, or a new one. What an
+-- earlier attempt sent without hearing an answer is unwanted from now on. No row where the attempt has lost its job.
+create or replace function penstock.begin_submission(
+    tenant text, job_id uuid, epoch integer, fresh uuid, provider text, mark interval
+) returns table (id uuid, status text, prediction_id text, seconds_left float8)
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+    present timestamptz := penstock.clock();
+    job record;
+    found_ record;
+begin
+    select j.run, j.expires_at into job from penstock.jobs j
+    where j.id = begin_submission.job_id and j.tenant = begin_submission.tenant and j.epoch = begin_submission.epoch
+        and j.phase = 'leased'
+    for update;
+    if job.run is null then
+        return;
+    end if;
+    select s.id, s.status, s.prediction_id into found_ from penstock.submissions s
+    where s.job_id = begin_submission.job_id and s.run = job.run and s.status <> 'unwanted'
+    order by s.id desc limit 1
+    for update;
+    if found_.status = 'held' then
+        update penstock.submissions s set status = 'sending', due_at = present + mark where s.id = found_.id;
+        return query select found_.id, 'sending', null::text, extract(epoch from job.expires_at - present)::float8;
+    elsif found_.prediction_id is null then
+        update penstock.submissions s set status = 'unwanted', due_at = present
+        where s.job_id = begin_submission.job_id and s.status in ('held', 'sending', 'running');
+        insert into penstock.submissions (id, tenant, job_id, run, provider, status, created_at, expires_at, due_at)
+        values (
+            fresh, begin_submission.tenant, begin_submission.job_id, job.run, begin_submission.provider,
+            'sending', present, job.expires_at, present + mark
+        );
+        return query select fresh, 'sending', null::text, extract(epoch from job.expires_at - present)::float8;
+    else
+        return query
+        select found_.id, found_.status, found_.prediction_id, extract(epoch from job.expires_at - present)::float8;
+    end if;
+end $$;
+
+-- name: begin :maybe
+select id, status, prediction_id, seconds_left from penstock.begin_submission($1, $2, $3, $4, $5, $6::interval);
+
+-- name: sent :one
+-- The provider has taken it and tells what it calls it. One that is unwanted by now is canceled under that name.
+update penstock.submissions
+set prediction_id = coalesce(prediction_id, $2), status = case status when 'sending' then 'running' else status end,
+    due_at = case status when 'sending' then penstock.clock() + $3::interval when 'over' then due_at else penstock.clock() end
+where id = $1
+returning status, prediction_id;
+
+-- name: hold :exec
+-- The provider takes no calls now: it was not sent, and will be after this time.
+update penstock.submissions set status = 'held', due_at = penstock.clock() + $2::interval
+where id = $1 and status = 'sending';
+
+-- name: refuse :exec
+-- The provider does not want it, and never will.
+update penstock.submissions set status = 'over', over_at = penstock.clock(), due_at = null
+where id = $1 and status = 'sending';
+
+-- name: hurry :exec
+-- Something happened to this job: the reconciler is to look at once.
+update penstock.submissions set due_at = penstock.clock() where job_id = $1 and due_at > penstock.clock();
+
+-- name: take :many
+-- Those of a provider that are due, each kept from the other reconcilers until the mark, with where its job is.
+with picked as materialized (
+    select id from penstock.submissions where due_at <= penstock.clock() and provider = $1
+    order by due_at limit $2 for update skip locked
+),
+taken as (
+    update penstock.submissions s set due_at = penstock.clock() + $3::interval, looks = s.looks + 1
+    where s.id = any(array(select id from picked))
+    returning s.id, s.tenant, s.job_id, s.run, s.status, s.prediction_id, s.looks, s.created_at, s.expires_at, s.due_at
+)
+select t.id, t.tenant, t.job_id, t.status, t.prediction_id, t.looks, t.due_at as mark,
+    t.expires_at <= penstock.clock() as is_past, coalesce(j.phase, 'ended') = 'ended' or j.run <> t.run as is_ended,
+    coalesce(j.phase, 'ended') as phase
+from taken t
+left join lateral (select j.phase, j.run from penstock.jobs j where j.id = t.job_id limit 1) j on true;
+
+-- name: later :exec
+-- Looks again after this time, and at the deadline at the latest. What was hurried meanwhile stays so.
+update penstock.submissions s
+set due_at = case
+    when s.expires_at > penstock.clock() then least(penstock.clock() + $3::interval, s.expires_at)
+    else penstock.clock() + $3::interval
+end
+where s.id = $1 and s.due_at = $2;
+
+-- name: over :exec
+-- Nothing more will come of it at the provider; its job is still to be told.
+update penstock.submissions set status = 'over', over_at = coalesce(over_at, penstock.clock())
+where id = $1 and status = 'running';
+
+-- name: close :exec
+-- There is no more to do. One that was sent and never answered stays unwanted: a callback may still name it.
+update penstock.submissions
+set status = case when prediction_id is null then 'unwanted' else 'over' end,
+    over_at = case when prediction_id is null then null else coalesce(over_at, penstock.clock()) end,
+    due_at = null
+where id = $1 and prediction_id is not distinct from $2;
+
+-- name: prune :many
+delete from penstock.submissions s
+where s.id = any(array(
+    select id from penstock.submissions where due_at is null and created_at < penstock.clock() - $1::interval
+    order by created_at limit $2 for update skip locked
+))
+returning id;

@@ -1,0 +1,448 @@
+"""Gates: an input is looked at before it is paid for, an output before it is released; a fault lets nothing pass."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+import msgspec
+import psycopg
+import pytest
+
+from penstock import logs, values
+from penstock.api.blueprint import Blueprint, hang
+from penstock.app import Penstock
+from penstock.engine import registry
+from penstock.engine.engine import Engine
+from penstock.engine.transactions import submit_in
+from penstock.engine.verify import verify
+from penstock.errors import (
+    BlockedError,
+    ContentBlockedError,
+    GateMissingError,
+    IdempotencyConflictError,
+    InputError,
+    InvalidError,
+    LifecycleError,
+    UnavailableError,
+)
+from penstock.kinds import Kind
+from penstock.lifecycle import lifecycle
+from penstock.rules import Keywords, Pattern, Pii, Rule, RulesGate
+from penstock.work import End
+from penstock.worker.worker import Worker
+from tests.checks import refused, snapshot
+from tests.factories import ACCOUNT, OWNER, TENANT, Factory
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from penstock.store.db import Database
+    from tests.clocks import Clock
+
+HOUSE = RulesGate(
+    [
+        Rule(id="rule_1", name="no bombs", matcher=Keywords(words=("bomb",)), action="block"),
+        Rule(name="no mail", matcher=Pii(labels=("email",)), action="redact"),
+        Rule(name="inside", matcher=Keywords(words=("codename",)), action="block", direction="outbound"),
+        Rule(name="watched", matcher=Keywords(words=("rain",)), action="flag"),
+    ]
+)
+STERN = lifecycle(
+    "stern",
+    """
+    * -> waiting submitted
+    waiting -> working started
+    waiting -> done succeeded
+    waiting -> broken failed expired
+    working -> waiting requeued
+    working -> done succeeded
+    working -> broken failed expired
+    broken -> waiting retried
+    """,
+    ends="done=succeeded broken=failed",
+)
+
+
+class Moody:
+    """A gate whose mood the test sets."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, Any]] = []
+        self.error: Exception | None = None
+        self.gives: Any = None
+
+    async def inbound(self, tenant: str, given: Any) -> Any:
+        return self._pass("inbound", tenant, given)
+
+    async def outbound(self, tenant: str, given: Any) -> Any:
+        return self._pass("outbound", tenant, given)
+
+    def _pass(self, direction: str, tenant: str, given: Any) -> Any:
+        self.asked.append((direction, tenant, given))
+        if self.error is not None:
+            raise self.error
+        return given if self.gives is None else self.gives
+
+
+def _app(moody: Moody) -> Penstock:
+    app = Penstock()
+    app.gate("house", HOUSE)
+    app.gate("moody", moody)
+
+    @app.kind("ad", price=lambda given: len(given.prompt), gate="house")
+    def ad(job: Any, prompt: str, tone: str = "dry") -> dict[str, Any]:
+        return {"text": f"{prompt} ({tone})"}
+
+    @app.kind("mood", price=5, gate="moody", runs="fleet")
+    def mood(job: Any, **given: Any) -> None: ...
+
+    @app.kind("bad", price=5, gate="nowhere")
+    def bad(job: Any, **given: Any) -> None: ...
+
+    @app.kind("stern", price=5, gate="moody", lifecycle=STERN)
+    def stern(job: Any, **given: Any) -> None: ...
+
+    @app.kind("open")
+    def free(job: Any, **given: Any) -> None: ...
+
+    return app
+
+
+@pytest.fixture
+def moody() -> Moody:
+    return Moody()
+
+
+@pytest.fixture
+async def engine(db: Database, moody: Moody) -> AsyncIterator[Engine]:
+    app = _app(moody)
+    await registry.register(db, app.kinds.values())
+    made = Engine(db, app)
+    await made.grant(TENANT, ACCOUNT, 1_000)
+    yield made
+    assert await verify(db) == []
+
+
+@pytest.fixture
+def make(engine: Engine, clock: Clock) -> Factory:
+    return Factory(engine, clock)
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    stream = io.StringIO()
+    logs.configure("info", as_json=True, stream=stream)
+    yield stream
+    logs.silence()
+
+
+async def _balance(engine: Engine) -> tuple[int, int]:
+    balance = await engine.balance(TENANT, ACCOUNT)
+    return balance.available, balance.held
+
+
+# What goes in
+
+
+async def test_a_blocked_input_is_told_with_its_verdicts_and_nothing_is_written(db: Database, engine: Engine) -> None:
+    async with refused(db, ContentBlockedError, field="input") as caught:
+        await engine.submit("ad", {"prompt": "make a b.o.m.b now"}, **OWNER, idempotency_key="k")
+    error = caught.value
+    assert (error.status, error.code, error.field) == (422, "content_blocked", "input")
+    (verdict,) = error.details["verdicts"]
+    assert verdict == {
+        "rule": "rule_1",
+        "name": "no bombs",
+        "action": "block",
+        "mode": "enforce",
+        "matcher": "keywords",
+        "label": "keyword",
+        "start": 7,
+        "end": 14,
+        "excerpt": "*.*.*.*",
+        "field": "input.prompt",
+    }
+    assert not (await engine.submit("ad", {"prompt": "a hat"}, **OWNER, idempotency_key="k")).is_replay
+
+
+async def test_a_redacted_input_is_what_is_stored_and_paid_for(db: Database, engine: Engine, make: Factory) -> None:
+    given = {"prompt": "for ann@example.com", "tone": "dry"}
+    submitted = await engine.submit("ad", given, **OWNER, idempotency_key="k")
+    job = await make.read(submitted.job_id)
+    assert job.input == {"prompt": "for [EMAIL]", "tone": "dry"}
+    assert (job.price, await _balance(engine)) == (len("for [EMAIL]"), (1_000 - 11, 11))
+    assert "ann@example.com" not in str(await snapshot(db)), "nor does it stay beside the key"
+
+
+async def test_what_the_rules_do_not_touch_is_stored_as_it_came(engine: Engine, make: Factory) -> None:
+    submitted = await engine.submit("ad", {"prompt": "in the rain"}, **OWNER)
+    assert (await make.read(submitted.job_id)).input == {"prompt": "in the rain"}
+
+
+async def test_what_is_flagged_passes_and_is_logged_without_its_text(engine: Engine, log: io.StringIO) -> None:
+    await engine.submit("ad", {"prompt": "in the rain"}, **OWNER)
+    (line,) = [msgspec.json.decode(line) for line in log.getvalue().splitlines() if "gate.noted" in line]
+    assert (line["tenant"], line["direction"], line["rules"], line["verdicts"]) == (TENANT, "inbound", ["watched"], 1)
+    assert "rain" not in log.getvalue()
+
+
+async def test_of_many_each_passes_by_itself(engine: Engine, make: Factory) -> None:
+    requests = [
+        {"kind": "ad", "input": {"prompt": text}, **OWNER, "idempotency_key": f"k{n}"}
+        for n, text in enumerate(["a hat", "a bomb", "to bob@example.com", "a cat"])
+    ]
+    requests += [{"kind": "open", "input": {"x": "bomb"}, **OWNER}, {"kind": "bad", "input": {}, **OWNER}]
+    first, blocked, mailed, last, free, bad = await engine.submit_many(requests)
+    assert isinstance(blocked, ContentBlockedError)
+    assert isinstance(bad, GateMissingError)
+    stored = [(await make.read(it.job_id)).input for it in (first, mailed, last, free) if not isinstance(it, Exception)]
+    assert stored == [{"prompt": "a hat"}, {"prompt": "to [EMAIL]"}, {"prompt": "a cat"}, {"x": "bomb"}]
+    again = await engine.submit_many(requests[:3])
+    assert [isinstance(it, Exception) or it.is_replay for it in again] == [True, True, True]
+    assert isinstance(again[1], ContentBlockedError)
+
+
+async def test_in_a_transaction_of_the_caller_the_gate_is_asked_too(engine: Engine, dsn: str, make: Factory) -> None:
+    connection = await asyncpg.connect(dsn)
+    try:
+        async with connection.transaction():
+            with pytest.raises(ContentBlockedError):
+                await engine.submit("ad", {"prompt": "bomb"}, **OWNER, tx=connection)
+            submitted = await engine.submit("ad", {"prompt": "to ann@example.com"}, **OWNER, tx=connection)
+    finally:
+        await connection.close()
+    assert (await make.read(submitted.job_id)).input == {"prompt": "to [EMAIL]"}
+
+
+async def test_who_cannot_ask_a_gate_cannot_submit(engine: Engine, dsn: str) -> None:
+    with psycopg.connect(dsn) as connection:
+        with pytest.raises(InvalidError) as caught:
+            submit_in(connection, engine.app, "ad", {"prompt": "x"}, **OWNER)
+        assert caught.value.field == "kind"
+        with pytest.raises(psycopg.Error) as raised:
+            connection.execute("select penstock.submit('mood', '{}', %s, %s)", (TENANT, ACCOUNT))
+        assert (raised.value.sqlstate, raised.value.diag.column_name) == ("PS101", "kind")
+
+
+async def test_a_gate_that_is_not_there_is_a_precise_refusal(db: Database, engine: Engine, log: io.StringIO) -> None:
+    async with refused(db, GateMissingError, field="kind") as caught:
+        await engine.submit("bad", {}, **OWNER)
+    assert (caught.value.status, caught.value.code, caught.value.field) == (503, "gate_missing", "kind")
+    assert "'nowhere'" in caught.value.message
+    engine.gates.report(engine.app.kinds.values())
+    (line,) = [msgspec.json.decode(line) for line in log.getvalue().splitlines()]
+    assert (line["event"], line["type"], line["gate"]) == ("gate.missing", "bad", "nowhere")
+
+
+async def test_a_gate_that_fails_lets_nothing_in(db: Database, engine: Engine, moody: Moody, log: io.StringIO) -> None:
+    moody.error = RuntimeError("cannot bear ann@example.com")
+    async with refused(db, UnavailableError) as caught:
+        await engine.submit("mood", {}, **OWNER)
+    assert caught.value.retryable
+    assert "gate.failed" in log.getvalue()
+    assert "ann@example.com" not in log.getvalue() + str(caught.value)
+
+
+async def test_an_input_that_no_longer_fits_is_refused(db: Database, engine: Engine) -> None:
+    async with refused(db, InputError, field="input"):
+        await engine.submit("ad", {"prompt": "x", "ann@example.com": "y"}, **OWNER)
+
+
+# The same again
+
+
+async def test_a_replay_is_answered_as_before_whatever_the_rules_say_today(engine: Engine, moody: Moody) -> None:
+    first = await engine.submit("mood", {"a": 1, "b": [1.0]}, **OWNER, idempotency_key="k")
+    moody.error = BlockedError(verdicts=[])
+    asked = len(moody.asked)
+    again = await engine.submit("mood", {"b": [1], "a": 1.0}, **OWNER, idempotency_key="k")
+    assert (again.job_id, again.is_replay, again.price) == (first.job_id, True, first.price)
+    assert len(moody.asked) == asked, "it was not even asked"
+    with pytest.raises(IdempotencyConflictError):
+        await engine.submit("mood", {"a": 2}, **OWNER, idempotency_key="k")
+    with pytest.raises(ContentBlockedError):
+        await engine.submit("mood", {"a": 2}, **OWNER, idempotency_key="other")
+
+
+async def test_a_replay_is_the_same_request_though_it_would_be_redacted_otherwise(engine: Engine, moody: Moody) -> None:
+    moody.gives = {"a": "[ONE]"}
+    first = await engine.submit("mood", {"a": "x"}, **OWNER, idempotency_key="k")
+    moody.gives = {"a": "[TWO]"}
+    assert (await engine.submit("mood", {"a": "x"}, **OWNER, idempotency_key="k")).job_id == first.job_id
+    with pytest.raises(IdempotencyConflictError):
+        await engine.submit("mood", {"a": "[ONE]"}, **OWNER, idempotency_key="k")
+
+
+async def test_a_key_from_before_the_gate_is_still_good(engine: Engine, moody: Moody) -> None:
+    kind = engine.app.kinds["mood"]
+    object.__setattr__(kind, "gate", None)
+    first = await engine.submit("mood", {"a": 1}, **OWNER, idempotency_key="k")
+    object.__setattr__(kind, "gate", "moody")
+    moody.error = BlockedError()
+    assert (await engine.submit("mood", {"a": 1}, **OWNER, idempotency_key="k")).job_id == first.job_id
+    with pytest.raises(IdempotencyConflictError):
+        await engine.submit("mood", {"a": 2}, **OWNER, idempotency_key="k")
+
+
+async def test_two_at_once_with_one_key_are_one_job(engine: Engine) -> None:
+    import asyncio  # noqa: PLC0415 - here alone
+
+    answers = await asyncio.gather(
+        *(engine.submit("ad", {"prompt": "to ann@example.com"}, **OWNER, idempotency_key="k") for _ in range(5))
+    )
+    assert len({answer.job_id for answer in answers}) == 1
+
+
+# What comes out
+
+
+async def _finish(engine: Engine, make: Factory, kind: str, output: Any, given: Any = None) -> Any:
+    await engine.submit(kind, {"prompt": "hello"} if kind == "ad" else given, **OWNER)
+    (lease,) = await make.claimed(kind)
+    state = await engine.finish(End(lease, "succeeded", values.encode(output, field="output")))
+    job = await make.read(lease.job_id)
+    assert job.state == state
+    return job
+
+
+async def test_a_good_output_is_released_and_captured(engine: Engine, make: Factory) -> None:
+    job = await _finish(engine, make, "ad", {"text": "A fine hat."})
+    assert (job.outcome, job.output, job.captured) == ("succeeded", {"text": "A fine hat."}, 5)
+
+
+async def test_a_redacted_output_is_what_is_stored(engine: Engine, make: Factory) -> None:
+    job = await _finish(engine, make, "ad", {"text": "Ask ann@example.com.", "n": 3})
+    assert (job.outcome, job.output, job.captured) == ("succeeded", {"text": "Ask [EMAIL].", "n": 3}, 5)
+
+
+async def test_a_blocked_output_ends_the_job_blocked_and_releases_the_hold(engine: Engine, make: Factory) -> None:
+    job = await _finish(engine, make, "ad", {"text": "The codename is Falcon."})
+    assert (job.state, job.outcome, job.output, job.captured) == ("blocked", "blocked", None, 0)
+    assert job.error["code"] == "blocked"
+    (verdict,) = job.error["verdicts"]
+    assert (verdict["name"], verdict["field"], verdict["excerpt"]) == ("inside", "output.text", "********")
+    assert "codename" not in str(job.error)
+    assert await _balance(engine) == (1_000, 0), "what is not released is not charged"
+    assert "Falcon" not in str(await engine.events(TENANT, job.job_id))
+
+
+async def test_a_gate_that_fails_lets_nothing_out(
+    engine: Engine, make: Factory, moody: Moody, log: io.StringIO
+) -> None:
+    await engine.submit("mood", {}, **OWNER)
+    (lease,) = await make.claimed("mood")
+    moody.error = ValueError("cannot bear a codename")
+    assert await engine.finish(End(lease, "succeeded", '{"text":"codename"}')) == "blocked"
+    job = await make.read(lease.job_id)
+    assert (job.output, job.error["code"], job.error["reason"]) == (None, "blocked", "gate_failed")
+    assert await _balance(engine) == (1_000, 0)
+    assert "codename" not in log.getvalue()
+
+
+async def test_a_gate_that_is_gone_lets_nothing_out(engine: Engine, make: Factory) -> None:
+    await engine.submit("mood", {}, **OWNER)
+    (lease,) = await make.claimed("mood")
+    del engine.gates["moody"]
+    assert await engine.finish(End(lease, "succeeded", "{}")) == "blocked"
+
+
+async def test_a_database_that_is_away_is_no_verdict(engine: Engine, make: Factory, moody: Moody) -> None:
+    await engine.submit("mood", {}, **OWNER)
+    (lease,) = await make.claimed("mood")
+    moody.error = UnavailableError()
+    with pytest.raises(UnavailableError):
+        await engine.finish(End(lease, "succeeded", "{}"))
+    moody.error = None
+    assert await engine.finish(End(lease, "succeeded", "{}")) == "succeeded"
+
+
+async def test_a_lifecycle_without_a_blocked_end_fails_instead(engine: Engine, make: Factory, moody: Moody) -> None:
+    await engine.submit("stern", {}, **OWNER)
+    (lease,) = await make.claimed("stern")
+    moody.error = BlockedError("No.", verdicts=[{"name": "x"}])
+    assert await engine.finish(End(lease, "succeeded", "{}")) == "broken"
+    job = await make.read(lease.job_id)
+    assert (job.error["code"], job.error["verdicts"], job.captured) == ("blocked", [{"name": "x"}], 0)
+
+
+async def test_only_an_output_of_a_success_is_looked_at(engine: Engine, make: Factory, moody: Moody) -> None:
+    await engine.submit("mood", {}, **OWNER)
+    (lease,) = await make.claimed("mood")
+    await engine.finish(End(lease, "failed", error={"code": "boom", "message": "It broke."}))
+    assert [direction for direction, _, _ in moody.asked] == ["inbound"]
+
+
+async def test_a_gate_knows_whose_job_it_is(engine: Engine, make: Factory, moody: Moody) -> None:
+    await engine.submit("mood", {"a": 1}, **OWNER)
+    (lease,) = await make.claimed("mood")
+    await engine.finish(End(lease, "succeeded", '{"b":2}'))
+    assert moody.asked == [("inbound", TENANT, {"a": 1}), ("outbound", TENANT, {"b": 2})]
+
+
+async def test_an_engine_that_lacks_the_kind_asks_its_gate_all_the_same(
+    engine: Engine, db: Database, make: Factory, moody: Moody
+) -> None:
+    await engine.submit("mood", {}, **OWNER)
+    (lease,) = await make.claimed("mood")
+    stranger = Engine(db, Penstock())
+    assert await stranger.finish(End(lease, "succeeded", "{}")) == "blocked"
+
+
+async def test_a_worker_beside_the_database_goes_through_the_gate(engine: Engine, make: Factory) -> None:
+    submitted = await engine.submit("ad", {"prompt": "our codename", "tone": "x"}, **OWNER)
+    fine = await engine.submit("ad", {"prompt": "our hat"}, **OWNER)
+    await Worker(engine.source(), engine.app).drain()
+    assert (await make.read(submitted.job_id)).outcome == "blocked"
+    assert (await make.read(fine.job_id)).output == {"text": "our hat (dry)"}
+
+
+# Once more
+
+
+async def test_a_retry_is_asked_for_again(engine: Engine, make: Factory, moody: Moody) -> None:
+    await engine.submit("mood", {"a": 1}, **OWNER)
+    (lease,) = await make.claimed("mood")
+    await engine.finish(End(lease, "failed", error={"code": "boom", "message": "It broke."}))
+    moody.error = BlockedError(verdicts=[])
+    with pytest.raises(ContentBlockedError):
+        await engine.retry(TENANT, lease.job_id)
+    moody.error = None
+    assert (await engine.retry(TENANT, lease.job_id)).job_id != lease.job_id
+
+
+async def test_a_retry_in_place_cannot_change_what_is_stored(engine: Engine, make: Factory, moody: Moody) -> None:
+    await engine.submit("stern", {"a": "x"}, **OWNER)
+    (lease,) = await make.claimed("stern")
+    await engine.finish(End(lease, "failed", error={"code": "boom", "message": "It broke."}))
+    moody.gives = {"a": "[X]"}
+    with pytest.raises(ContentBlockedError):
+        await engine.retry(TENANT, lease.job_id)
+    moody.gives = None
+    assert (await engine.retry(TENANT, lease.job_id)).job_id == lease.job_id
+
+
+# Declaring
+
+
+def test_a_gate_is_declared_once() -> None:
+    app = Penstock()
+    app.gate("house", HOUSE)
+    with pytest.raises(LifecycleError):
+        app.gate("house", HOUSE)
+
+
+async def test_a_blueprint_hangs_its_gates(engine: Engine, moody: Moody) -> None:
+    blueprint = Blueprint(
+        lifecycle=STERN, kinds=(Kind(name="x"),), title="X", gates=lambda _: {"nowhere": moody, "house": moody}
+    )
+    hang(engine, [blueprint])
+    await engine.submit("bad", {}, **OWNER)
+    assert engine.gates["house"] is HOUSE, "what the app declares stays"
+
+
+def test_a_gate_of_bad_rules_is_refused_when_it_is_made() -> None:
+    with pytest.raises(InputError) as caught:
+        RulesGate([Rule(name="x", matcher=Pattern(pattern="("))])
+    assert caught.value.field == "rules[0].matcher.pattern"

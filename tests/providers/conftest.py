@@ -1,0 +1,59 @@
+"""One Replicate for all tests, as if just started for each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.engine.breakers import Breaker
+from penstock.storage.local import Local
+from tests.doubles.replicate import Replicate, served_replicate
+from tests.providers.places import Place, place, planned
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from tests.databases import Server
+    from tests.doubles.comfyui import Served
+
+_NUMBERS = count(1)
+
+
+@pytest.fixture(scope="session")
+def replicate_api() -> Iterator[Served]:
+    with served_replicate() as running:
+        yield running
+
+
+@pytest.fixture
+def double(replicate_api: Served) -> Replicate:
+    made: Replicate = replicate_api.double
+    made.reset()
+    made.cog = None
+    made.plan = planned
+    return made
+
+
+@pytest.fixture(scope="module")
+async def shared(
+    anyio_backend: str,
+    server: Server,
+    template: str,
+    replicate_api: Served,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[Place]:
+    """The product with all that runs it, for all tests of a module."""
+    files = Local(tmp_path_factory.mktemp("files"), "http://files.test")
+    async with server.database(template) as dsn, place(dsn, files, replicate_api.double) as made:
+        yield made
+
+
+@pytest.fixture
+def here(shared: Place, double: Replicate) -> Place:
+    """The same with an account of the test's own, and a provider of which nothing bad is known."""
+    line = shared.engine.providers.line("replicate")
+    line.breaker = Breaker(line.name)
+    return replace(shared, account=f"ann-{next(_NUMBERS)}")

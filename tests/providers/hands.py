@@ -1,0 +1,107 @@
+"""Processes that do everything: the API, a worker and the services. Each dies by kill -9 at the step it is told.
+
+    python -m tests.providers.hands DSN FILES PORT REPLICATE
+
+It reads steps, a line each (an empty one: none), and starts a process for each that has all it needs in memory already.
+It tells the process's id when it begins, and how it ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import signal
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from penstock.api.app import create_app
+from penstock.api.blueprint import bound
+from penstock.api.server import listen, serve
+from penstock.api.streams import Hub
+from penstock.engine import callbacks, collecting, jobs, leases, submissions
+from penstock.engine.engine import Engine
+from penstock.replicate import Replicate
+from penstock.services.bell import Bell
+from penstock.services.service import run_services
+from penstock.settings import Settings
+from penstock.storage.local import Local
+from penstock.worker.worker import Worker
+from tests.doubles.replicate import TOKEN
+from tests.providers.places import make_app, services
+
+STEPS: dict[str, tuple[Any, str]] = {
+    "begin": (submissions, "begin"),  # the row is written
+    "submit": (Replicate, "submit"),  # the provider is asked
+    "sent": (submissions, "sent"),  # its name for it is written
+    "park": (leases, "park"),
+    "verify": (Replicate, "verify"),  # a callback is checked
+    "hear": (callbacks, "hear"),  # and written
+    "take": (submissions, "take"),  # the reconciler takes what is due
+    "status": (Replicate, "status"),  # and asks
+    "over": (submissions, "over"),
+    "answer": (jobs, "answer"),  # the job is woken
+    "fetch": (collecting, "_fetch"),  # a file is brought
+    "collect": (collecting, "collect"),  # and is in storage
+    "finish": (leases, "finish"),
+    "cancel": (Replicate, "cancel"),  # what nobody wants is stopped
+    "close": (submissions, "close"),
+}
+
+
+def rig(step: str) -> None:
+    """Die right after the step is done, which is before the next one; and not where nothing was there to be taken."""
+    owner, attribute = STEPS[step]
+    real = getattr(owner, attribute)
+    assert inspect.iscoroutinefunction(real)
+
+    async def rigged(*arguments: Any, **options: Any) -> Any:
+        answer = await real(*arguments, **options)
+        if step != "take" or answer:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return answer
+
+    setattr(owner, attribute, rigged)
+
+
+async def main(arguments: list[str], step: str) -> None:
+    dsn, files, port, replicate = arguments
+    if step:
+        rig(step)
+    provider = Replicate(replicate, TOKEN)
+    engine = await Engine.open(dsn, make_app(), storage=Local(Path(files), "http://files.test"), providers=[provider])
+    engine.providers.public_url = f"http://127.0.0.1:{port}"
+    bell, stop, settings = Bell(engine), asyncio.Event(), Settings()
+    hub = Hub(engine, bell)
+    source = engine.source(lease=timedelta(seconds=1.5), heartbeat=timedelta(seconds=0.4))
+    app = create_app(engine, settings=settings, hub=hub)
+    sock = listen("127.0.0.1", int(port))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    await asyncio.gather(
+        bell.run(stop),
+        hub.run(stop),
+        serve(app, host="", port=0, sock=sock, stop=stop, drain=1),
+        Worker(source, bound(engine, settings, ()), grace=timedelta(seconds=1)).run(stop),
+        run_services(services(engine), stop),
+    )
+    await engine.close()
+
+
+def start_each(arguments: list[str]) -> None:
+    for line in sys.stdin:
+        child = os.fork()
+        if not child:
+            sys.stdin.close()
+            asyncio.run(main(arguments, line.strip()))
+            os._exit(0)
+        sys.stdout.write(f"{child}\n")
+        sys.stdout.flush()
+        _, status = os.waitpid(child, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    start_each(sys.argv[1:])

@@ -1,0 +1,178 @@
+"""A product whose jobs a provider runs, with all that runs it: the API, a worker, the services, on a real database."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+
+from penstock.api.blueprint import bound
+from penstock.app import Penstock
+from penstock.engine.engine import Engine
+from penstock.kinds import Kind
+from penstock.providers import Ask, Provided
+from penstock.replicate import Replicate
+from penstock.retry import Backoff
+from penstock.services.expirer import expirer
+from penstock.services.reaper import reaper
+from penstock.services.reconciler import reconciler
+from penstock.services.scheduler import scheduler
+from penstock.services.service import run_services
+from penstock.settings import Settings
+from penstock.worker.worker import Worker
+from tests.api.sites import Site, running_site
+from tests.doubles.replicate import TOKEN, Script
+from tests.factories import ACCOUNT, TENANT
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from uuid import UUID
+
+    from penstock.engine.jobs import JobRecord
+    from penstock.storage import Storage
+    from tests.doubles.replicate import Replicate as Double
+
+PRICE = 5
+OWN = {"submissions": "job_id in (select id from penstock.jobs where account = $1)"}
+OWN["callbacks"] = f"submission_id in (select id from penstock.submissions where {OWN['submissions']})"
+"""Which rows of tables that know no account are an account's."""
+OFTEN = timedelta(seconds=0.05)
+SOON = Backoff(first=timedelta(seconds=0.05), longest=timedelta(seconds=0.1))
+
+
+def _ask(given: Any) -> Ask:
+    return Ask(given.get("model", "acme/painter"), given)
+
+
+def kind(name: str = "paint", **traits: Any) -> Kind:
+    provided = Provided(provider=traits.pop("by", "replicate"), ask=_ask)
+    traits = {"price": PRICE, "expires_in": timedelta(hours=1), "backoff": SOON, "lapses_max": 50} | traits
+    return Kind(name=name, runs="provider", provider=provided, **traits)
+
+
+def make_app(*kinds: Kind) -> Penstock:
+    app = Penstock()
+    for each in kinds or (kind(),):
+        app.add(each)
+
+    @app.kind("plain")
+    def plain(job: Any) -> None:
+        """Needs nobody."""
+
+    return app
+
+
+def planned(given: dict[str, Any]) -> Script:
+    """The script of a prediction is in its input."""
+    return Script(**given.get("script", {}))
+
+
+@dataclass(slots=True)
+class Place:
+    """What a test of a provider's jobs holds in its hand."""
+
+    engine: Engine
+    double: Double
+    site: Site | None = None
+    http: httpx2.AsyncClient | None = None
+    account: str = ACCOUNT
+    """Whose jobs it sees: tests that share a place have an account each."""
+
+    @property
+    def owner(self) -> dict[str, Any]:
+        return {"tenant": TENANT, "account": self.account}
+
+    async def submit(self, kind: str = "paint", **script: Any) -> UUID:
+        """A job that is paid for, whose prediction does what the script says."""
+        await self.engine.grant(TENANT, self.account, PRICE)
+        return (await self.engine.submit(kind, {"script": script}, **self.owner)).job_id
+
+    async def read(self, job_id: UUID) -> JobRecord:
+        return await self.engine.read(TENANT, job_id)
+
+    async def ended(self, job_id: UUID, seconds: float = 20) -> JobRecord:
+        return await self.until(job_id, lambda job: job.phase == "ended", seconds)
+
+    async def until(self, job_id: UUID, holds: Callable[[JobRecord], bool], seconds: float = 20) -> JobRecord:
+        async with asyncio.timeout(seconds):
+            while not holds(job := await self.read(job_id)):
+                await asyncio.sleep(0.02)
+        return job
+
+    async def rows(self, table: str, **match: Any) -> list[dict[str, Any]]:
+        """The rows of a table that are the account's, as they are."""
+        where = " and ".join([OWN.get(table, "account = $1"), *(f"{name} = ${n}" for n, name in enumerate(match, 2))])
+        query = f"select * from penstock.{table} where {where}"
+        async with self.engine.db.connection() as connection:
+            return [dict(row) for row in await connection.fetch(query, self.account, *match.values())]
+
+    async def settled(self, seconds: float = 20) -> None:
+        """Until no submission is anybody's business any more."""
+        async with asyncio.timeout(seconds):
+            while any(row["due_at"] is not None for row in await self.rows("submissions")):
+                await self.hurry()
+                await asyncio.sleep(0.05)
+
+    async def hurry(self) -> None:
+        """What is due some time is due now."""
+        own = f"due_at is not null and {OWN['submissions']}"
+        due = f"update penstock.submissions set due_at = penstock.clock() where {own}"
+        async with self.engine.db.connection() as connection:
+            await connection.execute(due, self.account)
+
+    async def balance(self) -> tuple[int, int]:
+        found = await self.engine.balance(TENANT, self.account)
+        return found.available, found.held
+
+
+@contextlib.asynccontextmanager
+async def place(
+    dsn: str,
+    files: Storage,
+    double: Double,
+    app: Penstock | None = None,
+    *,
+    with_site: bool = True,
+    with_worker: bool = True,
+    with_services: bool = True,
+    with_provider: bool = True,
+    slots: int = 10,
+    **options: Any,
+) -> AsyncIterator[Place]:
+    """All of it, for as long as the block lasts; every invariant must hold when it is over."""
+    providers = [Replicate(double.url, TOKEN)] if with_provider else []
+    engine = await Engine.open(dsn, app or make_app(), storage=files, providers=providers, **options)
+    made = Place(engine, double)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(engine.close)
+        if with_site:
+            made.site = await stack.enter_async_context(running_site(engine))
+            engine.providers.public_url = made.site.url
+        stop = asyncio.Event()
+        running: list[Any] = []
+        if with_worker:
+            source = engine.source(heartbeat=timedelta(seconds=0.5))
+            worker = Worker(source, bound(engine, Settings(), ()), slots=slots, grace=timedelta(seconds=1))
+            running.append(worker.run(stop))
+        if with_services:
+            running.append(run_services(services(engine), stop))
+        tasks = [asyncio.ensure_future(part) for part in running]
+        try:
+            yield made
+        finally:
+            stop.set()
+            await asyncio.gather(*tasks)
+        assert await engine.verify() == []
+
+
+def services(engine: Engine) -> list[Any]:
+    return [
+        reconciler(engine, every=OFTEN),
+        expirer(engine, every=OFTEN),
+        scheduler(engine, every=OFTEN),
+        reaper(engine, every=OFTEN),
+    ]

@@ -1,0 +1,83 @@
+"""Who plays the provider, by the settings; what is kept, and for how long; which queues rest."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from penstock.cli.providers import provide, providers
+from penstock.engine.dispatches import Lanes
+from penstock.services import all_services
+from penstock.services.pruner import pruner
+from penstock.settings import Settings
+from tests.doubles.replicate import TOKEN, Replicate
+from tests.providers.places import kind, make_app, place
+
+if TYPE_CHECKING:
+    from penstock.engine.engine import Engine
+    from penstock.storage.local import Local
+    from tests.clocks import Clock
+
+FIRST = UUID(int=1)
+
+
+def test_replicate_is_asked_where_there_is_a_token() -> None:
+    rendered = {"renderer_url": "http://127.0.0.1:9", "renderer_token": "secret"}
+    (found,) = providers(Settings(replicate_api_token=TOKEN, **rendered))  # type: ignore[arg-type]
+    assert (found.name, found.origin) == ("replicate", "https://api.replicate.com:443")
+    (found,) = providers(Settings(**rendered))  # type: ignore[arg-type]
+    assert (found.name, found.origin) == ("replicate", "http://127.0.0.1:9")
+    assert providers(Settings()) == []
+
+
+async def test_callbacks_go_to_the_public_url_or_to_a_renderer_beside_us(engine: Engine) -> None:
+    own = "http://127.0.0.1:8686"
+    cases = [
+        (Settings(renderer_url="http://127.0.0.1:9", renderer_token="t"), own),
+        (Settings(replicate_api_token=TOKEN), None),
+        (Settings(replicate_api_token=TOKEN, public_url="https://jobs.test"), "https://jobs.test"),
+    ]
+    for settings, expected in cases:
+        provide(engine, settings, own)
+        assert engine.providers.public_url == expected
+    assert [service.name for service in all_services(engine, Settings()) if "reconciler" in service.name] == [
+        "reconciler replicate"
+    ]
+    await engine.providers.close()
+
+
+def test_resting_queues_are_passed_over() -> None:
+    lanes = Lanes(["a", "b"])
+    lanes.resting = frozenset({"a"})
+    assert lanes.columns()[1][0] == ["b"]
+    lanes.marks = {("a", 0): (0, FIRST), ("b", 0): (0, FIRST)}
+    assert lanes.columns()[1][0] == ["b"]
+    lanes.resting = frozenset({"a", "b"})
+    assert lanes.columns()[1] == []
+
+
+async def test_a_queue_that_others_use_too_does_not_rest(dsn: str, files: Local, double: Replicate) -> None:
+    app = make_app(kind(), kind("shared", queue="plain"))
+    async with place(dsn, files, double, app, with_site=False, with_worker=False, with_services=False) as here:
+        here.engine.providers.line("replicate").breaker.failed(timedelta(seconds=60))
+        assert here.engine.providers.resting() == {"paint"}
+
+
+async def test_what_is_done_is_forgotten_after_a_while(dsn: str, files: Local, double: Replicate, clock: Clock) -> None:
+    async with place(dsn, files, double) as here:
+        await here.ended(await here.submit())
+        await here.settled()
+        waiting = await here.submit(seconds=3600)
+        await here.until(waiting, lambda job: job.phase == "parked")
+    async with place(dsn, files, double, with_site=False, with_worker=False, with_services=False) as here:
+        prune = pruner(here.engine, retention=timedelta(days=30))
+        await prune.run_once()
+        assert len(await here.rows("submissions")) == 2
+        await clock.advance(timedelta(days=8))
+        await prune.run_once()
+        assert (len(await here.rows("submissions")), await here.rows("callbacks")) == (2, [])
+        await clock.advance(timedelta(days=30))
+        await prune.run_once()
+        assert [row["job_id"] for row in await here.rows("submissions")] == [waiting]
+        await clock.advance(-timedelta(days=38))

@@ -1,0 +1,51 @@
+"""A provider's jobs of a tenant that lives in another database: the same, over two of them."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from tests.factories import TENANT
+from tests.providers.places import PRICE, Place, kind, make_app, place
+
+if TYPE_CHECKING:
+    from penstock.storage.local import Local
+    from tests.databases import Server
+    from tests.doubles.replicate import Replicate
+
+
+async def test_jobs_of_a_tenant_that_lives_elsewhere_are_run_the_same_way(
+    dsn: str, server: Server, template: str, files: Local, double: Replicate
+) -> None:
+    app = make_app(kind(), kind("hasty", expires_in=timedelta(seconds=2)))
+    async with (
+        server.database(template) as away,
+        place(dsn, files, double, app, tenant_databases={TENANT: away}) as here,
+    ):
+        good, dropped, late = [
+            await here.submit(),
+            await here.submit(seconds=3600),
+            await here.submit("hasty", seconds=3600),
+        ]
+        job = await here.ended(good)
+        assert (job.state, job.captured) == ("succeeded", PRICE)
+        assert len(await here.engine.artifacts.of_job(TENANT, good)) == 1
+        await here.until(dropped, lambda job: job.phase == "parked")
+        await here.engine.cancel(TENANT, dropped)
+        assert (await here.ended(late)).state == "expired"
+        async with asyncio.timeout(20):
+            while any(row["due_at"] for row in await rows(here, "submissions")):
+                await asyncio.sleep(0.1)
+        assert sorted(double.canceled) == sorted(
+            made["id"] for made in double.predictions.values() if made["status"] == "canceled"
+        )
+        assert len(double.canceled) == 2
+        assert [row["verdict"] for row in await rows(here, "callbacks")] == ["accepted"]
+        assert await here.rows("submissions") == []  # in central there are none
+        assert await here.balance() == (PRICE * 2, 0)
+
+
+async def rows(here: Place, table: str) -> list[Any]:
+    async with here.engine.home(TENANT).connection() as connection:
+        return [dict(row) for row in await connection.fetch(f"select * from penstock.{table}")]

@@ -1,0 +1,122 @@
+"""Killed with -9 at every step of a submission, a callback and a collection: nothing is lost, nothing is paid twice."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.doubles.replicate import Replicate
+from tests.factories import TENANT
+from tests.providers.hands import STEPS
+from tests.providers.places import PRICE, Place, place
+
+if TYPE_CHECKING:
+    from asyncio.subprocess import Process
+    from collections.abc import AsyncIterator
+    from uuid import UUID
+
+    from penstock.storage.local import Local
+
+ROOT = Path(__file__).parent.parent.parent
+CANCELED = ("cancel",)
+"""The steps of a job that nobody wants any more."""
+
+
+@pytest.mark.slow
+async def test_a_process_may_die_at_any_step(dsn: str, files: Local, double: Replicate) -> None:
+    """One process after the other dies; each finds what those before it left, and a job that is new."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    steps = list(STEPS)
+    bare: dict[str, Any] = {"with_site": False, "with_worker": False, "with_services": False}
+    async with hands(dsn, files, port, double) as process, place(dsn, files, double, **bare) as here:
+        jobs: dict[str, UUID] = {}
+        for step in steps:
+            is_canceled = step in CANCELED
+            jobs[step] = await here.submit(seconds=3600 if is_canceled else 0.05, callbacks=2)
+            await start(process, step)
+            await died(here, process, jobs[step] if is_canceled else None)
+        last = await start(process)
+        for step in CANCELED:  # one that died of another's cancel
+            await here.engine.cancel(TENANT, jobs[step])
+        try:
+            states = {}
+            for step, job_id in jobs.items():
+                async with asyncio.timeout(60):
+                    while (job := await here.read(job_id)).phase != "ended":
+                        await here.hurry()
+                        await asyncio.sleep(0.1)
+                states[step] = job.state
+            await here.settled(60)
+        finally:
+            os.kill(last, signal.SIGTERM)
+            assert await told(process) == 0
+        canceled = set(CANCELED)
+        assert {step for step, state in states.items() if state == "canceled"} == canceled
+        assert {step for step, state in states.items() if state == "succeeded"} == set(steps) - canceled
+        paid = len(steps) - len(canceled)
+        assert await here.balance() == (PRICE * len(canceled), 0)
+        for step, job_id in jobs.items():
+            if step not in canceled:
+                assert len(await here.engine.artifacts.of_job(TENANT, job_id)) == 1, step
+        entries = [row["type"] for row in await here.rows("entries")]
+        assert (entries.count("hold"), entries.count("capture"), entries.count("release")) == (
+            len(steps),
+            paid,
+            len(canceled),
+        )
+        # Only where the answer to a submission died with its process was a second prediction asked for.
+        asked = len(await here.rows("submissions"))
+        assert len(steps) <= len(double.predictions) <= asked
+
+
+@contextlib.asynccontextmanager
+async def hands(dsn: str, files: Local, port: str, double: Replicate) -> AsyncIterator[Process]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tests.providers.hands",
+        *(dsn, str(files.root), port, double.url),
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        await process.wait()
+
+
+async def start(process: Process, step: str = "") -> int:
+    """Have the next one started; tells its id."""
+    assert process.stdin is not None
+    process.stdin.write(f"{step}\n".encode())
+    return await told(process)
+
+
+async def told(process: Process) -> int:
+    assert process.stdout is not None
+    async with asyncio.timeout(60):
+        return int(await process.stdout.readline())
+
+
+async def died(here: Place, process: Process, canceling: UUID | None) -> None:
+    """Wait for the kill; what is due some time is due now, so that nobody waits for a mark to run out."""
+    ending = asyncio.ensure_future(told(process))
+    while not ending.done():
+        await asyncio.sleep(0.05)
+        await here.hurry()
+        if canceling is not None and (await here.read(canceling)).phase == "parked":
+            await here.engine.cancel(TENANT, canceling)
+    assert await ending == -signal.SIGKILL
