@@ -12,12 +12,15 @@ from uuid import UUID  # noqa: TC003 - msgspec reads it
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from penstock.webhooks import MOMENTS
+
 Phase = Literal["waiting", "ready", "leased", "parked", "delivering", "ended"]
 Outcome = Literal["succeeded", "failed", "canceled", "expired", "blocked"]
 Scope = Literal["client", "worker", "admin"]
 TokenScope = Literal["read", "cancel"]
 Verdict = Literal["ok", "busy", "stuck", "paused", "unserved"]
 WorkerStatus = Literal["unapproved", "idle", "busy", "draining", "silent", "revoked"]
+DeliveryState = Literal["pending", "delivered", "failed", "withdrawn"]
 
 Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_.:@+/-]+$")]
 Key = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[!-~]+$")]
@@ -33,6 +36,11 @@ TokenDuration = Annotated[
     | Annotated[float, Meta(extra_json_schema={"minimum": 1, "maximum": 86_400})],
     Meta(description="Seconds, or text like 90s, 15m, 1h; from 1s to 24h.", examples=["15m"]),
 ]
+OverlapDuration = Annotated[
+    Annotated[str, Meta(extra_json_schema={"pattern": r"^[1-9][0-9]{0,3}(s|m)$|^[1-9][0-9]?h$|^([12]?[1-9]|[123]0)d$"})]
+    | Annotated[float, Meta(extra_json_schema={"minimum": 1, "maximum": 30 * 86_400})],
+    Meta(description="Seconds, or text like 15m, 24h, 7d; at most 30d.", examples=["24h"]),
+]
 Priority = Annotated[int, Meta(ge=-100, le=100, description="The highest goes first.")]
 Credits = Annotated[int, Meta(ge=0, description="A whole number of credits.")]
 
@@ -44,6 +52,24 @@ POLL_SECONDS_MAX: Final = 30
 RENEW_MAX: Final = 100
 NOTES_MAX: Final = 500
 ARTIFACTS_MAX: Final = 200
+PULL_MAX: Final = 100
+
+JOB_EVENTS: Final = tuple(f"job.{moment}" for moment in MOMENTS)
+"""What the moments of a job are called towards its customer."""
+ENDPOINT_EVENTS: Final = (*JOB_EVENTS, "endpoint.disabled", "*")
+"""All that an endpoint can be told of; the star is everything."""
+
+# The bounds of these are for readers; who goes beyond is told so in plain words.
+WebhookUrl = Annotated[str, Meta(extra_json_schema={"format": "uri", "maxLength": 2_048})]
+WebhookSecret = Annotated[
+    str,
+    Meta(
+        description="whsec_ and 24 to 64 bytes in base64; without one, one is made.",
+        extra_json_schema={"pattern": "^whsec_([A-Za-z0-9+/]{4}){8,20}([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"},
+    ),
+]
+JobEventName = Annotated[str, Meta(examples=["job.succeeded"], extra_json_schema={"enum": list(JOB_EVENTS)})]
+EventName = Annotated[str, Meta(examples=["job.succeeded"], extra_json_schema={"enum": list(ENDPOINT_EVENTS)})]
 
 
 class Request(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -55,6 +81,17 @@ class Answer(Struct, kw_only=True):
 
 
 # Jobs
+
+
+class JobWebhook(Request):
+    """Where one job is told of, beside the endpoints of its tenant."""
+
+    url: WebhookUrl
+    secret: WebhookSecret | None = None
+    events: (
+        Annotated[list[JobEventName], Meta(min_length=1, max_length=50, description="Without them: those of its kind.")]
+        | None
+    ) = None
 
 
 class Submit(Request):
@@ -69,6 +106,7 @@ class Submit(Request):
     priority: Priority | None = None
     run_at: Annotated[Time, Meta(description="Not before this time.")] | None = None
     expires_in: Duration | None = None
+    webhook: JobWebhook | None = None
 
 
 class SubmitMany(Request):
@@ -97,6 +135,9 @@ class Accepted(Answer):
     created_at: Time
     expires_at: Time | None
     links: Links
+    webhook_secret: Annotated[
+        str | UnsetType, Meta(description="What its webhook is signed with, where that was made here.")
+    ] = UNSET
 
 
 class Result(Answer):
@@ -194,6 +235,13 @@ class Move(Request):
     """An operator's move along an arrow of the lifecycle."""
 
     state: Name
+
+
+class CallbackHeard(Answer):
+    """What a provider's call was worth."""
+
+    verdict: str
+    """accepted, repeated, late, superseded or unknown. It only makes us ask the provider sooner what is true."""
 
 
 class State(Answer):
@@ -562,6 +610,186 @@ class Artifacts(Answer):
     """The files of a job: what it was given, and what its last attempt has made."""
 
     data: list[Artifact]
+
+
+# Webhooks
+
+
+class MakeEndpoint(Request):
+    """A URL that is told of a tenant's jobs."""
+
+    url: Annotated[
+        WebhookUrl | None, Meta(description="Without one nothing is sent: what is due waits to be pulled.")
+    ] = None
+    events: (
+        Annotated[list[EventName], Meta(min_length=1, max_length=50, description="Without them: how jobs end.")] | None
+    ) = None
+    kinds: Annotated[list[Name], Meta(max_length=100, description="Only jobs of these kinds; none: of all.")] = []
+    description: Annotated[str, Meta(max_length=200)] = ""
+    secret: WebhookSecret | None = None
+    limit: Annotated[int, Meta(ge=1, le=100, description="How many requests it may have to answer at once.")] | None = (
+        None
+    )
+
+
+class ChangeEndpoint(Request):
+    """What is to be different about an endpoint; what is left out stays as it is."""
+
+    url: WebhookUrl | UnsetType = UNSET
+    events: Annotated[list[EventName], Meta(min_length=1, max_length=50)] | UnsetType = UNSET
+    kinds: Annotated[list[Name], Meta(max_length=100)] | UnsetType = UNSET
+    description: Annotated[str, Meta(max_length=200)] | UnsetType = UNSET
+    limit: Annotated[int, Meta(ge=1, le=100)] | UnsetType | None = UNSET
+
+
+class EndpointInfo(Answer):
+    """An endpoint without its secret."""
+
+    id: str
+    tenant: str
+    url: Annotated[str | None, Meta(description="Null: what is due is pulled.")]
+    events: list[str]
+    kinds: Annotated[list[str], Meta(description="None: of all kinds.")]
+    description: str
+    limit: Annotated[int | None, Meta(description="How many requests at once; null for the server's own limit.")]
+    created_at: Time
+    disabled_at: Annotated[Time | None, Meta(description="From then on nothing is sent.")]
+    disabled_reason: str | None
+    failing_since: Annotated[Time | None, Meta(description="Since when it has taken nothing.")]
+    rotated_until: Annotated[Time | None, Meta(description="Until when the secret before this one signs too.")]
+    pulled_at: Annotated[Time | None, Meta(description="When something was last pulled from it.")]
+
+
+class NewEndpoint(EndpointInfo):
+    """An endpoint with its secret, which is told this once."""
+
+    secret: str
+
+
+class Endpoints(Answer):
+    """All endpoints of a tenant."""
+
+    data: list[EndpointInfo]
+
+
+class RotateEndpoint(Request):
+    """How long what is sent is signed with the old secret too."""
+
+    overlap: OverlapDuration = "24h"
+
+
+class DisableEndpoint(Request):
+    """Why nothing is to be sent."""
+
+    reason: Annotated[str, Meta(max_length=200)] = "by an operator"
+
+
+class TriggerEvent(Request):
+    """What the test pretends to tell of."""
+
+    event: Annotated[str, Meta(examples=["job.succeeded"], extra_json_schema={"enum": list(ENDPOINT_EVENTS[:-1])})] = (
+        "job.succeeded"
+    )
+
+
+class ResendSince(Request):
+    """What is to be sent once more: what failed since then, or everything."""
+
+    since: Time
+    only_failed: bool = True
+
+
+class Resent(Answer):
+    """How many are sent once more."""
+
+    count: int
+
+
+class EndpointStats(Answer):
+    """How an endpoint fared since a time."""
+
+    endpoint_id: str
+    since: Time
+    pending: int
+    delivered: int
+    failed: int
+    withdrawn: int
+    tries: int
+    seconds_p50: Annotated[float | None, Meta(description="How long it took to answer, in half of all tries.")]
+    seconds_p90: float | None
+
+
+class Delivery(Answer):
+    """One thing that is told to one receiver."""
+
+    id: Annotated[str, Meta(description="The webhook-id of every request for it.")]
+    tenant: str
+    endpoint_id: Annotated[str | None, Meta(description="Null: the job's own webhook.")]
+    job_id: str | None
+    event: str
+    state: DeliveryState
+    tries: int
+    created_at: Time
+    due_at: Annotated[Time | None, Meta(description="When it is tried next.")]
+    settled_at: Time | None
+
+
+class DeliveryTry(Answer):
+    """One request, and what came of it."""
+
+    number: int
+    at: Time
+    url: Annotated[str | None, Meta(description="Where it went.")]
+    seconds: float
+    status: int | None
+    error: Annotated[str | None, Meta(description="What kept it from being answered.")]
+    request_headers: dict[str, str]
+    response_headers: dict[str, str]
+    response_body: Annotated[str, Meta(description="How it began.")]
+
+
+class DeliveryLog(Delivery):
+    """A delivery with all its tries, the first one first."""
+
+    url: Annotated[str | None, Meta(description="Where it goes now; null where it is pulled.")]
+    log: list[DeliveryTry]
+
+
+class Deliveries(Answer):
+    """A page of deliveries, the newest first."""
+
+    data: list[Delivery]
+    next_cursor: str | None
+
+
+class PullDeliveries(Request):
+    """How many of those that are due are wanted."""
+
+    most: Annotated[int, Meta(ge=1, le=PULL_MAX)] = 10
+
+
+class Parcel(Answer):
+    """A request that whoever pulled it is to make: these headers and this body, byte for byte."""
+
+    id: str
+    headers: dict[str, str]
+    body: str
+
+
+class Parcels(Answer):
+    """What is due; whatever is not reported within a minute is given out again."""
+
+    data: list[Parcel]
+
+
+class ReportDelivery(Request):
+    """What came of a request that was pulled."""
+
+    status: Annotated[int, Meta(ge=100, le=599)] | None = None
+    error: Annotated[str, Meta(max_length=200, description="Where there was no answer.")] | None = None
+    seconds: Annotated[float, Meta(ge=0, le=86_400)] = 0
+    headers: dict[str, str] = {}
+    body: Annotated[str, Meta(description="How the answer began; what is long is shortened.")] = ""
 
 
 # The fleet: what workers send and get

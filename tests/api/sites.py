@@ -19,6 +19,7 @@ from tests.factories import ACCOUNT, TENANT
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from penstock.api.inbox import Inbox
     from penstock.engine.engine import Engine
 
 
@@ -81,11 +82,11 @@ class Site:
 
 @asynccontextmanager
 async def running_site(
-    engine: Engine, *, settings: Settings | None = None, authenticate: Any = None
+    engine: Engine, *, settings: Settings | None = None, authenticate: Any = None, inbox: Inbox | None = None
 ) -> AsyncIterator[Site]:
     bell = Bell(engine)
     hub = Hub(engine, bell)
-    app = create_app(engine, settings=settings or Settings(), hub=hub, authenticate=authenticate)
+    app = create_app(engine, settings=settings or Settings(), hub=hub, authenticate=authenticate, inbox=inbox)
     sock = listen("127.0.0.1", 0)
     site = Site(engine, hub, app, sock.getsockname()[1], "", "")
     site.admin_key = await site.key(scope="admin", tenant=None, account=None)

@@ -35,10 +35,10 @@ BAD_BODIES: dict[str, tuple[bytes, int, str, str | None]] = {
     "an unknown kind": (b'{"kind": "absent"}', 422, "unknown_kind", "kind"),
     "a wrong input": (b'{"kind": "priced", "input": {"size": "big"}}', 422, "invalid_input", "input.size"),
     "an input that is no object": (b'{"kind": "free", "input": [1]}', 422, "invalid", "input"),
-    "bad UTF-8": (b'{"kind": "free", "input": {"a": "\xff\xfe"}}', 400, "malformed", None),
-    "bad UTF-8 in a name": (b'{"kind": "free", "input": {"\xff": 1}}', 400, "malformed", None),
+    "bad UTF-8": (b'{"kind": "free", "input": {"a": "\xff\xfe"}}', 400, "malformed", "input.a"),
+    "bad UTF-8 in a name": (b'{"kind": "free", "input": {"\xff": 1}}', 400, "malformed", "input"),
     "NUL": (b'{"kind": "free", "input": {"a": "x\\u0000"}}', 422, "invalid_input", "input.a"),
-    "a lone surrogate": (b'{"kind": "free", "input": {"a": "\\ud800"}}', 400, "malformed", None),
+    "a lone surrogate": (b'{"kind": "free", "input": {"a": "\\ud800"}}', 400, "malformed", "input.a"),
     "a huge number": (b'{"kind": "free", "input": {"a": 1e999}}', 422, "invalid", "input[...]"),
     "a number of many digits": (
         b'{"kind": "free", "input": {"a": 123456789012345678901}}',

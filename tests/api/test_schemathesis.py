@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,8 @@ from msgspec import Meta
 
 from penstock.app import Penstock
 from penstock.engine.engine import Engine
+from penstock.engine.vault import Vault
+from penstock.outbound import Outbound
 from penstock.settings import Settings
 from penstock.storage.local import Local
 from tests.api.sites import Site, running_site
@@ -37,9 +40,10 @@ from hypothesis import strategies as st
 
 # What no schema can tell: a job can be put off to the year 9000, not to any year; two keys must agree; a client's key
 # is for an account; a whole number in an input is written as one (30, not 30.0); how large a file may be is a setting;
-# and nobody here has the patience to wait a minute.
+# which URLs may be called is one too; and nobody here has the patience to wait a minute.
 times = st.datetimes(min_value=datetime(2000, 1, 1), max_value=datetime(2100, 1, 1))
 schemathesis.openapi.format("date-time", times.map(lambda moment: moment.isoformat() + "Z"))
+schemathesis.openapi.format("uri", st.just("http://127.0.0.1:9/hooks"))
 
 
 @schemathesis.hook
@@ -101,7 +105,8 @@ def film(job: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("scope", ["admin", "client", "worker"])
 async def test_the_document_is_kept_to(server: Server, empty_dsn: str, tmp_path: Path, scope: str) -> None:
-    engine = await Engine.open(empty_dsn, app, pool_size=8, storage=Local(tmp_path / "files", "http://127.0.0.1:1"))
+    storage, vault = Local(tmp_path / "files", "http://127.0.0.1:1"), Vault([os.urandom(32)])
+    engine = await Engine.open(empty_dsn, app, pool_size=8, storage=storage, vault=vault, outbound=Outbound("loopback"))
     await engine.grant(TENANT, ACCOUNT, 1_000_000)
     (tmp_path / "hooks.py").write_text(HOOKS)
     (tmp_path / "schemathesis.toml").write_text(CONFIG)

@@ -143,7 +143,11 @@ async def test_a_public_address_needs_an_admin_key_and_no_keys_of_development(sh
 
 @pytest.mark.parametrize(
     ("words", "status", "told"),
-    [(("--role", "api,king"), 2, "Roles: api, services, worker, files."), (("--role", ""), 2, "Roles:")],
+    [
+        (("--role", "api,king"), 2, "Roles: api, services, worker, files, renderer."),
+        (("--role", ""), 2, "Roles:"),
+        (("--role", "renderer"), 2, "One by itself is `penstock renderer`."),
+    ],
 )
 def test_a_role_that_does_not_exist_is_told_with_those_that_do(
     sh: Shell, words: tuple[str, ...], status: int, told: str

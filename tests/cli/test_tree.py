@@ -20,6 +20,9 @@ NOBODY = "job_00000000000000000000000000"
 NO_KEY = "key_00000000000000000000000000"
 NO_FILE = "art_00000000000000000000000000"
 NO_WORKER = "worker_00000000000000000000000000"
+NO_ENDPOINT = "ep_00000000000000000000000000"
+NO_DELIVERY = "msg_00000000000000000000000000"
+GOOD_SECRET = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"
 
 TRIED: dict[str, list[tuple[list[str], int]]] = {
     "artifacts download": [([NO_FILE], 3)],
@@ -75,6 +78,25 @@ TRIED: dict[str, list[tuple[list[str], int]]] = {
     "tenants list": [([], 0)],
     "verify": [([], 0), (["--newest", "soon"], 5)],
     "version": [([], 0)],
+    "webhooks deliveries get": [([NO_DELIVERY], 3)],
+    "webhooks deliveries list": [([], 0), (["--state", "lost"], 5)],
+    "webhooks endpoints change": [([NO_ENDPOINT], 2), ([NO_ENDPOINT, "--description", "new"], 3)],
+    "webhooks endpoints create": [
+        (["http://127.0.0.1:9/", "--kind", "nothing"], 0),
+        (["http://127.0.0.1:9/", "--event", "job.nothing"], 5),
+        (["http://10.0.0.1/"], 5),
+    ],
+    "webhooks endpoints delete": [([NO_ENDPOINT, "--yes"], 3), ([NO_ENDPOINT], 2)],
+    "webhooks endpoints disable": [([NO_ENDPOINT], 3)],
+    "webhooks endpoints enable": [([NO_ENDPOINT], 3)],
+    "webhooks endpoints get": [([NO_ENDPOINT], 3), (["nonsense"], 3)],
+    "webhooks endpoints list": [([], 0), (["--tenant", "nobody"], 0)],
+    "webhooks endpoints stats": [([NO_ENDPOINT], 3), ([NO_ENDPOINT, "--since", "soon"], 5)],
+    "webhooks listen": [([], 2), (["--forward-to", "ftp://here"], 2)],
+    "webhooks resend": [([NO_DELIVERY], 3), ([], 2), (["--since", "1h"], 2)],
+    "webhooks rotate": [([NO_ENDPOINT], 3)],
+    "webhooks trigger": [(["job.failed", "--endpoint", NO_ENDPOINT], 3), (["job.failed", "--tenant", "nobody"], 3)],
+    "webhooks verify": [([__file__], 2), ([__file__, "--secret", "x"], 5), ([__file__, "--secret", GOOD_SECRET], 1)],
     "workers list": [([], 0)],
     "workers get": [([NO_WORKER], 3)],
     "workers approve": [([NO_WORKER], 3)],
@@ -87,7 +109,7 @@ TRIED: dict[str, list[tuple[list[str], int]]] = {
     "routes scaling": [(["--target-wait", "10"], 0)],
 }
 """Words that each command is tried with, and the exit status that they lead to."""
-LASTING = {"serve", "up", "worker", "worker comfyui"}
+LASTING = {"llm", "renderer", "serve", "up", "worker", "worker comfyui"}
 """Commands that go on until they are told to stop; they are tried as processes."""
 
 

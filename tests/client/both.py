@@ -9,7 +9,19 @@ import anyio.to_thread
 
 from penstock import Client, JobHandle
 
-LISTS = {"accounts", "as_completed", "audit", "entries", "events", "jobs", "keys", "logs", "pages", "tenants"}
+LISTS = {
+    "accounts",
+    "as_completed",
+    "audit",
+    "deliveries",
+    "entries",
+    "events",
+    "jobs",
+    "keys",
+    "logs",
+    "pages",
+    "tenants",
+}
 _OVER = object()
 
 

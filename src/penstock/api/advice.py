@@ -57,8 +57,14 @@ ADVICE: Final[dict[str, str]] = {
     "bad_signature": "Use the URL as it was given, with its method and headers, or ask for a new one.",
     "url_refused": "Name a URL that the whole world can reach: `http` or `https`, no name or password, and no address"
     " inside a network. For development, an operator opens addresses with `PENSTOCK_OUTBOUND_ALLOW`.",
+    "outbound_failed": "`reason` says how far the call came. Look whether the URL answers from where the server runs;"
+    " it may be tried again.",
+    "webhook_invalid": "Check it with the secret of this very endpoint, over the bytes of the body as they came, and by"
+    " a clock that is right. If it still fails, it is not from Penstock: do not act on it.",
     "content_blocked": "`verdicts` says which rule and where. Change the input, or have an operator change the rules.",
     "provider_missing": "Set `REPLICATE_API_TOKEN`, or start a renderer and set `PENSTOCK_RENDERER_URL`."
+    " Nothing was charged.",
+    "gate_missing": "Declare the gate that the kind names, in every process: `app.gate(name, gate)`."
     " Nothing was charged.",
     "vault_unavailable": "Set `PENSTOCK_ENCRYPTION_KEY` to the key that this database knows, on every process.",
     "url_expired": "Ask for a new URL: the artifact is read with one (`GET /v1/artifacts/{id}`).",

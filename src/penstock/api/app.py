@@ -18,6 +18,7 @@ from starlette.requests import Request
 from penstock import logs
 from penstock.api import metrics, principals, problems
 from penstock.api.calls import WHOLE_ANSWER, Call, Desk, DisconnectedError, Reply
+from penstock.api.inbox import ROUTES as INBOX_ROUTES
 from penstock.api.limits import Limiter
 from penstock.api.metrics import Metrics
 from penstock.api.routes import ROUTES, WORKERS, parts_of, tree
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from penstock.api.blueprint import Blueprint
     from penstock.api.calls import Headers
+    from penstock.api.inbox import Inbox
     from penstock.api.routes import Node, Route
     from penstock.api.streams import Hub
     from penstock.engine.access import Principal
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 
     Authenticate = Callable[[Request], Awaitable[Principal]]
 
+NATIVE: Final = "native"
+"""The path under which the whole native API is, where a blueprint that is served alone stands in front of it."""
 WRITE_SECONDS: Final = 20.0
 """How long a reader of a stream may leave its frames unread."""
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
@@ -64,14 +68,16 @@ def create_app(
     authenticate: Authenticate | None = None,
     blueprints: Iterable[Blueprint] = (),
     alone: Blueprint | None = None,
+    inbox: Inbox | None = None,
 ) -> Starlette:
     """The native API over an engine; ``authenticate`` puts the host's own users in the place of our keys.
 
     Blueprints are served under their names; one that stands ``alone`` is served at the root, and the native API where
-    it has no path.
+    it has no path, and whole under ``/native``. An ``inbox`` is for development alone.
     """
     engine.workers.rules = Rules.of(settings)
-    desk = Desk(engine, hub, settings, ROUTES, Metrics())
+    routes = ROUTES if inbox is None else (*ROUTES, *INBOX_ROUTES)
+    desk = Desk(engine, hub, settings, routes, Metrics(), inbox=inbox)
     return Api(desk, authenticate, blueprints=blueprints, alone=alone)
 
 
@@ -111,6 +117,7 @@ class Api(Starlette):
         self._native = Door(desk, tree(desk.routes))
         self._mounted = {blueprint.name: _door(desk, blueprint, f"/{blueprint.name}") for blueprint in blueprints}
         self._alone = None if alone is None else _door(desk, alone, "")
+        self._beside = Door(dataclasses.replace(desk, mount=f"/{NATIVE}", pages={}), self._native.tree)
         self._numbers = count(1)
         self._prefix = os.urandom(6).hex()
 
@@ -155,6 +162,8 @@ class Api(Starlette):
 
     def _find_alone(self, call: Call, parts: list[str]) -> Node:
         alone = cast("Door", self._alone)
+        if parts and parts[0] == NATIVE:
+            return self._beside.enter(call, parts[1:])
         try:
             return alone.enter(call, parts)
         except NotFoundError:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.api.routes import Route
     from penstock.engine.engine import Engine
+    from penstock.gates import Gate
     from penstock.kinds import Handler, Kind
     from penstock.lifecycle import Lifecycle
     from penstock.services.service import Service
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     Services = Callable[[Engine, Settings], Sequence[Service]]
     Code = Mapping[str, Mapping[str | None, Handler]]
     Handlers = Callable[[Engine, Settings], Code]
+    Gates = Callable[[Engine], Mapping[str, Gate]]
     Parameters = Mapping[str, tuple[dict[str, Any], str]]
 
 
@@ -45,6 +47,10 @@ def no_services(engine: Engine, settings: Settings) -> Sequence[Service]:  # noq
 
 
 def no_handlers(engine: Engine, settings: Settings) -> Code:  # noqa: ARG001 - as all that make some
+    return {}
+
+
+def no_gates(engine: Engine) -> Mapping[str, Gate]:  # noqa: ARG001 - as all that make some
     return {}
 
 
@@ -78,6 +84,8 @@ class Blueprint:
     """What a developer finds there on the first start; harmless to repeat."""
     services: Services = no_services
     """What must run in the background."""
+    gates: Gates = no_gates
+    """The gates that kinds can be put behind, by name; those of any other product too."""
     handlers: Handlers = no_handlers
     """The code of its kinds, by kind and state, where that needs more than the job: tables, or settings."""
 
@@ -88,17 +96,28 @@ class Blueprint:
 
 def bound(engine: Engine, settings: Settings, blueprints: Iterable[Blueprint]) -> Penstock:
     """The app as a worker beside the database runs it: with the code of blueprints."""
-    code: dict[str, Mapping[str | None, Handler]] = {}
+    code: dict[str, Mapping[str | None, Handler]] = dict(engine.providers.handlers())
+    provided = set(code)
     for blueprint in blueprints:
         code |= blueprint.handlers(engine, settings)
     app = Penstock()
     for kind in engine.app.kinds.values():
-        app.add(replace(kind, handlers=code[kind.name]) if kind.name in code else kind)
+        whole = kind.takes_whole_input or kind.name in provided
+        app.add(replace(kind, handlers=code[kind.name], takes_whole_input=whole) if kind.name in code else kind)
     return app
 
 
-async def prepare(engine: Engine, blueprints: Iterable[Blueprint]) -> None:
-    """Bring the tables of these blueprints up to date, in every database of the engine."""
+def hang(engine: Engine, blueprints: Iterable[Blueprint]) -> None:
+    """Put the gates of blueprints where kinds find them, and say which are still missing."""
+    for blueprint in blueprints:
+        for name, gate in blueprint.gates(engine).items():
+            engine.gates.setdefault(name, gate)
+    engine.gates.report(engine.app.kinds.values())
+
+
+async def prepare(engine: Engine, blueprints: Sequence[Blueprint]) -> None:
+    """Bring the tables of these blueprints up to date, in every database of the engine, and hang their gates."""
+    hang(engine, blueprints)
     known = [(blueprint.name, blueprint.migrations) for blueprint in blueprints if blueprint.migrations is not None]
 
     async def bring_up_to_date(address: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -9,7 +10,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from penstock import ids
+from penstock import ids, values
 from penstock.errors import (
     InputError,
     InvalidError,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope
 
     from penstock.api.blueprint import Blueprint
+    from penstock.api.inbox import Inbox
     from penstock.api.metrics import Metrics
     from penstock.api.routes import Route
     from penstock.api.streams import Hub
@@ -77,6 +79,8 @@ class Desk:
     """Whose routes these are; none: the native API's."""
     mount: str = ""
     """The path under which they are served, below that of the application."""
+    inbox: Inbox | None = None
+    """Where a developer looks at webhooks; production has none."""
 
 
 class DisconnectedError(Exception):
@@ -178,13 +182,13 @@ class Call:
     async def read_body(self, route: Route) -> None:
         """The body as its type; nothing at all is an empty object."""
         self._check_form()
-        text = await self._bytes(route.body_max)
+        text = await self.read_bytes(route.body_max)
         try:
             self.body = _decoded(text or b"{}", route)
         except msgspec.ValidationError as error:
             raise _invalid(str(error), route.body) from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise MalformedError(f"The body is not JSON: {error}.", hint="Send one JSON object as UTF-8.") from None
+            raise _unreadable(text, error) from None
         except RecursionError:
             raise InputError("The body is nested too deep.") from None
 
@@ -208,7 +212,8 @@ class Call:
         if self.headers.get(b"content-encoding", b"identity") != b"identity":
             raise MediaTypeError("The body must not be compressed.", field="Content-Encoding")
 
-    async def _bytes(self, most: int) -> bytes:
+    async def read_bytes(self, most: int) -> bytes:
+        """The body as it came, up to so many bytes; for a route that takes more than JSON."""
         message = await self.receive()
         if message["type"] == "http.request" and not message.get("more_body"):  # it usually comes in one piece
             body: bytes = message.get("body", b"")
@@ -318,6 +323,21 @@ def _invalid(told: str, shape: Any) -> InvalidError:
         return InvalidError("It is required.", field=field[:200])
     known = None if path else f"Known are: {', '.join(shape.__struct_fields__)}."
     return InvalidError("There is no such field.", field=_LONE_SURROGATE.sub("\ufffd", field[:200]), hint=known)
+
+
+def _unreadable(text: bytes, error: Exception) -> MalformedError:
+    """Why a body is not JSON; where only its characters are wrong, with the place where they stand."""
+    hint = "Send one JSON object as UTF-8."
+    try:
+        loosely: Any = json.loads(text.decode("utf-8", "surrogateescape"), strict=False)
+        for name, part in loosely.items():
+            values.check(part, field=_LONE_SURROGATE.sub("\ufffd", name[:100]))
+    except InputError as found:
+        what = "It is not UTF-8." if isinstance(error, UnicodeDecodeError) else found.message
+        return MalformedError(what, field=_LONE_SURROGATE.sub("\ufffd", found.field or ""), hint=hint)
+    except (ValueError, AttributeError, RecursionError):
+        pass
+    return MalformedError(f"The body is not JSON: {error}.", hint=hint)
 
 
 def _too_large(most: int) -> TooLargeError:

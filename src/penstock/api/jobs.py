@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-from penstock import ids, values, wire
-from penstock.api import principals, problems
+from penstock import ids, values, webhooks, wire
+from penstock.api import endpoints, principals, problems
 from penstock.api.calls import EVENT_STREAM, JSON, Reply, cursor, encode, job_text, reply
 from penstock.api.parameters import WAIT_MAX
 from penstock.errors import ConflictError, ForbiddenError, InvalidError, PenstockError
@@ -49,7 +50,7 @@ async def submit(call: Call) -> Reply:
     options = _options(call, tenant, call.body, key=_key(call, call.body))
     submitted = await call.engine.submit(call.body.kind, call.body.input, **options)
     call.desk.metrics.submitted[call.body.kind] += 1
-    return _accepted(call, submitted)
+    return _accepted(call, submitted, await _secret(call, submitted, call.body, options))
 
 
 async def submit_many(call: Call) -> Reply:
@@ -59,14 +60,15 @@ async def submit_many(call: Call) -> Reply:
         )
     tenant = principals.one_tenant(call, call.query.tenant)
     jobs: list[wire.Submit] = call.body.jobs
-    closed = [_closed(call, job.kind) for job in jobs]
+    refusals = [_refusal(call, job) for job in jobs]
+    taken = [job for job, refusal in zip(jobs, refusals, strict=True) if refusal is None]
     requests = [
-        {"kind": job.kind, "input": job.input, **_options(call, tenant, job, job.idempotency_key)}
-        for job, refusal in zip(jobs, closed, strict=True)
-        if refusal is None
+        {"kind": job.kind, "input": job.input, **_options(call, tenant, job, job.idempotency_key)} for job in taken
     ]
-    outcomes = iter(await call.engine.submit_many(requests))
-    results = [_result(call, next(outcomes) if refusal is None else refusal) for refusal in closed]
+    outcomes = await call.engine.submit_many(requests)
+    secrets = [await _secret(call, *one) for one in zip(outcomes, taken, requests, strict=True)]
+    answers = zip(outcomes, secrets, strict=True)
+    results = [_result(call, *next(answers)) if refusal is None else _result(call, refusal) for refusal in refusals]
     accepted = sum(result.job is not None for result in results)
     return reply(wire.Results(accepted=accepted, refused=len(results) - accepted, results=results))
 
@@ -86,6 +88,16 @@ def _closed(call: Call, kind: str) -> ForbiddenError | None:
     return ForbiddenError(f"Jobs of kind {kind!r} are made by their own product alone.", field="kind")
 
 
+def _refusal(call: Call, job: wire.Submit) -> PenstockError | None:
+    """What is wrong with one of many before any of them is sent."""
+    try:
+        if job.webhook is not None:
+            _hook(call, job.webhook)
+    except InvalidError as error:
+        return error
+    return _closed(call, job.kind)
+
+
 def _options(call: Call, tenant: str, body: wire.Submit, key: str | None) -> dict[str, Any]:
     return {
         "tenant": tenant,
@@ -94,7 +106,32 @@ def _options(call: Call, tenant: str, body: wire.Submit, key: str | None) -> dic
         "priority": body.priority,
         "run_at": body.run_at,
         "expires_in": body.expires_in,
+        **({} if body.webhook is None else {"hook": _hook(call, body.webhook)}),
     }
+
+
+def _hook(call: Call, given: wire.JobWebhook) -> webhooks.Hook:
+    """The job's own webhook; one without a secret gets one."""
+    secret = webhooks.new_secret() if given.secret is None else given.secret
+    webhooks.check_secret(secret, field="webhook.secret")
+    chosen = None
+    if given.events is not None:
+        chosen = endpoints.moments(given.events, wire.JOB_EVENTS, field="webhook.events")
+    hook = webhooks.Hook(url=given.url, secret=secret, moments=chosen)
+    if call.desk.inbox is not None:
+        call.desk.inbox.learn(hook.secret)
+    return hook
+
+
+async def _secret(
+    call: Call, outcome: Submitted | Exception, body: wire.Submit, options: dict[str, Any]
+) -> str | UnsetType:
+    """What the job's webhook is signed with, where that was made here; a replay tells that of the first answer."""
+    if isinstance(outcome, Exception) or body.webhook is None or body.webhook.secret is not None:
+        return UNSET
+    if outcome.is_replay:
+        return await call.engine.hook_secret(options["tenant"], outcome.job_id)
+    return options["hook"].secret
 
 
 def _key(call: Call, body: wire.Submit) -> str | None:
@@ -107,8 +144,8 @@ def _key(call: Call, body: wire.Submit) -> str | None:
     return values.check_key(header)
 
 
-def _accepted(call: Call, submitted: Submitted) -> Reply:
-    told = _told_accepted(call, submitted)
+def _accepted(call: Call, submitted: Submitted, secret: str | UnsetType = UNSET) -> Reply:
+    told = _told_accepted(call, submitted, secret)
     headers: Headers = [
         (b"content-type", JSON),
         (b"cache-control", b"no-store"),
@@ -120,7 +157,7 @@ def _accepted(call: Call, submitted: Submitted) -> Reply:
     return Reply(202, encode(told), headers)
 
 
-def _told_accepted(call: Call, submitted: Submitted) -> wire.Accepted:
+def _told_accepted(call: Call, submitted: Submitted, secret: str | UnsetType = UNSET) -> wire.Accepted:
     job_id = submitted.id
     return wire.Accepted(
         id=job_id,
@@ -131,16 +168,17 @@ def _told_accepted(call: Call, submitted: Submitted) -> wire.Accepted:
         created_at=submitted.created_at,
         expires_at=submitted.expires_at,
         links=_links(call.root, job_id),
+        webhook_secret=secret,
     )
 
 
-def _result(call: Call, outcome: Submitted | Exception) -> wire.Result:
+def _result(call: Call, outcome: Submitted | Exception, secret: str | UnsetType = UNSET) -> wire.Result:
     if isinstance(outcome, Exception):
         if not isinstance(outcome, PenstockError):
             raise outcome
         problem = problems.told(outcome, request_id=call.request_id, root=call.root)
         return wire.Result(status=problem["status"], problem=msgspec.convert(problem, wire.Problem))
-    return wire.Result(status=202, job=_told_accepted(call, outcome))
+    return wire.Result(status=202, job=_told_accepted(call, outcome, secret))
 
 
 def _links(root: str, job_id: str) -> wire.Links:

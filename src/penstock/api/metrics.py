@@ -16,7 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Summa
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from penstock.api.calls import Reply
-from penstock.engine import health, jobs
+from penstock.engine import deliveries, health, jobs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.api.streams import Hub
     from penstock.engine.engine import Engine
     from penstock.engine.health import QueueHealth
+    from penstock.engine.providers import Providers
     from penstock.engine.scaling import RouteLoad
 
 _TTL: Final = 5.0
@@ -44,6 +45,8 @@ class Metrics:
     """How long that took, by method and route."""
     _queues: Sequence[QueueHealth] = ()
     _routes: Sequence[RouteLoad] = ()
+    waiting: tuple[int, int] = (0, 0)
+    """Webhooks that were not taken yet, and those of them that failed before."""
     _until: float = 0.0
 
     def answered(self, method: str, path: str, status: int, seconds: float) -> None:
@@ -54,9 +57,12 @@ class Metrics:
         if time.monotonic() >= self._until:
             self._routes = await engine.scaling.routes()
             self._queues = await health.queues(engine.db, engine.homes)
+            self.waiting = await deliveries.waiting(engine.homes)
             self._until = time.monotonic() + _TTL
         registry = CollectorRegistry()
-        registry.register(_Collector(self, self._queues, self._routes, hub.streams, engine.workers.waiting))
+        registry.register(
+            _Collector(self, self._queues, self._routes, hub.streams, engine.workers.waiting, engine.providers)
+        )
         return generate_latest(registry)
 
 
@@ -67,11 +73,14 @@ class _Collector:
     routes: Sequence[RouteLoad]
     open_streams: int
     waiting_polls: int
+    providers: Providers
 
     def collect(self) -> Iterator[Metric]:
         yield from self._counts()
         yield from self._gauges()
         yield from self._fleet()
+        yield from self._provided()
+        yield from self._webhooks()
 
     def describe(self) -> Iterator[Metric]:
         """Nothing in advance: names are told with their numbers."""
@@ -119,6 +128,15 @@ class _Collector:
             verdicts.add_metric([queue.queue, queue.verdict], 1)
         yield from (depth, oldest, workers, verdicts)
 
+    def _webhooks(self) -> Iterator[Metric]:
+        tries = CounterMetricFamily("penstock_webhook_tries", "Webhooks this process sent.", labels=["outcome"])
+        for outcome in ("delivered", "again", "failed"):
+            tries.add_metric([outcome], deliveries.SETTLED[outcome])
+        depth = GaugeMetricFamily("penstock_webhook_depth", "Webhooks that were not taken yet.", labels=["state"])
+        for state, count in zip(("pending", "failing"), self.metrics.waiting, strict=True):
+            depth.add_metric([state], count)
+        yield from (tries, depth)
+
     def _fleet(self) -> Iterator[Metric]:
         polls = GaugeMetricFamily("penstock_fleet_polls", "Polls of workers that wait in this process.")
         polls.add_metric([], self.waiting_polls)
@@ -136,6 +154,24 @@ class _Collector:
             for status in ("idle", "busy", "draining"):
                 workers.add_metric([load.route, status], getattr(load, status))
         yield from (polls, depth, oldest, workers)
+
+    def _provided(self) -> Iterator[Metric]:
+        calls = CounterMetricFamily(
+            "penstock_provider_calls", "Calls of this process to providers.", labels=["provider", "outcome"]
+        )
+        resting = GaugeMetricFamily(
+            "penstock_provider_resting", "1 while this process does not call a provider.", labels=["provider"]
+        )
+        for line in self.providers.lines:
+            resting.add_metric([line.name], int(line.breaker.seconds_left > 0))
+            for outcome, count in line.calls.items():
+                calls.add_metric([line.name, outcome], count)
+        heard = CounterMetricFamily(
+            "penstock_callbacks", "Calls of providers to this process.", labels=["provider", "verdict"]
+        )
+        for labels, count in self.providers.heard.items():
+            heard.add_metric(labels, count)
+        yield from (calls, resting, heard)
 
 
 async def show(call: Call) -> Reply:

@@ -17,11 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.exceptions import HTTPException
 
 from penstock.api.app import create_app
+from penstock.api.blueprint import bound
 from penstock.api.principals import TOKEN_PREFIX
 from penstock.api.streams import Hub
 from penstock.engine.access import Principal
 from penstock.engine.engine import Engine
+from penstock.engine.vault import open_vault
 from penstock.errors import ForbiddenError, PenstockError, RateLimitedError, UnauthorizedError
+from penstock.outbound import Outbound
 from penstock.services import all_services
 from penstock.services.bell import Bell
 from penstock.services.service import run_services
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 
     from penstock.app import Penstock
     from penstock.lifecycle import Lifecycle
+    from penstock.providers import Provider
 
     Host = Callable[[Request], Principal | Awaitable[Principal | None] | None]
     Part = Callable[[asyncio.Event], Awaitable[Any]]
@@ -57,7 +61,8 @@ class Mount:
     >>> host.mount("/jobs", jobs.asgi(authenticate=who))
 
     ``worker`` and ``services`` say whether jobs and the background work are run in this process too; where there are
-    many processes, run them in a few with ``penstock serve`` and ``penstock worker``.
+    many processes, run them in a few with ``penstock serve`` and ``penstock worker``. ``providers`` are the outside
+    services that run jobs; they are closed with it.
     """
 
     def __init__(
@@ -68,8 +73,10 @@ class Mount:
         lifecycles: Iterable[Lifecycle] = (),
         worker: bool = True,
         services: bool = True,
+        providers: Iterable[Provider] = (),
     ) -> None:
         self.app = app
+        self._providers = tuple(providers)
         self._settings = settings
         self._lifecycles = tuple(lifecycles)
         self._has_worker = worker
@@ -97,7 +104,12 @@ class Mount:
                 lifecycles=self._lifecycles,
                 storage=open_storage(settings),
                 tenant_databases=settings.tenant_databases,
+                outbound=Outbound(settings.outbound_allow),
+                vault=open_vault(settings),
+                providers=self._providers,
             )
+            engine.providers.public_url = settings.public_url
+            engine.gates.report(self.app.kinds.values())
             try:
                 bell = Bell(engine)
                 hub = Hub(engine, bell)
@@ -127,7 +139,8 @@ class Mount:
         parts: list[Part] = []
         if self._has_worker:
             source = engine.source(lease=settings.lease, heartbeat=settings.heartbeat)
-            parts.append(Worker(source, self.app, slots=settings.slots, grace=settings.grace).run)
+            app = bound(engine, settings, ())
+            parts.append(Worker(source, app, slots=settings.slots, grace=settings.grace).run)
         if self._has_services:
             services = all_services(engine, settings)
             parts.append(lambda stop: run_services(services, stop))

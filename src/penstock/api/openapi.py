@@ -52,6 +52,9 @@ _TAGS: Final = {
     "grants": "Credits in.",
     "adjustments": "Corrections.",
     "keys": "Who may call.",
+    "endpoints": "URLs that are told of a tenant's jobs.",
+    "deliveries": "What was told to whom, and what came of it.",
+    "callbacks": "What providers call.",
     "audit": "What operators did.",
     "verify": "Whether every invariant holds.",
     "server": "The process itself.",
@@ -60,8 +63,12 @@ _JOB_ID: Final = {"type": "string", "pattern": "^job_[0-7][0-9a-hjkmnp-tv-z]{25}
 _KEY_ID: Final = {"type": "string", "pattern": "^key_[0-7][0-9a-hjkmnp-tv-z]{25}$"}
 _WORKER_ID: Final = {"type": "string", "pattern": "^worker_[0-7][0-9a-hjkmnp-tv-z]{25}$"}
 _ARTIFACT_ID: Final = {"type": "string", "pattern": "^art_[0-7][0-9a-hjkmnp-tv-z]{25}$"}
+_ENDPOINT_ID: Final = {"type": "string", "pattern": "^ep_[0-7][0-9a-hjkmnp-tv-z]{25}$"}
+_DELIVERY_ID: Final = {"type": "string", "pattern": "^msg_[0-7][0-9a-hjkmnp-tv-z]{25}$"}
 _IDS: Final = {
     "artifacts": (_ARTIFACT_ID, "The id of an artifact."),
+    "deliveries": (_DELIVERY_ID, "The id of a delivery."),
+    "endpoints": (_ENDPOINT_ID, "The id of an endpoint."),
     "jobs": (_JOB_ID, "The id of a job."),
     "keys": (_KEY_ID, "The id of a key."),
     "workers": (_WORKER_ID, "The id of a worker."),
@@ -76,6 +83,10 @@ _PATH: Final = {
     "tenant": (_NAME, "The name of a tenant."),
     "account": (_NAME, "The name of an account."),
     "code": ({"type": "string", "pattern": "^[a-z_]{1,40}$"}, "The code of a problem."),
+    "name": (_NAME, "Any name, to tell receivers apart."),
+    "provider": (_NAME, "The name of a provider."),
+    "token": ({"type": "string", "pattern": "^[A-Za-z0-9_-]{1,512}$"}, "What the provider was given to call."),
+    "part": ({"type": "string", "pattern": "^[a-z.]{1,40}$"}, "A part of the page."),
 }
 _HEADERS: Final = {
     "Request-Id": ("Names this request.", {"type": "string"}),
@@ -338,7 +349,7 @@ def _answers(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
 
 def _answer(route: Route, status: int, shape: Any, schemas: dict[str, Any]) -> dict[str, Any]:
     made: dict[str, Any] = {"description": _meaning(status, shape), "headers": _headers(route, _GIVEN.get(shape, ()))}
-    if status == 304:  # noqa: PLR2004 - not modified, and so without a body
+    if status in (204, 304):  # which have no body
         return made
     content: dict[str, Any] = {}
     for form in route.offers:

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from penstock.wire import Name, Phase
+from penstock.wire import DeliveryState, Name, Phase
 
 WAIT_MAX: Final = 60
 
@@ -18,6 +18,7 @@ _ID: Final = "[0-7][0-9a-hjkmnp-tv-z]{25}$"
 JobCursor = Annotated[str, Meta(description=_NEXT, extra_json_schema={"pattern": f"^job_{_ID}"})]
 KeyCursor = Annotated[str, Meta(description=_NEXT, extra_json_schema={"pattern": f"^key_{_ID}"})]
 AuditCursor = Annotated[str, Meta(description=_NEXT, extra_json_schema={"pattern": f"^audit_{_ID}"})]
+DeliveryCursor = Annotated[str, Meta(description=_NEXT, extra_json_schema={"pattern": f"^msg_{_ID}"})]
 EntryCursor = Annotated[str, Meta(description=_NEXT, extra_json_schema={"pattern": "^[0-9]{1,18}$"})]
 EventNumber = Annotated[
     str,
@@ -107,6 +108,28 @@ class ListAudit(OfTenant):
 
     cursor: AuditCursor | None = None
     limit: Limit = 50
+
+
+class ListDeliveries(OfTenant):
+    """Which deliveries."""
+
+    endpoint: Annotated[str, Meta(extra_json_schema={"pattern": f"^ep_{_ID}"})] | None = None
+    job: Annotated[str, Meta(extra_json_schema={"pattern": f"^job_{_ID}"})] | None = None
+    state: DeliveryState | UnsetType = UNSET
+    cursor: DeliveryCursor | None = None
+    limit: Limit = 50
+
+
+class EndpointSince(OfTenant):
+    """Since when to count."""
+
+    since: Annotated[
+        str,
+        Meta(
+            description="A length of time back from now, e.g. 24h.",
+            extra_json_schema={"pattern": "^[1-9][0-9]{0,3}(s|m|h)$|^[1-9][0-9]{0,2}d$"},
+        ),
+    ] = "24h"
 
 
 class Scale(Query):

@@ -45,6 +45,8 @@ def chosen(name: str | None, blueprint: str | None = None, *, with_example: bool
     app = Penstock()
     for kind in base.kinds.values():
         app.add(kind)
+    for gate in base.gates:
+        app.gate(gate, base.gates[gate])
     alone = None if blueprint is None else _named(blueprint)
     free = tuple(each for each in BLUEPRINTS if each.routes and not any(kind.name in app.kinds for kind in each.kinds))
     product = Product(app, free if alone is None else (), alone)

@@ -24,12 +24,13 @@ from penstock.storage.storage import is_bucket
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from penstock.api.inbox import Inbox
     from penstock.cli.processes import Part
     from penstock.engine.access import KeyRecord
     from penstock.engine.engine import Engine
     from penstock.settings import Settings
 
-ROLES: Final = ("api", "services", "worker", "files")
+ROLES: Final = ("api", "services", "worker", "files", "renderer")
 PORT_MAX: Final = 65_535
 _KEYS_PAGE: Final = 1_000
 
@@ -41,12 +42,13 @@ def parts(
     sock: socket.socket | None,
     on_ready: Callable[[], object],
     product: Product | None = None,
+    inbox: Inbox | None = None,
 ) -> list[Part]:
     """What runs, first what leaves first: the API takes no more, jobs end, services follow, the bell is last."""
     bell = Bell(engine)
     made: list[Part] = []
     if "api" in roles:
-        made.append(_api(engine, settings, bell, sock, on_ready, product or Product(engine.app)))
+        made.append(_api(engine, settings, bell, sock, on_ready, product or Product(engine.app), inbox))
     if "worker" in roles:
         blueprints = () if product is None else product.blueprints
         made.append(make_worker(engine, settings, blueprints=blueprints).run)
@@ -62,9 +64,10 @@ def _api(
     sock: socket.socket | None,
     on_ready: Callable[[], object],
     product: Product,
+    inbox: Inbox | None,
 ) -> Part:
     hub = Hub(engine, bell)
-    app = create_app(engine, settings=settings, hub=hub, blueprints=product.mounted, alone=product.alone)
+    app = create_app(engine, settings=settings, hub=hub, blueprints=product.mounted, alone=product.alone, inbox=inbox)
 
     async def run(stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as group:
@@ -105,6 +108,11 @@ def bind_files(settings: Settings, *, strict: bool = False) -> socket.socket | N
         if strict:
             raise
         return bind(dataclasses.replace(settings, port=0))
+
+
+def bind_renderer(settings: Settings) -> socket.socket:
+    """The socket of the renderer beside others: any free port of this machine, for they alone speak to it."""
+    return bind(dataclasses.replace(settings, host="127.0.0.1", port=0))
 
 
 def url_of(sock: socket.socket) -> str:

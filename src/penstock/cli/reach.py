@@ -93,16 +93,31 @@ async def _local(settings: Settings, home: Keys | None, *, as_json: bool) -> Asy
     import httpx2
 
     from penstock.api.app import create_app
+    from penstock.api.blueprint import hang
     from penstock.api.streams import Hub
     from penstock.app import Penstock
+    from penstock.blueprints.catalog import BLUEPRINTS
     from penstock.cli.apps import load_app
+    from penstock.cli.outbound import outbound
+    from penstock.cli.providers import provide
     from penstock.engine.engine import Engine
+    from penstock.engine.vault import open_vault
     from penstock.storage import open_storage
 
     with opened(settings) as dsn:
         app = load_app(settings.app) if settings.app else Penstock()
         storage = open_storage(settings)
-        engine = await Engine.open(dsn, app, pool_size=4, storage=storage, tenant_databases=settings.tenant_databases)
+        engine = await Engine.open(
+            dsn,
+            app,
+            pool_size=4,
+            storage=storage,
+            tenant_databases=settings.tenant_databases,
+            outbound=outbound(settings, is_development=settings.database_url is None),
+            vault=open_vault(settings),
+        )
+        provide(engine, settings)
+        hang(engine, BLUEPRINTS)
         stop = asyncio.Event()
         hub = Hub(engine)
         watching = asyncio.create_task(hub.run(stop))

@@ -31,7 +31,9 @@ FILES: Final = ("files",)
 def serve(
     app: App = None,
     database_url: DatabaseUrl = None,
-    role: Annotated[str, typer.Option(help="What to run: any of api, services, worker, files.")] = "api,services",
+    role: Annotated[
+        str, typer.Option(help="What to run: any of api, services, worker, files, renderer.")
+    ] = "api,services",
     processes: Annotated[int, typer.Option(help="How many processes, each with these roles.", min=1, max=256)] = 1,
     host: Host = None,
     port: Port = None,
@@ -46,8 +48,9 @@ def serve(
 ) -> None:
     """Run the API, the services and workers on a database of its own.
 
-    The role files serves the storage folder: alone on its port, beside others on the port after theirs. A process
-    that dies is started again. The first SIGTERM or SIGINT ends all in order; a second one ends at once.
+    The role files serves the storage folder: alone on its port, beside others on the port after theirs. The role
+    renderer makes ads for the others on this machine, where no account at Replicate does. A process that dies is
+    started again. The first SIGTERM or SIGINT ends all in order; a second one ends at once.
     """
     from penstock.cli.processes import configure_logs
 
@@ -72,23 +75,32 @@ def serve(
             from penstock.cli.deployment import url_of
 
             settings = dataclasses.replace(settings, files_url=settings.files_url or url_of(files))
+        rendering = stack.enter_context(_rendering(settings)) if "renderer" in roles else None
+        if rendering is not None:
+            from penstock.cli.renderer import settled
+
+            settings = settled(settings, rendering)
         serving = Announcement(sock, ready_file, as_json=as_json, files_url=settings.files_url)
         if processes == 1:
-            _run(_serve(settings, roles, sock, serving, blueprint, files=files))
+            _run(_serve(settings, roles, sock, serving, blueprint, files=files, rendering=rendering))
         else:
             supervisor = _supervisor(settings, roles, processes, sock, blueprint)
-            _run(_supervise(supervisor, serving, _beside(settings, files)))
+            _run(_supervise(supervisor, serving, _beside(settings, files, rendering)))
             sys.exit(supervisor.refusal)
 
 
 def _roles(text: str) -> tuple[str, ...]:
     from penstock.cli.output import UsageError
 
-    known = ("api", "services", "worker", "files")
+    known = ("api", "services", "worker", "files", "renderer")
     given = tuple(word.strip() for word in text.split(",") if word.strip())
     strange = [word for word in given if word not in known]
     if strange or not given:
         raise UsageError(f"There is no role {text!r}.", field="--role", hint=f"Roles: {', '.join(known)}.")
+    if given == ("renderer",):
+        raise UsageError(
+            "A renderer serves those beside it.", field="--role", hint="One by itself is `penstock renderer`."
+        )
     return given
 
 
@@ -141,13 +153,17 @@ async def _serve(
     blueprint: str | None,
     *,
     files: socket.socket | None = None,
+    rendering: socket.socket | None = None,
     **options: Any,
 ) -> None:
     from penstock.api.blueprint import prepare
     from penstock.cli.apps import chosen
     from penstock.cli.deployment import parts
+    from penstock.cli.outbound import outbound
     from penstock.cli.processes import run_in_order, stop_on_signals
+    from penstock.cli.providers import provide
     from penstock.engine.engine import Engine
+    from penstock.engine.vault import open_vault
     from penstock.storage import open_storage
 
     stop = stop_on_signals(**options)
@@ -157,14 +173,17 @@ async def _serve(
         product.app,
         storage=open_storage(settings),
         tenant_databases=settings.tenant_databases,
+        outbound=outbound(settings, is_development=False),
+        vault=open_vault(settings),
     )
+    provide(engine, settings)
     with serving:
         try:
             await prepare(engine, product.blueprints)
             made = parts(engine, settings, roles, sock, serving.tell, product)
             if sock is None:
                 serving.tell()
-            await run_in_order([*made, *_beside(settings, files)], stop)
+            await run_in_order([*made, *_beside(settings, files, rendering)], stop)
         finally:
             await engine.close()
 
@@ -182,10 +201,27 @@ def _files(settings: Settings) -> socket.socket:
     return sock
 
 
-def _beside(settings: Settings, files: socket.socket | None) -> list[Part]:
+def _rendering(settings: Settings) -> socket.socket:
+    """The socket of the renderer beside others."""
+    from penstock.cli.deployment import bind_renderer
+    from penstock.cli.renderer import check_parts
+    from penstock.errors import SettingsError
+
+    check_parts()
+    if settings.replicate_api_token is not None or settings.renderer_url is not None:
+        raise SettingsError(
+            "Another provider is set already.",
+            field="replicate_api_token" if settings.replicate_api_token else "renderer_url",
+            hint="Leave the role renderer out, or take that away.",
+        )
+    return bind_renderer(settings)
+
+
+def _beside(settings: Settings, files: socket.socket | None, rendering: socket.socket | None) -> list[Part]:
+    from penstock.cli import renderer
     from penstock.cli.files import beside
 
-    return beside(settings, files)
+    return [*renderer.beside(settings, rendering, allow=settings.outbound_allow), *beside(settings, files)]
 
 
 def _serve_files(settings: Settings, processes: int, serving: Announcement, inherited: int | None) -> None:
@@ -256,12 +292,13 @@ def _supervisor(
     from penstock.cli.supervisor import Supervisor
 
     descriptor = -1 if sock is None else sock.fileno()
-    own = [role for role in roles if role != "files"] or roles  # files are served beside them
+    own = [role for role in roles if role not in ("files", "renderer")] or roles  # those are beside them
     words = [sys.executable, "-m", "penstock", "serve", "--role", ",".join(own), "--socket", str(descriptor)]
     words += [] if blueprint is None else ["--blueprint", blueprint]
     said = {"PENSTOCK_DATABASE_URL": settings.database_url, "PENSTOCK_APP": settings.app}
     said |= {"PENSTOCK_SLOTS": str(settings.slots), "PENSTOCK_HOST": settings.host}
     said |= {"PENSTOCK_FILES_URL": settings.files_url}
+    said |= {"PENSTOCK_RENDERER_URL": settings.renderer_url, "PENSTOCK_RENDERER_TOKEN": settings.renderer_token}
     environment = os.environ | {name: value for name, value in said.items() if value is not None}
     return Supervisor(words, environment, () if sock is None else (descriptor,), processes)
 

@@ -11,6 +11,7 @@ import msgspec
 
 from penstock import wire
 from penstock.cli.follow import Outcome
+from penstock.cli.forward import Forwarded
 from penstock.cli.output import print_json, say
 
 COLUMNS: Final[dict[type, tuple[str, ...]]] = {
@@ -25,6 +26,9 @@ COLUMNS: Final[dict[type, tuple[str, ...]]] = {
     wire.Wallet: ("tenant", "account", "available", "held", "active", "active_max"),
     wire.Entry: ("seq", "at", "type", "available", "held", "available_after", "held_after", "job_id", "reason"),
     wire.KeyInfo: ("id", "hint", "scope", "tenant", "account", "name", "expires_at", "revoked_at", "last_used_at"),
+    wire.EndpointInfo: ("id", "url", "events", "kinds", "description", "failing_since", "disabled_at"),
+    wire.Delivery: ("id", "event", "state", "tries", "job_id", "endpoint_id", "created_at", "due_at"),
+    wire.DeliveryTry: ("number", "at", "seconds", "status", "error"),
     wire.Violation: ("invariant", "subject", "job_id", "detail"),
 }
 """What a list shows of each thing; JSON shows all."""
@@ -82,6 +86,21 @@ def _show_line(line: wire.LogLine) -> None:
     _show_text(f"{_cell(line.at)}  {line.level or 'info':<7} {line.text}")
 
 
+def _show_delivery(delivery: wire.DeliveryLog) -> None:
+    """The delivery field by field, and its tries as a table; JSON has their headers too."""
+    _show_fields({name: value for name, value in msgspec.structs.asdict(delivery).items() if name != "log"})
+    if delivery.log:
+        _show_text("")
+        _show_page(delivery.log, None)
+
+
+def _show_forwarded(sent: Forwarded) -> None:
+    outcome = sent.error if sent.status is None else sent.status
+    _show_text(
+        f"{_cell(sent.at)}  {sent.event or '–':<16} {sent.job_id or '–':<30} {outcome}  {sent.seconds * 1000:.0f} ms"
+    )
+
+
 def _show_verification(found: wire.Verification) -> None:
     for violation in found.violations:
         job = f" {violation.job_id}" if violation.job_id else ""
@@ -123,6 +142,8 @@ _VIEWS: Final[dict[type, Callable[[Any], None]]] = {
     Outcome: _show_outcome,
     wire.Event: _show_event,
     wire.LogLine: _show_line,
+    wire.DeliveryLog: _show_delivery,
+    Forwarded: _show_forwarded,
     wire.Verification: _show_verification,
     dict: _show_fields,
 }

@@ -16,6 +16,7 @@ from penstock.cli.options import App, AsJson, DatabaseUrl, DataDir, Host, Port, 
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Callable
     from pathlib import Path
 
     from penstock.cli.apps import Product
@@ -38,6 +39,7 @@ def up(
     worker: Annotated[bool, typer.Option(help="Also run jobs.")] = True,
     blueprint: Annotated[str | None, typer.Option(help="Serve this blueprint alone, at /.", show_default=False)] = None,
     slots: Slots = None,
+    llm: Annotated[bool, typer.Option("--llm", help="Also run a small language model, which writes copy.")] = False,
     expose: Annotated[bool, typer.Option("--expose", help="Use the development keys on a public address.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -46,9 +48,10 @@ def up(
     Without an app it serves an example, the kind `hello`. The keys are made on the first start. The first SIGTERM or
     SIGINT ends all in order; a second one ends at once.
     """
+    from penstock.cli import renderer
     from penstock.cli.apps import chosen
     from penstock.cli.database import opened, settings_with
-    from penstock.cli.deployment import bind, bind_files
+    from penstock.cli.deployment import bind, bind_files, bind_renderer
     from penstock.cli.development import Home, claimed
     from penstock.cli.processes import configure_logs, run_async
 
@@ -56,6 +59,8 @@ def up(
     if not expose:
         _check_host(settings.host)
     configure_logs(settings)
+    if llm:
+        settings = _with_model(settings)
     product = chosen(settings.app, blueprint, with_example=True)
     home = Home(settings.data_dir)
     with contextlib.ExitStack() as stack:
@@ -64,13 +69,38 @@ def up(
         files = bind_files(settings)
         if files is not None:
             stack.enter_context(files)
+        rendering = None
+        if worker and renderer.is_wanted(settings, product.app.kinds.values()) and renderer.is_installed():
+            rendering = stack.enter_context(bind_renderer(settings))
+            settings = renderer.settled(settings, rendering)
         dsn = stack.enter_context(opened(settings))
         roles = ("api", "services", "worker") if worker else ("api", "services")
-        serving = Serving(settings, product, home, sock, roles, ready_file, files=files, as_json=as_json)
+        serving = Serving(
+            settings,
+            product,
+            home,
+            sock,
+            roles,
+            ready_file,
+            files=files,
+            rendering=rendering,
+            has_model=llm,
+            as_json=as_json,
+        )
         is_clean = run_async(serving.run(dsn))
     if not is_clean:
         sys.stderr.flush()
         os._exit(0)
+
+
+def _with_model(settings: Settings) -> Settings:
+    from penstock.cli.llm import check_parts, settled
+    from penstock.errors import SettingsError
+
+    check_parts()
+    if settings.chat_url is not None:
+        raise SettingsError("Another model is set already.", field="chat_url", hint="Leave out --llm, or take it away.")
+    return settled(settings)
 
 
 def _check_host(host: str) -> None:
@@ -83,6 +113,12 @@ def _check_host(host: str) -> None:
             field="host",
             hint="Use `penstock serve`, or say --expose if that is meant.",
         )
+
+
+def _last_of(count: int, tell: Callable[[], object]) -> Callable[[], object]:
+    """What is called by each of several that begin, and tells when the last of them has."""
+    waiting = iter(range(count - 1))
+    return lambda: tell() if next(waiting, None) is None else None
 
 
 class Serving:
@@ -98,6 +134,8 @@ class Serving:
         ready_file: Path | None,
         *,
         files: socket.socket | None,
+        rendering: socket.socket | None,
+        has_model: bool,
         as_json: bool,
     ) -> None:
         self._settings = settings
@@ -108,25 +146,43 @@ class Serving:
         self._roles = roles
         self._ready_file = ready_file
         self._files = files
+        self._rendering = rendering
+        self._has_model = has_model
         self._as_json = as_json
 
     async def run(self, dsn: str) -> None:
-        from penstock.cli.deployment import parts
+        from penstock.api.inbox import Inbox
+        from penstock.cli import llm, renderer
+        from penstock.cli.deployment import parts, url_of
         from penstock.cli.development import ensure_keys
         from penstock.cli.files import beside
+        from penstock.cli.outbound import opened, outbound
         from penstock.cli.processes import run_in_order, stop_on_signals
+        from penstock.cli.providers import provide
         from penstock.engine.engine import Engine
+        from penstock.engine.vault import open_vault
         from penstock.storage import open_storage
 
         stop = stop_on_signals()
         storage = open_storage(self._settings, self._files_url())
-        engine = await Engine.open(dsn, self._app, storage=storage, tenant_databases=self._settings.tenant_databases)
+        engine = await Engine.open(
+            dsn,
+            self._app,
+            storage=storage,
+            tenant_databases=self._settings.tenant_databases,
+            outbound=outbound(self._settings, is_development=True),
+            vault=open_vault(self._settings),
+        )
+        provide(engine, self._settings, url_of(self._sock))
         with contextlib.ExitStack() as words:
             try:
                 keys = await ensure_keys(engine, self._home)
                 await self._prepare(engine)
-                ready = partial(self._announce, keys, words)
-                made = parts(engine, self._settings, self._roles, self._sock, ready, self._product)
+                ready = _last_of(2 if self._has_model else 1, partial(self._announce, keys, words))
+                made = parts(engine, self._settings, self._roles, self._sock, ready, self._product, Inbox())
+                allow = opened(self._settings, is_development=True)
+                made += renderer.beside(self._settings, self._rendering, allow=allow)
+                made += llm.beside(self._settings, ready) if self._has_model else []
                 await run_in_order([*made, *beside(self._settings, self._files)], stop)
             finally:
                 await engine.close()
@@ -163,15 +219,30 @@ class Serving:
         return None if self._files is None else self._settings.files_url or url_of(self._files)
 
     def _welcome(self, url: str) -> str:
+        from penstock.cli.outbound import opened
+
         told = {
             "docs": f"{url}/docs",
+            "inbox": f"{url}/inbox",
             "files": self._files_url() or self._settings.storage.partition("?")[0],
+            **self._renders(),
             "keys": f"{self._home.keys}",
             "kinds": ", ".join(self._app.kinds) or "none",
+            "opened": f"{opened(self._settings, is_development=True)}: webhooks may go there, and else to the world",
             **self._first_steps(url),
         }
         lines = [f"  {name:<6} {text}" for name, text in told.items()]
         return "\n".join([f"Penstock is up at {url}", *lines, "Ctrl-C ends it."])
+
+    def _renders(self) -> dict[str, str]:
+        """Who makes pictures, films and speech; nothing is said where nobody is asked for any."""
+        from penstock.cli.renderer import INSTALL, is_wanted
+
+        if self._rendering is not None:
+            return {"ads": f"{self._settings.renderer_url} makes them, on this machine"}
+        if is_wanted(self._settings, self._app.kinds.values()):
+            return {"ads": f"nobody makes them: {INSTALL}"}
+        return {}
 
     def _first_steps(self, url: str) -> dict[str, str]:
         """Commands that work when they are pasted."""

@@ -153,15 +153,29 @@ async def _work(
     drain: bool,
     as_json: bool,
 ) -> None:
+    from penstock.api.blueprint import hang
+    from penstock.blueprints.catalog import BLUEPRINTS
+    from penstock.cli.outbound import outbound
     from penstock.cli.output import print_json
     from penstock.cli.processes import run_in_order, services, stop_on_signals
+    from penstock.cli.providers import provide
     from penstock.engine.engine import Engine
+    from penstock.engine.vault import open_vault
     from penstock.services.bell import Bell
     from penstock.storage import open_storage
 
     stop = stop_on_signals()
     storage = open_storage(settings)
-    engine = await Engine.open(dsn, app, storage=storage, tenant_databases=settings.tenant_databases)
+    engine = await Engine.open(
+        dsn,
+        app,
+        storage=storage,
+        tenant_databases=settings.tenant_databases,
+        outbound=outbound(settings, is_development=settings.database_url is None),
+        vault=open_vault(settings),
+    )
+    provide(engine, settings)
+    hang(engine, BLUEPRINTS)
     bell = Bell(engine)
     hands = make_worker(engine, settings, name, stall_limit)
     if as_json:

@@ -8,12 +8,12 @@ from penstock import wire
 from penstock.client.requests import Requests, given, length, segment
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from datetime import timedelta
+    from collections.abc import AsyncIterator, Mapping, Sequence
+    from datetime import datetime, timedelta
 
 
 class Admin(Requests):
-    """Tenants, accounts, keys, credits, queues."""
+    """Tenants, accounts, keys, credits, queues, workers, webhooks."""
 
     async def pages(self, path: str, type: Any, params: dict[str, Any]) -> AsyncIterator[Any]:
         """All things of a list, page by page."""
@@ -173,6 +173,142 @@ class Admin(Requests):
         body = wire.Move(state=state)
         return await self.request("POST", path, body=body, params=given({"tenant": tenant}), type=wire.State)
 
+    # Webhooks
+
+    async def endpoints(self, *, tenant: str | None = None) -> list[wire.EndpointInfo]:
+        """The URLs that are told of a tenant's jobs, without their secrets."""
+        return (await self.request("GET", "/v1/endpoints", params={"tenant": tenant}, type=wire.Endpoints)).data
+
+    async def endpoint(self, endpoint_id: str, *, tenant: str | None = None) -> wire.EndpointInfo:
+        """One endpoint."""
+        return await self.request("GET", _endpoint(endpoint_id), params={"tenant": tenant}, type=wire.EndpointInfo)
+
+    async def make_endpoint(
+        self,
+        url: str | None = None,
+        *,
+        events: Sequence[str] | None = None,
+        kinds: Sequence[str] = (),
+        description: str = "",
+        secret: str | None = None,
+        limit: int | None = None,
+        tenant: str | None = None,
+    ) -> wire.NewEndpoint:
+        """Have a URL told of a tenant's jobs; the secret is told this once. Without a URL, what is due is pulled."""
+        body = wire.MakeEndpoint(
+            url=url,
+            events=None if events is None else list(events),
+            kinds=list(kinds),
+            description=description,
+            secret=secret,
+            limit=limit,
+        )
+        return await self.request("POST", "/v1/endpoints", body=body, params={"tenant": tenant}, type=wire.NewEndpoint)
+
+    async def change_endpoint(
+        self, endpoint_id: str, *, tenant: str | None = None, **changes: Any
+    ) -> wire.EndpointInfo:
+        """Change its url, events, kinds, description or limit; what is not named stays as it is."""
+        return await self.request(
+            "PATCH", _endpoint(endpoint_id), body=changes, params={"tenant": tenant}, type=wire.EndpointInfo
+        )
+
+    async def rotate_endpoint(
+        self, endpoint_id: str, *, overlap: timedelta | str | float = "24h", tenant: str | None = None
+    ) -> wire.NewEndpoint:
+        """Give an endpoint a new secret; for the overlap, what is sent is signed with both."""
+        body = wire.RotateEndpoint(overlap=length(overlap, field="overlap"))
+        path = _endpoint(endpoint_id, "rotate")
+        return await self.request("POST", path, body=body, params={"tenant": tenant}, type=wire.NewEndpoint)
+
+    async def disable_endpoint(
+        self, endpoint_id: str, reason: str = "by an operator", *, tenant: str | None = None
+    ) -> wire.EndpointInfo:
+        """Send nothing to an endpoint until it is enabled again."""
+        body, path = wire.DisableEndpoint(reason=reason), _endpoint(endpoint_id, "disable")
+        return await self.request(
+            "POST", path, body=body, params={"tenant": tenant}, type=wire.EndpointInfo, is_repeatable=True
+        )
+
+    async def enable_endpoint(self, endpoint_id: str, *, tenant: str | None = None) -> wire.EndpointInfo:
+        """Send to an endpoint that was disabled."""
+        path = _endpoint(endpoint_id, "enable")
+        return await self.request("POST", path, params={"tenant": tenant}, type=wire.EndpointInfo, is_repeatable=True)
+
+    async def delete_endpoint(self, endpoint_id: str, *, tenant: str | None = None) -> None:
+        """Remove an endpoint; what was not sent yet is not sent any more."""
+        await self.request("DELETE", _endpoint(endpoint_id), params={"tenant": tenant})
+
+    async def test_endpoint(
+        self, endpoint_id: str, event: str = "job.succeeded", *, tenant: str | None = None
+    ) -> wire.Delivery:
+        """Send an endpoint an event of a job that never was."""
+        body, path = wire.TriggerEvent(event=event), _endpoint(endpoint_id, "test")
+        return await self.request("POST", path, body=body, params={"tenant": tenant}, type=wire.Delivery)
+
+    async def endpoint_stats(
+        self, endpoint_id: str, *, since: str = "24h", tenant: str | None = None
+    ) -> wire.EndpointStats:
+        """How an endpoint fared within this time."""
+        params = {"since": since, "tenant": tenant}
+        return await self.request("GET", _endpoint(endpoint_id, "stats"), params=params, type=wire.EndpointStats)
+
+    def deliveries(
+        self,
+        *,
+        endpoint: str | None = None,
+        job: str | None = None,
+        state: wire.DeliveryState | None = None,
+        tenant: str | None = None,
+    ) -> AsyncIterator[wire.Delivery]:
+        """What was told to whom, the newest first."""
+        params = {"endpoint": endpoint, "job": job, "state": state, "tenant": tenant}
+        return self.pages("/v1/deliveries", wire.Deliveries, params)
+
+    async def delivery(self, delivery_id: str, *, tenant: str | None = None) -> wire.DeliveryLog:
+        """A delivery with every try: what was sent, what was answered, how long it took."""
+        path = f"/v1/deliveries/{segment(delivery_id)}"
+        return await self.request("GET", path, params={"tenant": tenant}, type=wire.DeliveryLog)
+
+    async def resend(self, delivery_id: str, *, tenant: str | None = None) -> wire.Delivery:
+        """Send a delivery once more: the same id and body, signed anew."""
+        path = f"/v1/deliveries/{segment(delivery_id)}/resend"
+        return await self.request("POST", path, params={"tenant": tenant}, type=wire.Delivery)
+
+    async def resend_since(
+        self, endpoint_id: str, since: datetime, *, only_failed: bool = True, tenant: str | None = None
+    ) -> int:
+        """Send an endpoint once more what failed since a time, or everything; tells how many those are."""
+        body, path = wire.ResendSince(since=since, only_failed=only_failed), _endpoint(endpoint_id, "resend")
+        resent = await self.request("POST", path, body=body, params={"tenant": tenant}, type=wire.Resent)
+        return resent.count
+
+    async def pull(self, endpoint_id: str, most: int = 10, *, tenant: str | None = None) -> list[wire.Parcel]:
+        """What is due at an endpoint without a URL, to be delivered by oneself and reported."""
+        body, path = wire.PullDeliveries(most=most), _endpoint(endpoint_id, "pull")
+        pulled = await self.request(
+            "POST", path, body=body, params={"tenant": tenant}, type=wire.Parcels, is_repeatable=True
+        )
+        return pulled.data
+
+    async def report(
+        self,
+        delivery_id: str,
+        *,
+        status: int | None = None,
+        error: str | None = None,
+        seconds: float = 0,
+        headers: Mapping[str, str] | None = None,
+        body: str = "",
+        tenant: str | None = None,
+    ) -> None:
+        """Tell what came of a delivery that was pulled."""
+        told = wire.ReportDelivery(status=status, error=error, seconds=seconds, headers=dict(headers or {}), body=body)
+        path = f"/v1/deliveries/{segment(delivery_id)}/report"
+        await self.request("POST", path, body=told, params={"tenant": tenant}, is_repeatable=True)
+
+    # What was done, and whether all is well
+
     def audit(self, *, tenant: str | None = None) -> AsyncIterator[wire.AuditEntry]:
         """What operators did, the newest first."""
         return self.pages("/v1/audit", wire.Audit, {"tenant": tenant})
@@ -180,3 +316,7 @@ class Admin(Requests):
     async def verify(self) -> wire.Verification:
         """Whether every invariant holds."""
         return await self.request("GET", "/v1/verify", type=wire.Verification)
+
+
+def _endpoint(endpoint_id: str, *verb: str) -> str:
+    return "/".join(("/v1/endpoints", segment(endpoint_id), *verb))

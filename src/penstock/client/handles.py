@@ -27,6 +27,8 @@ class Handle:
         self._verbs = verbs
         self._known = known
         self.id = id
+        self.webhook_secret: str | None = getattr(known, "webhook_secret", None) or None
+        """What its webhook is signed with, if the server made that: only the answer to a submit tells it."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} {self.kind or ''} {self.state or 'not read yet'}>"

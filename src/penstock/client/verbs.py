@@ -85,10 +85,16 @@ class Verbs(Admin, Files, Generic[H]):
         priority: int | None = None,
         run_at: datetime | None = None,
         expires_in: timedelta | str | float | None = None,
+        webhook: wire.JobWebhook | Mapping[str, Any] | str | None = None,
     ) -> H:
-        """Submit a job. Without a key of its own the call makes one, so that its retries are the same job."""
+        """Submit a job. Without a key of its own the call makes one, so that its retries are the same job.
+
+        ``webhook`` is a URL that is told of it, or that with ``secret`` and ``events``; where no secret is given, the
+        handle's ``webhook_secret`` is what is signed with.
+        """
         key = idempotency_key or _new_key()
-        body = _submit(kind=kind, input=input, account=account, priority=priority, run_at=run_at, expires_in=expires_in)
+        options = {"account": account, "priority": priority, "run_at": run_at, "webhook": webhook}
+        body = _submit(kind=kind, input=input, expires_in=expires_in, **options)
         accepted = await self.request(
             "POST", "/v1/jobs", body=body, params={"tenant": tenant}, type=wire.Accepted, idempotency_key=key
         )
@@ -333,9 +339,22 @@ def _input(given: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", written)
 
 
-def _submit(*, kind: str, input: Any = None, expires_in: Any = None, **options: Any) -> wire.Submit:
+def _submit(
+    *, kind: str, input: Any = None, expires_in: Any = None, webhook: Any = None, **options: Any
+) -> wire.Submit:
     lifetime = None if expires_in is None else length(expires_in, field="expires_in")
-    return wire.Submit(kind=kind, input=_input(input), expires_in=lifetime, **given(options))
+    hook = None if webhook is None else _webhook(webhook)
+    return wire.Submit(kind=kind, input=_input(input), expires_in=lifetime, webhook=hook, **given(options))
+
+
+def _webhook(given: wire.JobWebhook | Mapping[str, Any] | str) -> wire.JobWebhook:
+    """A URL alone, or with its secret and events."""
+    if isinstance(given, wire.JobWebhook):
+        return given
+    try:
+        return msgspec.convert({"url": given} if isinstance(given, str) else dict(given), wire.JobWebhook)
+    except msgspec.ValidationError as error:
+        raise InvalidError(f"{error}.", field="webhook") from None
 
 
 def _keyed(index: int, request: Mapping[str, Any]) -> bytes:
