@@ -1,0 +1,1 @@
+"""The guard contract over real HTTP."""
