@@ -1,0 +1,23 @@
+"""What may stand behind the question mark, by route."""
+
+from __future__ import annotations
+
+from penstock.api.parameters import EntryCursor, JobCursor, Limit, Query
+from penstock.blueprints.studio.kinds import Type  # noqa: TC001 - msgspec reads it
+from penstock.blueprints.studio.wire import Status  # noqa: TC001 - msgspec reads it
+
+
+class ListJobs(Query):
+    """Which jobs."""
+
+    type: Type | None = None
+    status: Status | None = None
+    cursor: JobCursor | None = None
+    limit: Limit = 50
+
+
+class ReadCredits(Query):
+    """Which entries."""
+
+    cursor: EntryCursor | None = None
+    limit: Limit = 50

@@ -1,0 +1,169 @@
+"""The studio as an operator runs it: a process with a log of JSON lines, which may be killed at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import pytest
+
+from penstock.engine.engine import Engine
+from penstock.engine.verify import verify
+from tests.acceptance.processes import Shell, shell, until
+from tests.blueprints.studio.places import BODIES, User
+from tests.blueprints.studio.shop import Shop
+from tests.cli.ups import Up, up
+from tests.doubles.comfyui import served
+from tests.doubles.replicate import TOKEN, Refusal, Replicate, Script, served_replicate
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.databases import Server
+
+BURST = 60
+ENOUGH = 20
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass(slots=True)
+class Town:
+    """A shell, what it starts, and who is served by it."""
+
+    sh: Shell
+    engine: Engine
+    provider: Replicate
+    shop_url: str
+    environment: dict[str, str]
+    keys: dict[str, str]
+
+    async def serve(self) -> Up:
+        return await up(self.sh, "--role", "api,services,worker,files", verb="serve", **self.environment)
+
+    @asynccontextmanager
+    async def user(self, server: Up, name: str, amount: int) -> AsyncIterator[User]:
+        if name not in self.keys:
+            made = await self.engine.access.make_key(actor="test", scope="client", tenant="acme", account=name)
+            self.keys[name] = made[1]
+            await self.engine.grant("acme", name, amount)
+        async with httpx2.AsyncClient(base_url=f"{server.url}/studio", timeout=30) as http:
+            yield User(http, self.keys[name], name)
+
+
+@pytest.fixture(scope="module")
+async def town(
+    anyio_backend: str, server: Server, template: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Town]:
+    folder = tmp_path_factory.mktemp("town")
+    async with server.database(template) as dsn:
+        with shell(folder, dsn) as sh, served(Shop()) as shop, served_replicate() as double:
+            environment = {
+                "PENSTOCK_REPLICATE_API_TOKEN": TOKEN,
+                "PENSTOCK_REPLICATE_URL": double.url,
+                "PENSTOCK_OUTBOUND_ALLOW": "loopback",
+                "PENSTOCK_STORAGE": str(folder / "files"),
+            }
+            engine = await Engine.open(dsn, pool_size=2)
+            yield Town(sh, engine, double.double, shop.url, environment, {})
+            await engine.close()
+
+
+def lines_of(server: Up, job_id: str, event: str) -> list[dict[str, Any]]:
+    return [line for line in server.command.log if line.get("job_id") == job_id and line["event"] == event]
+
+
+async def test_stu_13_every_event_is_one_line_of_json(town: Town) -> None:
+    server = await town.serve()
+    async with town.user(server, "mary", 100) as user:
+        done = await user.made("static-ad")
+        failed = await user.ended((await user.generate("scrape", url=f"{town.shop_url}/gone"))["job_id"])
+        await user.refused("POST", f"/api/jobs/{done['id']}/cancel", status=409)
+        town.provider.refusals.append(Refusal(422, "- input.voice: no"))
+        refused = await user.ended((await user.generate("tts"))["job_id"])
+        town.provider.plan = lambda _: Script(seconds=float("inf"))
+        canceled = (await user.generate("tts"))["job_id"]
+        await user.until(canceled, "processing")
+        await user.send("POST", f"/api/jobs/{canceled}/cancel")
+        await user.ended(canceled)
+    assert all({"ts", "event", "level"} <= set(line) for line in server.command.log)
+
+    (created,) = lines_of(server, done["id"], "job.created")
+    assert (created["type"], created["credits_cost"]) == ("studio.static_ad", 5)
+    moves = [(line["from_status"], line["to_status"]) for line in lines_of(server, done["id"], "job.transition")]
+    assert moves == [("pending", "queued"), ("queued", "processing"), ("processing", "completed")]
+    (completed,) = lines_of(server, done["id"], "job.completed")
+    assert completed["output"]["files"] == [{"content_type": "image/png", "size": len(town.provider.picture)}]
+    (denied,) = lines_of(server, done["id"], "job.transition_denied")
+    assert (denied["from_status"], denied["to_status"]) == ("completed", "canceled")
+    assert "cannot be canceled" in denied["reason"]
+    (line,) = lines_of(server, failed["id"], "job.failed")
+    assert (line["error"]["message"], line["refunded"]) == ("The page answered 404.", 1)
+    moves = [(line["from_status"], line["to_status"]) for line in lines_of(server, failed["id"], "job.transition")]
+    assert moves == [("pending", "processing"), ("processing", "failed")]
+    (line,) = lines_of(server, refused["id"], "job.failed")
+    assert line["refunded"] == 2
+    (line,) = lines_of(server, canceled, "job.canceled")
+    assert line["refunded"] == 2
+    assert TOKEN not in server.command.stderr
+    server.command.terminate()
+    assert server.command.wait() == 0
+
+
+async def test_stu_03_and_09_killed_in_a_burst_no_charge_is_without_a_job(town: Town) -> None:
+    """Whatever the moment: a job has one hold, a hold has one job, and what ends is settled once."""
+    town.provider.reset()
+    server = await town.serve()
+    accepted: dict[str, str] = {}
+    async with town.user(server, "paul", 500) as user:
+        numbers = itertools.count()
+
+        async def keep_asking() -> None:
+            for number in numbers:
+                if number >= BURST:
+                    return
+                path = "scrape" if number % 3 == 0 else "copy"
+                body = {"url": f"{town.shop_url}/gone"} if path == "scrape" else BODIES["copy"]
+                try:
+                    told = (await user.send("POST", f"/api/generate/{path}", body)).json()
+                except httpx2.HTTPError:
+                    return
+                accepted[told["job_id"]] = path
+
+        async def kill() -> None:
+            await until(lambda: asyncio.sleep(0, len(accepted) >= ENOUGH))
+            server.command.kill()
+
+        await asyncio.gather(kill(), *(keep_asking() for _ in range(12)))
+    assert server.command.wait() == -9
+    assert len(accepted) < BURST, "it was killed too late to prove anything"
+    await assert_charges_are_jobs(town, "paul", accepted)
+
+    again = await town.serve()
+    async with town.user(again, "paul", 0) as user:
+        jobs = [job.id for job in await town.engine.list_jobs("acme", "paul", limit=200)]
+        ended = [await user.ended(job_id) for job_id in jobs]
+        spent = sum(job["status"] == "completed" for job in ended)
+        assert {job["status"] for job in ended} == {"completed", "failed"}
+        assert all((job["status"] == "failed") == (job["type"] == "scrape") for job in ended)
+        balance = await town.engine.balance("acme", "paul")
+        assert (balance.available, balance.held, balance.active) == (500 - spent, 0, 0)
+    await assert_charges_are_jobs(town, "paul", accepted)
+    assert await verify(town.engine.db) == []
+    again.command.terminate()
+    assert again.command.wait() == 0
+
+
+async def assert_charges_are_jobs(town: Town, account: str, accepted: dict[str, str]) -> None:
+    jobs = {job.job_id: job for job in await town.engine.list_jobs("acme", account, limit=200)}
+    entries = await town.engine.entries("acme", account, limit=500)
+    holds = [entry.job_id for entry in entries if entry.type == "hold"]
+    assert sorted(holds, key=str) == sorted(jobs, key=str)
+    assert {job.id for job in jobs.values()} >= set(accepted)
+    ends = [entry.job_id for entry in entries if entry.type in ("capture", "release")]
+    assert len(ends) == len(set(ends))
+    assert set(ends) == {job_id for job_id, job in jobs.items() if job.outcome is not None}
