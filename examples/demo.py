@@ -1,4 +1,4 @@
-"""`make demo`: see what Penstock is for, in a minute. Two acts, each a program that can be run by itself."""
+"""`make demo`: see what Penstock is for, in a minute. Three acts, each a program that can be run by itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def main() -> None:
@@ -16,12 +16,14 @@ def main() -> None:
     words.add_argument("--comfyui", metavar="URL", help="a real ComfyUI for the second act, in the place of the double")
     given = words.parse_args()
     acts = (
-        [HERE / "postcards" / "demo.py", *(["--keep"] if given.keep else [])],
-        [HERE / "effects" / "demo.py", *(["--comfyui", given.comfyui] if given.comfyui else [])],
+        ["postcards", *(["--keep"] if given.keep else [])],
+        ["effects", *(["--comfyui", given.comfyui] if given.comfyui else [])],
+        ["ads"],
     )
-    for act in acts:
+    for name, *options in acts:
         try:
-            code = subprocess.run([sys.executable, *act], check=False).returncode
+            words = [sys.executable, "-m", f"examples.{name}.demo", *options]
+            code = subprocess.run(words, cwd=ROOT, check=False).returncode
         except KeyboardInterrupt:  # the act was told too, and cleans up
             code = 130
         if code:

@@ -8,77 +8,44 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
-import os
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import httpx2
 from PIL import Image, ImageDraw
-from rich.console import Console
+
+from examples.stage import FailedError, Stage, perform
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ROOT = Path(__file__).resolve().parents[2]
 ROUTE = "effects:invert"
 PICTURES = ("#0b6e4f", "#c1121f", "#1d3557", "#e09f3e", "#5a189a")  # as many as a user may have at once
 SIZE = (480, 320)
 FAST = {"PENSTOCK_FLEET_LEASE": "4s", "PENSTOCK_FLEET_HEARTBEAT": "1s", "PENSTOCK_LOG_FORMAT": "json"}
-PATIENCE_SECONDS = 90.0
-
-
-class FailedError(Exception):
-    """The demo did not go as it should."""
 
 
 def main() -> None:
     words = argparse.ArgumentParser(description="See an effect run on ComfyUI, and its worker die.")
     words.add_argument("--comfyui", metavar="URL", help="a real ComfyUI, in the place of the double")
     given = words.parse_args()
-    console = Console(highlight=False)
-    folder = Path(tempfile.mkdtemp(prefix="penstock-effects-"))
-    demo = Demo(folder, console, given.comfyui)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
-    try:
-        demo.play()
-    except KeyboardInterrupt:
-        demo.stop()
-        shutil.rmtree(folder)
-        console.print(f"\nStopped. All processes are down, and {folder} is removed.", soft_wrap=True)
-        sys.exit(130)
-    except (FailedError, httpx2.HTTPError) as error:
-        console.print(f"\n[red]The demo failed:[/] {error}", soft_wrap=True)
-        sys.exit(1)
-    finally:
-        demo.stop()
-        shutil.rmtree(folder / "data", ignore_errors=True)
+    perform("penstock-effects-", lambda folder: Demo(folder=folder, settings=FAST, comfyui=given.comfyui), Demo.play)
 
 
-@dataclass(slots=True)
-class Demo:
-    folder: Path
-    console: Console
+@dataclass(slots=True, kw_only=True)
+class Demo(Stage):
     comfyui: str | None
-    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-    http: httpx2.Client = field(default_factory=httpx2.Client)
-    ready: dict[str, Any] = field(default_factory=dict)
-    step: int = 0
-
-    # The play
 
     def play(self) -> None:
         self.console.print("\n[bold]Penstock[/]: an effect on a fleet of ComfyUI workers, one of which dies")
         self.start_comfyui()
         self.start_server()
+        self.say(
+            f"Penstock is up at {self.ready['url']}",
+            f"files are served by a process of their own, at {self.ready['files_url']}",
+            f"a page to try it by hand, while this runs: {self.ready['url']}/effects/",
+        )
         self.start_worker("gpu-1")
         videos = [self.order(number, color) for number, color in enumerate(PICTURES)]
         self.say(
@@ -107,18 +74,6 @@ class Demo:
             f"ComfyUI is up at {self.comfyui}",
             "It is the double of the tests, which runs its nodes with Pillow. For a real one:",
             "make demo ARGS='--comfyui http://127.0.0.1:8188'",
-        )
-
-    def start_server(self) -> None:
-        file, data = self.folder / "ready.json", str(self.folder / "data")
-        self.run("server", "-m", "penstock", "up", "--data-dir", data, "--port", "0", "--ready-file", str(file))
-        self.wait_for("Penstock", file.exists)
-        self.ready = json.loads(file.read_text())
-        self.http.headers["Authorization"] = f"Bearer {self.ready['client_key']}"
-        self.say(
-            f"Penstock is up at {self.ready['url']}",
-            f"files are served by a process of their own, at {self.ready['files_url']}",
-            f"a page to try it by hand, while this runs: {self.ready['url']}/effects/",
         )
 
     def start_worker(self, name: str) -> None:
@@ -163,15 +118,9 @@ class Demo:
         again = [job for job in self.call("GET", "/effects/api/ai-jobs")["data"] if job["attempts"] > 1]
         self.say(f"All {len(videos)} pictures are done", f"{len(again)} of them by gpu-2 after gpu-1 had begun.")
         self.say(f"The wallet has {wallet['balance']} tokens left of 1000", counts)
-        checked = subprocess.run(
-            [sys.executable, "-m", "penstock", "verify", "--data-dir", str(self.folder / "data")],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if checked.returncode or wallet["balance"] != 1_000 - 5 * len(videos):
-            raise FailedError(f"the ledger is not right: {checked.stdout} {checked.stderr}")
-        self.console.print("   [bold green]verify: ok[/]")
+        if wallet["balance"] != 1_000 - 5 * len(videos):
+            raise FailedError("the wallet is not right")
+        self.verify()
         self.say("Look at the pictures, before and after", str(self.sheet(videos)))
 
     def sheet(self, videos: list[str]) -> Path:
@@ -188,62 +137,6 @@ class Demo:
         sheet.save(path)
         return path
 
-    def say(self, headline: str, *explanation: str) -> None:
-        self.step += 1
-        self.console.print(f"\n[bold cyan]{self.step}[/]  [bold]{headline}[/]", soft_wrap=True)
-        for line in explanation:
-            self.console.print(f"   {line}", style="dim", soft_wrap=True)
-
-    # Processes and requests
-
-    def run(self, name: str, *words: str, **more: str) -> None:
-        inherited = {name: text for name, text in os.environ.items() if not name.startswith("PENSTOCK_")}
-        with (self.folder / f"{name}.log").open("wb") as log:
-            self.processes[name] = subprocess.Popen(
-                [sys.executable, *words],
-                cwd=ROOT,
-                env=inherited | FAST | more,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # a Ctrl-C is for us, who then stop it
-            )
-
-    def kill(self, name: str) -> None:
-        process = self.processes.pop(name)
-        process.kill()
-        process.wait()
-
-    def stop(self) -> None:
-        for name in ("gpu-1", "gpu-2", "server", "comfyui"):
-            process = self.processes.pop(name, None)
-            if process is None:
-                continue
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-    def call(self, method: str, path: str, body: Any = None) -> Any:
-        answer = self.http.request(method, self.ready["url"] + path, json=body)
-        if answer.is_error:
-            raise FailedError(f"{method} {path}: {answer.text}")
-        return answer.json()
-
-    def wait_for(self, what: str, is_there: Callable[[], Any]) -> Any:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while time.monotonic() < deadline:
-            found = is_there()
-            if found:
-                return found
-            for name, process in self.processes.items():
-                if process.poll() is not None:
-                    raise FailedError(f"{name} ended by itself; {self.folder / name}.log says why")
-            time.sleep(0.2)
-        raise FailedError(f"{what}: not within {PATIENCE_SECONDS:.0f} s; see the logs in {self.folder}")
-
 
 def _paint(path: Path, color: str, text: str) -> None:
     picture = Image.new("RGB", SIZE, color)
@@ -258,10 +151,6 @@ def _url_in(log: Path) -> str | None:
     with contextlib.suppress(StopIteration):
         return next(word for word in log.read_text().split() if word.startswith("http://"))
     return None
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

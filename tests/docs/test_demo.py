@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import av
 import pytest
 from PIL import Image
 
@@ -20,15 +21,16 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-DEMO = ROOT / "examples" / "postcards" / "demo.py"
-EFFECTS = ROOT / "examples" / "effects" / "demo.py"
+DEMO = [sys.executable, "-m", "examples.postcards.demo"]
+ADS = [sys.executable, "-m", "examples.ads.demo"]
+EFFECTS = [sys.executable, "-m", "examples.effects.demo"]
 _SHEET = re.compile(r"(\S+)/before-and-after\.png")
 _FOLDER = re.compile(r"embedded, in (\S+)/db;")
 
 
 @pytest.fixture
 def demo() -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen([sys.executable, DEMO], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as made:
+    with subprocess.Popen(DEMO, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as made:
         yield made
         made.kill()
 
@@ -69,7 +71,7 @@ def test_a_ctrl_c_cleans_up(demo: subprocess.Popen[str]) -> None:
 
 
 def test_the_second_act_runs_an_effect_on_a_fleet() -> None:
-    done = subprocess.run([sys.executable, EFFECTS], capture_output=True, text=True, timeout=150, check=False)
+    done = subprocess.run(EFFECTS, cwd=ROOT, capture_output=True, text=True, timeout=150, check=False)
     said = done.stdout
     assert done.returncode == 0, said + done.stderr
     found = _SHEET.search(said)
@@ -81,6 +83,27 @@ def test_the_second_act_runs_an_effect_on_a_fleet() -> None:
         assert "verify: ok" in said
         with Image.open(folder / "picture-1.png") as before, Image.open(folder / "inverted-1.png") as after:
             assert after.convert("RGB").getpixel((2, 2)) == tuple(255 - band for band in _pixel(before))
+        assert not (folder / "data").exists()
+        assert _left_behind(folder) == []
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_the_third_act_makes_an_ad_and_filters_a_message() -> None:
+    done = subprocess.run(ADS, cwd=ROOT, capture_output=True, text=True, timeout=150, check=False)
+    said = done.stdout
+    assert done.returncode == 0, said + done.stderr
+    folder = Path(said.split()[-1])
+    try:
+        assert "971 credits left of 1000" in said
+        assert "in:  Hi! I am Ada, write to [EMAIL], my card is [CARD]." in said
+        assert "out: Thank you, Ada. Our staff key is [" in said
+        assert "verify: ok" in said
+        with Image.open(folder / "ad.png") as picture:
+            assert min(picture.size) >= 512
+        for name in ("film.mp4", "voice.mp3"):
+            with av.open(str(folder / name)) as media:
+                assert (media.duration or 0) > 1_000_000
         assert not (folder / "data").exists()
         assert _left_behind(folder) == []
     finally:
