@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock import errors
 from penstock.api.blueprint import Blueprint
-from penstock.api.routes import ANYBODY, FLEET, HTML, OPERATORS, PAGES, WORKERS, Route
+from penstock.api.playground import playground
+from penstock.api.routes import FLEET, OPERATORS, PAGES, WORKERS, Route
 from penstock.blueprints.effects import (
     admin,
     ai_jobs,
     effects,
     files,
-    pages,
     parameters,
     tokens,
     videos,
@@ -479,39 +479,7 @@ _OPERATORS_ROUTES: Final = (
     ),
 )
 
-_PAGE_ROUTES: Final = (
-    Route(
-        method="GET",
-        path="",
-        group="page",
-        handle=pages.to_show,
-        summary="To the page for users.",
-        who=ANYBODY,
-        offers=(HTML,),
-        answers={308: None},
-    ),
-    Route(
-        method="GET",
-        path="/",
-        group="page",
-        handle=pages.show,
-        summary="The page for users.",
-        who=ANYBODY,
-        offers=(HTML,),
-        answers={200: None},
-    ),
-    Route(
-        method="GET",
-        path="/static/{part}",
-        group="page",
-        handle=pages.part,
-        summary="A part of the page.",
-        who=ANYBODY,
-        offers=(b"text/css", b"text/javascript", b"image/svg+xml"),
-        answers={200: None},
-        errors=_ABSENT,
-    ),
-)
+_PAGE_ROUTES: Final = playground("penstock.blueprints.effects", with_storage=True)
 
 _ABOUT: Final = """\
 Upload a video or an image, choose an effect, get it back changed; pay with tokens, once.

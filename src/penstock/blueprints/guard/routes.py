@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock import errors
 from penstock.api.blueprint import Blueprint
 from penstock.api.parameters import OfTenant
-from penstock.api.routes import ANY_KEY, ANYBODY, BULK_BODY_MAX, CLIENTS, HTML, OPERATORS, PAGES, Route
-from penstock.blueprints.guard import decisions, dry_run, flow, messages, pages, rules, wire
+from penstock.api.playground import playground
+from penstock.api.routes import ANY_KEY, BULK_BODY_MAX, CLIENTS, OPERATORS, PAGES, Route
+from penstock.blueprints.guard import decisions, dry_run, flow, messages, rules, wire
 from penstock.blueprints.guard.kinds import GUARD, KIND
 from penstock.blueprints.guard.sets import RulesOfTenant, sets_of
 
@@ -143,39 +144,7 @@ _HEALTH_ROUTES: Final = (
     ),
 )
 
-_PAGE_ROUTES: Final = (
-    Route(
-        method="GET",
-        path="",
-        group="page",
-        handle=pages.to_show,
-        summary="To the playground.",
-        who=ANYBODY,
-        offers=(HTML,),
-        answers={308: None},
-    ),
-    Route(
-        method="GET",
-        path="/",
-        group="page",
-        handle=pages.show,
-        summary="The playground.",
-        who=ANYBODY,
-        offers=(HTML,),
-        answers={200: None},
-    ),
-    Route(
-        method="GET",
-        path="/static/{part}",
-        group="page",
-        handle=pages.part,
-        summary="A part of the page.",
-        who=ANYBODY,
-        offers=(b"text/css", b"text/javascript", b"image/svg+xml"),
-        answers={200: None},
-        errors=_ABSENT,
-    ),
-)
+_PAGE_ROUTES: Final = playground("penstock.blueprints.guard")
 
 _ABOUT: Final = """\
 Hold what users write against your rules before your model sees it, and what it says before they do.

@@ -106,9 +106,8 @@ def _check_status(answer: Answer) -> None:
         return
     told = f"The language model answered {answer.status}."
     if answer.status in _LATER or answer.status >= _OURS:
-        pause = answer.headers.get("retry-after", "")
-        seconds = min(int(pause), _HOUR) if pause.isascii() and pause.isdigit() else None
-        raise TransientError(told, retry_after=None if seconds is None else timedelta(seconds=seconds))
+        asked = read_retry_after(answer.headers.get("retry-after", ""))
+        raise TransientError(told, retry_after=None if asked is None else min(asked, _LONGEST))
     raise PermanentError(told, hint="Its settings are PENSTOCK_CHAT_URL, PENSTOCK_CHAT_KEY and PENSTOCK_CHAT_MODEL.")
 
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock import errors
 from penstock.api.blueprint import Blueprint
-from penstock.api.routes import ANYBODY, HTML, OPERATORS, PAGES, Route
+from penstock.api.playground import playground
+from penstock.api.routes import OPERATORS, PAGES, Route
 from penstock.blueprints.studio import (
     copywriting,
     generate,
     measuring,
-    pages,
     parameters,
     scraping,
     studio_jobs,
@@ -123,34 +123,10 @@ _OPERATORS_ROUTES: Final = (
 )
 
 
-def _page(path: str, handle: Any, summary: str, status: int = 200) -> Route:
-    return Route(
-        method="GET",
-        path=path,
-        group="page",
-        handle=handle,
-        summary=summary,
-        who=ANYBODY,
-        offers=(HTML,),
-        answers={status: None},
-    )
-
-
-_PAGE_ROUTES: Final = (
-    _page("", pages.to_show, "To the page for users.", 308),
-    _page("/", pages.show, "The page for users."),
-    _page("/sample", pages.sample, "The page of a product, to try it with."),
-    Route(
-        method="GET",
-        path="/static/{part}",
-        group="page",
-        handle=pages.part,
-        summary="A part of these pages.",
-        who=ANYBODY,
-        offers=(b"text/css", b"text/javascript", b"image/svg+xml", b"image/jpeg"),
-        answers={200: None},
-        errors=_ABSENT,
-    ),
+_PAGE_ROUTES: Final = playground(
+    "penstock.blueprints.studio",
+    more={"/sample": ("sample.html", "The page of a product that does not exist.")},
+    with_storage=True,
 )
 
 _ABOUT: Final = """\
@@ -195,7 +171,7 @@ BLUEPRINT: Final = Blueprint(
     },
     parameters={
         "job_id": ({"type": "string", "pattern": "^job_[0-7][0-9a-hjkmnp-tv-z]{25}$"}, "The id of a job."),
-        "part": ({"type": "string", "enum": list(pages.PARTS)}, "Which."),
+        "part": ({"type": "string", "enum": ["page.css", "page.js", "icon.svg", "sample.css", "sample.jpg"]}, "Which."),
         "code": ({"type": "string", "pattern": "^[a-z_]{1,40}$"}, "The code of a problem."),
     },
     refuse=refuse,

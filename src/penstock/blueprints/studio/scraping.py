@@ -106,7 +106,8 @@ def _check_status(answer: Answer, url: str) -> None:
 
 
 def _pause(given: str) -> timedelta | None:
-    return timedelta(seconds=min(int(given), _HOUR)) if given.isascii() and given.isdigit() and given else None
+    asked = read_retry_after(given)
+    return None if asked is None else min(asked, _LONGEST)
 
 
 def _plain(answer: Answer, url: str) -> bytes:
