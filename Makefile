@@ -25,10 +25,10 @@ demo: $(READY) ## See what Penstock is for, in a minute
 
 # Three processes: many tests wait for other processes, leases and retries more than they compute.
 test: $(READY) ## Run all tests
-	@$(PY) -m pytest --numprocesses=3 --dist=loadfile $(ARGS)
+	@$(PY) -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 test-fast: $(READY) ## Run the tests that are not marked slow
-	@$(PY) -m pytest --numprocesses=3 --dist=loadfile -m 'not slow' $(ARGS)
+	@$(PY) -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder -m 'not slow' $(ARGS)
 
 test-floors: $(READY) ## Run the tests with the oldest dependencies that pyproject.toml allows (needs uv)
 	@sh scripts/floors $(ARGS)

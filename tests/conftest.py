@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -26,6 +27,35 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "unsound: leaves the database in a state that `verify` must not like")
+
+
+LONGEST = (
+    "docs/test_pages",
+    "cli/test_commands",
+    "docs/test_demo",
+    "homes/test_kills",
+    "api/test_schemathesis",
+    "chaos",
+    "faults",
+    "acceptance",
+    "model",
+    "renderer",
+    "cli",
+    "testing",
+    "providers",
+    "worker",
+    "blueprints",
+)
+"""The files that take longest, or wait most. Processes share the work by files: what is begun last ends alone."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def place(item: pytest.Item) -> int:
+        path = item.path.relative_to(Path(__file__).parent).as_posix()
+        return next((n for n, start in enumerate(LONGEST) if path.startswith(start)), len(LONGEST))
+
+    if all(item.path.is_relative_to(Path(__file__).parent) for item in items):
+        items.sort(key=place)
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ import pytest
 
 from penstock.engine.engine import Engine
 from penstock.engine.verify import verify
+from penstock.store.db import connect
 from tests.acceptance.processes import Shell, shell, until
 from tests.blueprints.studio.places import BODIES, User
 from tests.blueprints.studio.shop import Shop
@@ -141,6 +142,7 @@ async def test_stu_03_and_09_killed_in_a_burst_no_charge_is_without_a_job(town: 
         await asyncio.gather(kill(), *(keep_asking() for _ in range(12)))
     assert server.command.wait() == -9
     assert len(accepted) < BURST, "it was killed too late to prove anything"
+    await until(lambda: nothing_runs(town))
     await assert_charges_are_jobs(town, "paul", accepted)
 
     again = await town.serve()
@@ -156,6 +158,18 @@ async def test_stu_03_and_09_killed_in_a_burst_no_charge_is_without_a_job(town: 
     assert await verify(town.engine.db) == []
     again.command.terminate()
     assert again.command.wait() == 0
+
+
+async def nothing_runs(town: Town) -> bool:
+    """Whether the database is done with what the dead process had asked it for."""
+    connection = await connect(town.engine.db.dsn)
+    try:
+        return not await connection.fetchval(
+            "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+            " and state <> 'idle'"
+        )
+    finally:
+        await connection.close()
 
 
 async def assert_charges_are_jobs(town: Town, account: str, accepted: dict[str, str]) -> None:
