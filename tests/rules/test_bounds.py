@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import random
 import sys
+import threading
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.rules import Keywords, Matcher, Pattern, Pii, Profanity, Rule, RuleSet, Secrets, Urls
+from penstock.errors import InputError
+from penstock.rules import Keywords, Matcher, Pattern, Pii, Profanity, Rule, RuleSet, Secrets, Urls, keywords, secrets
 from penstock.rules import compile as compiled
-from penstock.rules.patterns import BUDGET, Budget, Sieve, expression, places
+from penstock.rules.folding import View
+from penstock.rules.keywords import CHAIN_MAX, WORDS_MAX, Lexicon
+from penstock.rules.patterns import HITS_MAX, PROGRAM_MAX, PROGRAMS_MAX, WORK_MAX, Budget, Sieve, expression, places
 from tests.rules.deciding import decide
+from tests.rules.deciding import ruleset as made_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,6 +111,13 @@ NASTY = (
     "aab",
     "ab ba ",
     "444 ",
+    "::1 ",
+    "é.com ",
+    "key=key:",
+    "be10de89",
+    "8.8.8.8-",
+    "http://a!",
+    "@a.co",
 )
 
 
@@ -132,8 +146,8 @@ def _counted(call: Callable[[], Any]) -> int:
 def test_work_grows_with_the_text_and_not_faster(rules: RuleSet, unit: str) -> None:
     def work(size: int) -> int:
         text = (unit * (size // len(unit) + 1))[:size]
-        hits = rules._find(text)
-        return _counted(lambda: rules._decision(text, rules._find(text))) + len(hits)
+        hits = rules._find(text, Budget())
+        return _counted(lambda: rules._decision(text, rules._find(text, Budget()))) + len(hits)
 
     work(SMALL)  # tables are filled
     small, large = work(SMALL), work(SMALL * FACTOR)
@@ -145,6 +159,7 @@ class _Counting:
 
     def __init__(self, pattern: str) -> None:
         self._pattern = expression(pattern)
+        self.programsize = self._pattern.programsize
         self.looked = 0
 
     def search(self, data: bytes, here: int) -> Any:
@@ -154,7 +169,7 @@ class _Counting:
 
 def test_a_pattern_that_looks_to_the_end_each_time_is_stopped_by_its_budget() -> None:
     nasty, data = _Counting("a.*b|a"), b"a" * 4_000
-    found = list(places(nasty, data, Budget(100_000)))
+    found = list(places(nasty, data, Budget(100_000 * nasty.programsize)))
     assert nasty.looked < 100_000 + 2 * len(data)
     assert found[-1][1] == len(data), "the rest is taken whole"
     assert len(found) < 100
@@ -162,14 +177,14 @@ def test_a_pattern_that_looks_to_the_end_each_time_is_stopped_by_its_budget() ->
 
 
 def test_a_budget_is_for_the_whole_decision() -> None:
-    budget = Budget(1_000)
+    budget = Budget(1_000 * expression("a").programsize)
     data = b"a" * 100
     assert len(list(places(expression("a"), data, budget))) < 100
     assert list(places(expression("a"), data, budget)) == [(0, 1), (1, 100)], "nothing is left but the first place"
 
 
 async def test_what_is_beyond_the_budget_is_redacted_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.rules.ruleset.Budget", lambda: Budget(50_000))
+    monkeypatch.setattr("penstock.rules.ruleset.Budget", lambda: Budget(50_000 * expression("a.*b|a").programsize))
     text = "a" * 2_000 + " and the end"
     decision = await decide(text, Pattern(pattern="a.*b|a"), action="redact")
     assert decision.text.startswith("[PATTERN][PATTERN]")
@@ -178,7 +193,7 @@ async def test_what_is_beyond_the_budget_is_redacted_whole(monkeypatch: pytest.M
 
 
 async def test_four_kilobytes_never_meet_the_budget() -> None:
-    assert BUDGET // 4_096 > 4_096
+    assert WORK_MAX // expression("a.*b|a").programsize // 4_096 > 4_096
     text = "a" * 4_096
     assert (await decide(text, Pattern(pattern="a.*b|a"), action="redact")).text == "[PATTERN]" * 4_096
 
@@ -203,3 +218,191 @@ async def test_a_megabyte_is_decided_with_a_place_in_its_last_line(rules: RuleSe
     decision = await rules.decide(text)
     assert decision.text.endswith("[PROFANITY] [EMAIL]")
     assert len(decision.verdicts) == 2
+
+
+# Patterns that somebody gave
+
+
+def _heavy(number: int) -> Pattern:
+    """One that has RE2 follow as many beginnings at once as it has steps."""
+    return Pattern(pattern=f"a[ab]{{900}}{number}c")
+
+
+def test_the_steps_of_patterns_are_bounded_alone_and_together() -> None:
+    assert (PROGRAM_MAX, PROGRAMS_MAX) == (3_000, 20_000)
+    with pytest.raises(InputError) as caught:
+        made_of(Pattern(pattern="a[ab]{1000}[ab]{1000}[ab]{1000}c"))
+    assert caught.value.field == "rules[0].matcher.pattern"
+    made_of(*map(_heavy, range(20)))
+    with pytest.raises(InputError) as caught:
+        made_of(*map(_heavy, range(25)))
+    assert "20,000" in caught.value.message
+
+
+async def test_patterns_are_looked_for_here_only_where_that_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RE2 takes seconds for patterns like these, and the loop is everybody's."""
+    threads: list[threading.Thread] = []
+    find = RuleSet._find
+
+    def noted(self: RuleSet, text: str, budget: Budget) -> Any:
+        threads.append(threading.current_thread())
+        return find(self, text, budget)
+
+    monkeypatch.setattr(RuleSet, "_find", noted)
+    await made_of(Pattern(pattern="order-[0-9]{6}")).decide("x" * 16_000)
+    await made_of(*map(_heavy, range(3))).decide("ab" * 1_000)
+    await made_of(*map(_heavy, range(3))).decide("xy" * 16_000)
+    await made_of(_heavy(1)).decide_value(["ab" * 1_000, "ba" * 1_000])
+    names = [thread.name.rpartition("_")[0] for thread in threads]
+    assert names == ["", "penstock-rules", "penstock-rules-long", "penstock-rules", "penstock-rules"]
+    assert threads[0] is threading.main_thread()
+
+
+async def test_what_would_be_too_much_work_is_not_done_and_blocks() -> None:
+    rules = [Rule(name=str(n), matcher=_heavy(n), action="redact") for n in range(20)]
+    text = "xy" * 100_000
+    assert len(text) * sum(expression(f"a[ab]{{900}}{n}c").programsize for n in range(20)) > WORK_MAX
+    decision = await compiled(rules, "inbound").decide(text)
+    assert (decision.outcome, decision.text) == ("blocked", "")
+    assert {(v.label, v.action, v.start, v.end) for v in decision.verdicts} == {("too_much_work", "block", 0, 200_000)}
+    assert (await compiled(rules, "inbound").decide(text[:100_000])).outcome == "passed"
+    flags = [Rule(name=str(n), matcher=_heavy(n), action="flag") for n in range(20)]
+    decision = await compiled(flags, "inbound").decide(text)
+    assert (decision.outcome, decision.text, len(decision.verdicts)) == ("passed", text, 20)
+
+
+async def test_a_value_has_one_budget_for_all_its_texts() -> None:
+    rules = [Rule(name=str(n), matcher=_heavy(n)) for n in range(20)]
+    texts = [f"{n}" + "xy" * 20_000 for n in range(5)]
+    assert (await compiled(rules, "inbound").decide_value(texts[:3])).outcome == "passed"
+    assert (await compiled(rules, "inbound").decide_value(texts)).outcome == "blocked"
+
+
+# Words
+
+
+def test_phrases_with_the_same_first_word_cost_no_more_than_one() -> None:
+    def work(count: int) -> int:
+        lexicon = Lexicon()
+        lexicon.add(0, [f"the w{n}x" for n in range(count)], whole_words=True, leet=False, field="words")
+        ((_, find),) = lexicon.close()
+        view = View("the the fox and the w1x dog " * 50)
+        assert len(list(find(view))) == 50
+        return _counted(lambda: list(find(view)))
+
+    few, many = work(10), work(4_000)
+    assert many <= few * 1.1
+
+
+def test_a_word_that_is_pulled_apart_is_followed_letter_by_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as a word goes on so, and never farther than a word that anybody would pull apart."""
+    steps = 0
+    step = keywords._Tree.step
+
+    def counted(self: keywords._Tree, node: int, part: str) -> int:
+        nonlocal steps
+        steps += 1
+        return step(self, node, part)
+
+    monkeypatch.setattr(keywords._Tree, "step", counted)
+    for length, most in ((3, 4), (CHAIN_MAX - 1, CHAIN_MAX), (CHAIN_MAX + 30, 0)):
+        lexicon = Lexicon()
+        lexicon.add(0, ["a" * length + "b"], whole_words=True, leet=False, field="words")
+        ((_, find),) = lexicon.close()
+        steps = 0
+        assert list(find(View("a." * 500))) == []
+        assert steps <= 2 * 500 * most
+
+
+def test_words_of_all_rules_are_bounded_together_but_for_our_own() -> None:
+    chance = random.Random(3)
+    words = tuple("".join(chance.choices("abcdefgh", k=9)) for _ in range(5_000))
+    made_of(*(Keywords(words=words) for _ in range(WORDS_MAX // 5_000)), *(Profanity() for _ in range(80)))
+    with pytest.raises(InputError) as caught:
+        made_of(*(Keywords(words=words) for _ in range(WORDS_MAX // 5_000)), Keywords(words=("one",)))
+    assert caught.value.field == "rules[4].matcher.words"
+    assert "20,000" in caught.value.message
+
+
+# Places
+
+
+@pytest.mark.parametrize(
+    ("matcher", "unit", "label"),
+    [
+        (Pii(labels=("ip",)), "::1 ", "ip"),
+        (Profanity(), "fuck ", "profanity"),
+        (Keywords(words=("ab", "ab c")), "ab ", "keyword"),
+        (Urls(), "a.co ", "url"),
+    ],
+    ids=["addresses", "profanity", "words", "urls"],
+)
+async def test_of_too_many_places_the_whole_text_is_made_one(
+    monkeypatch: pytest.MonkeyPatch, matcher: Matcher, unit: str, label: str
+) -> None:
+    monkeypatch.setattr("penstock.rules.ruleset.Budget", lambda: Budget(hits=50))
+    assert HITS_MAX == 100_000
+    few = await decide(unit * 20, matcher, action="redact")
+    assert few.text.count(f"[{label.upper()}]") == 20
+    text = unit * 200
+    decision = await decide(text, matcher, action="redact")
+    assert (decision.text, decision.more) == (f"[{label.upper()}]", 0)
+    assert [(v.start, v.end, v.label) for v in decision.verdicts] == [(0, len(text), label)]
+
+
+def test_names_within_names_are_not_looked_at_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+
+    def look(text: str, start: int, end: int) -> Any:
+        looks.append(start)
+        return secrets._assigned(text, start, end)
+
+    (shape,) = (shape for shape in secrets.SHAPES if shape.label == "secret")
+    noted = type(shape)(shape.label, shape.pattern, look, shape.view)
+    text = "key=" * 5_000 + "password=hunter22"
+    spans = list(noted.find(View(text)))
+    assert len(looks) <= len(text) // 512 + 20
+    assert spans[-1][1] >= len(text) - len("hunter22")
+    covered = sum(end - start for start, end in spans)
+    assert covered > len(text) * 0.95, "a wall of names is taken whole"
+
+
+# Values
+
+
+async def test_a_long_name_is_not_copied_for_all_that_stands_below_it() -> None:
+    value = {"k" * 120_000: ["a"] * 5_000}
+    rules = made_of(Pii(labels=("email",)))
+    await rules.decide_value({"k": ["a"]})
+    tracemalloc.start()
+    try:
+        assert (await rules.decide_value(value)).outcome == "passed"
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+
+
+async def test_names_that_become_the_same_are_numbered_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+
+    class Name(str):
+        """One that counts how often it is held against another."""
+
+        __slots__ = ()
+
+        def __hash__(self) -> int:
+            nonlocal looks
+            looks += 1
+            return super().__hash__()
+
+        def __eq__(self, other: object) -> bool:
+            return super().__eq__(other)
+
+        def __format__(self, spec: str) -> str:
+            return Name(super().__format__(spec))
+
+    monkeypatch.setattr("penstock.rules.ruleset._labelled", lambda text, _: Name("x") if "@" in text else text)
+    value = {f"a{n}@example.com": 1 for n in range(300)}
+    judged = await made_of(Pii(labels=("email",)), action="redact").decide_value(value)
+    assert list(judged.value) == ["x", *(f"x {n}" for n in range(2, 301))]
+    assert looks < 300 * 8

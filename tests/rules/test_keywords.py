@@ -36,6 +36,12 @@ DRESSED_UP = {
     "variation selectors": "s\ufe0fecret",
     "tags": "sec\U000e0041ret",
     "a Hangul filler": "sec\u3164ret",
+    "a joiner of marks": "sec\u034fret",
+    "places that are kept free": "s\u2065\u2065\u2065\u2065ecr\U000e0080\U000e0080\U000e0080\U000e0080et",
+    "controls": "s\x01\x01\x01\x01ecr\x7fet",
+    "Cherokee letters": "ᏚᎬᏟᎡᎬᎢ",
+    "small Cherokee letters": "ꮪꭼꮯꭱꭼꭲ",
+    "Lisu letters": "ꓢꓰꓚꓣꓰꓔ",
     "full stops": "s.e.c.r.e.t",
     "one full stop": "sec.ret",
     "hyphens": "s-e-c-r-e-t",
@@ -94,12 +100,27 @@ async def test_phrases_stand_in_their_order_with_anything_between_them() -> None
     assert await found("the topsecret plan", rule) == ["topsecret plan"]
 
 
+async def test_phrases_that_begin_alike_are_each_found_where_they_end() -> None:
+    rule = Keywords(words=("the red", "the red fox", "the red fox ran", "the blue", "red fox"))
+    rules = ruleset(rule, Keywords(words=("the red fox",)))
+    text = "the red fox sat; the blue red fox"
+    told = [(verdict.name, text[verdict.start : verdict.end]) for verdict in (await rules.decide(text)).verdicts]
+    assert told == [
+        ("rule 0", "the red fox"),
+        ("rule 0", "the blue"),
+        ("rule 0", "red fox"),
+        ("rule 1", "the red fox"),
+    ]
+
+
 async def test_a_star_stands_for_any_ending() -> None:
     assert await found("bank banking riverbank b.a.n.k.i.n.g", Keywords(words=("bank*",))) == [
         "bank",
         "banking",
         "b.a.n.k.i.n.g",
     ]
+    assert await found("my b.a.nking", Keywords(words=("bank*",))) == ["b.a.nking"]
+    assert await found("a ban.king s.ban", Keywords(words=("ban*", "bank"))) == ["ban.king", "ban"]
 
 
 async def test_a_word_with_signs_at_its_edge_is_found_as_it_is() -> None:

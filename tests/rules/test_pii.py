@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -60,6 +61,40 @@ ARE = [
     ("ip", "::ffff:192.0.2.128"),
     ("ip", "2001:0db8:85a3:0000:0000:8a2e:0370:7334"),
 ]
+# By label: what stands in a text as people write it, and what of it is meant.
+IN_PASSING = [
+    ("email", "mail john@example.com—he answers", "john@example.com"),
+    ("email", "john@example.com–thanks", "john@example.com"),
+    ("email", "john@example.com-x", "john@example.com"),
+    ("email", "john@example.com.2 apples", "john@example.com"),
+    ("email", "u@xn--e1afmkfd.xn--p1ai", "u@xn--e1afmkfd.xn--p1ai"),
+    ("email", "a" * 70 + "@example.com", "a" * 70 + "@example.com"),
+    ("card", "order B7 4111 1111 1111 1111", "4111 1111 1111 1111"),
+    ("card", "4111 1111 1111 1111 3pm", "4111 1111 1111 1111"),
+    ("card", "card4111111111111111", "4111111111111111"),
+    ("card", "4111111111111111é", "4111111111111111"),
+    ("card", "4111  1111  1111  1111", "4111  1111  1111  1111"),
+    ("card", "4111 - 1111 - 1111 - 1111", "4111 - 1111 - 1111 - 1111"),
+    ("card", "4111 1111\n1111 1111", "4111 1111\n1111 1111"),
+    ("card", "4111\n1111\n1111\n1111", "4111\n1111\n1111\n1111"),
+    ("card", "4111\t1111\t1111\t1111", "4111\t1111\t1111\t1111"),
+    ("card", "4111_1111_1111_1111", "4111_1111_1111_1111"),
+    ("card", "4111/1111/1111/1111", "4111/1111/1111/1111"),
+    ("card", "4111,1111,1111,1111", "4111,1111,1111,1111"),
+    ("card", "3782_822463_10005", "3782_822463_10005"),
+    ("card", "DE89 3704 0044 0532 0130 00 4111 1111 1111 1111", "4111 1111 1111 1111"),
+    ("iban", "DE89 3704 0044 0532 0130 00 4111 1111 1111 1111", "DE89 3704 0044 0532 0130 00"),
+    ("iban", "DE89  3704 0044 0532 0130 00", "DE89  3704 0044 0532 0130 00"),
+    ("iban", "DE89/3704/0044/0532/0130/00", "DE89/3704/0044/0532/0130/00"),
+    ("iban", "DE89\n3704 0044 0532 0130 00", "DE89\n3704 0044 0532 0130 00"),
+    ("iban", "IBANDE89370400440532013000", "DE89370400440532013000"),
+    ("iban", "will be 10 DE89 3704 0044 0532 0130 00", "DE89 3704 0044 0532 0130 00"),
+    ("ip", "ip:8.8.8.8", "8.8.8.8"),
+    ("ip", "addr:2001:4860:4860::8888", "2001:4860:4860::8888"),
+    ("ip", "node:2001:4860:4860::8888", "2001:4860:4860::8888"),
+    ("ip", "8.8.8.8_", "8.8.8.8"),
+    ("ip", "[2001:4860:4860::8888]:443", "2001:4860:4860::8888"),
+]
 ARE_NOT = [
     "ann@example",
     "@ann",
@@ -86,6 +121,16 @@ ARE_NOT = [
     "std::vector",
     "::",
     "10:20",
+    "1.2.3.4-rc1",
+    "pkg-1.2.3.4",
+    "00:1a:2b:3c:4d:5e",
+    "foo::1",
+    "abc::xyz",
+    "4111,1111\n1111 1111",  # numbers in a table
+    "411\n11111\n1111\n1111",
+    "41,11,11,11,11,11,11,11",
+    "ann@example.com2",
+    "DE89\n\n\n3704 0044 0532 0130 00 is 89",
 ]
 
 
@@ -99,6 +144,33 @@ async def test_it_is_found_in_a_sentence(label: str, text: str) -> None:
 @pytest.mark.parametrize("text", ARE_NOT)
 async def test_what_only_looks_like_it_passes(text: str) -> None:
     assert await labels(f"It is {text}, he said.", Pii()) == []
+
+
+@pytest.mark.parametrize(("label", "text", "meant"), IN_PASSING, ids=str)
+async def test_it_is_found_as_people_write_it(label: Any, text: str, meant: str) -> None:
+    assert await labels(text, Pii(labels=(label,))) == [(label, meant)]
+
+
+async def test_a_range_is_two_addresses() -> None:
+    assert await labels("8.8.8.8-8.8.8.9", Pii(labels=("ip",))) == [("ip", "8.8.8.8"), ("ip", "8.8.8.9")]
+
+
+UNSEEN = (
+    "\u034f\u115f\u17b4\u180b\u180f\u200b\u200f\u202e\u2060\u2065\u206f\u3164"
+    "\ufe0f\ufeff\uffa0\ufff0\U000e0080\U000e0fff\x00\x01\x1f\x7f\x80"
+)
+
+
+@pytest.mark.parametrize("letter", UNSEEN, ids=ascii)
+async def test_nothing_unseen_helps(letter: str) -> None:
+    given: Any = (("email", "ann@example.com"), ("card", "4111111111111111"))
+    for label, text in given:
+        split = f"{text[:5]}{letter * 4}{text[5:]}"
+        assert await labels(f"It is {split}, he said.", Pii(labels=(label,))) == [(label, split)]
+
+
+async def test_gaps_that_are_controls_are_gaps() -> None:
+    assert await labels("4111\x0b1111\x0c1111 1111", Pii(labels=("card",))) == [("card", "4111\x0b1111\x0c1111 1111")]
 
 
 async def test_a_card_is_found_among_other_digits() -> None:

@@ -101,6 +101,26 @@ async def test_what_cannot_be_seen_does_not_help() -> None:
     assert await labels(f"{key[:20]}\u200b{key[20:]}", Secrets()) == [("penstock_key", f"{key[:20]}\u200b{key[20:]}")]
 
 
+@pytest.mark.parametrize("letter", "\u034f\u2065\ufff0\U000e0080\x01\u0301\u0336", ids=ascii)
+async def test_neither_unseen_letters_nor_marks_help(letter: str) -> None:
+    key = "sk_live_" + _WORD[:24]
+    split = f"{key[:12]}{letter}{key[12:]}"
+    assert await labels(f"Use {split} now", Secrets()) == [("stripe_key", split)]
+
+
+@pytest.mark.parametrize("around", ["密钥{}是", "{}é"])
+async def test_letters_of_other_scripts_may_touch_a_key(around: str) -> None:
+    key = "AKIA" + "IOSFODNN7EXAMPLE"[:16]
+    assert await labels(around.format(key), Secrets()) == [("aws_key", key)]
+
+
+async def test_a_token_whose_head_goes_on_for_ever_is_no_hindrance() -> None:
+    deep = _part('{"a":' + "[" * 2_000)
+    assert await labels(f"{deep}.eyJhIjox.x", Secrets(labels=("jwt",))) == []
+    long = _part('{"a":"' + "x" * 4_096 + '"}')
+    assert len(await labels(f"{long}.eyJhIjox.x", Secrets(labels=("jwt",)))) == 1, "it is not read, and so not let pass"
+
+
 async def test_a_private_key_without_an_end_takes_what_follows() -> None:
     text = "-----BEGIN PRIVATE KEY-----\n" + "MIIEow" * 10
     assert (await decide(text, Secrets(), action="redact")).text == "[PRIVATE_KEY]"

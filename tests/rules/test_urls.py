@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import InputError
-from penstock.rules import Urls
+from penstock.rules import Urls, urls
 from tests.rules.deciding import found, ruleset
 
 ANY = Urls()
@@ -84,3 +84,80 @@ def test_a_name_that_is_no_domain_is_refused(name: str) -> None:
 async def test_a_list_takes_domains_as_people_write_them() -> None:
     rule = Urls(deny=("https://Evil.com/path", "*.bad.example"))
     assert await found("evil.com x.bad.example", rule) == ["evil.com", "x.bad.example"]
+
+
+HIDDEN = [
+    "https:////evil.com/x",
+    "https:/evil.com",
+    "https://evil%2ecom/",
+    "https://%65vil.com/",
+    "@https://evil.com/x",
+    "x@evil.com/path",
+    "user:pw@evil.com:8443",
+    "@evil.com",
+    "https://" + "a" * 8_300 + "@evil.com/",
+    "https://good.com|@evil.com",
+    "https://good.com|x@evil.com",
+    "https://good.com{@evil.com/",
+    'https://good.com"@evil.com',
+    'https://"@evil.com',
+    "https://'evil.com/",
+    "https://ev\u034fil.com/",
+    "https://ev\u2065il.com/",
+    "https://ev\x01il.com/",
+    "https://be\u0301vil.evil.com",
+]
+
+
+@pytest.mark.parametrize("url", HIDDEN, ids=[str(n) for n in range(len(HIDDEN))])
+async def test_a_domain_that_is_hidden_in_its_url_is_found(url: str) -> None:
+    for rule in (DENY, ALLOW, ANY):
+        assert await found(f"Go to {url} now", rule), rule
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://a!b.evil.com/x",
+        "https://a~.x.org",
+        "http://a..b/",
+        "http://-x.com/",
+        "https://%00/",
+        "https://ev%20il.com",
+    ],
+)
+async def test_a_host_that_cannot_be_read_could_be_any(url: str) -> None:
+    for rule in (DENY, ALLOW, ANY):
+        assert await found(f"Go to {url} now", rule) == [url], rule
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ann@evil.com",
+        "Write to ann@evil.com, or bob@evil.com.",
+        "https://good.com/x,ann@evil.com",
+        '["https://good.com","ann@evil.com"]',
+        "<a href='https://good.com'>ann@evil.com</a>",
+        "http://",
+        "http://...",
+        "see note:/!",
+    ],
+)
+async def test_an_address_of_mail_is_none_of_the_web(text: str) -> None:
+    assert await found(text, DENY) == []
+    assert await found(text, ALLOW) == []
+
+
+async def test_the_same_host_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    host = urls._host
+
+    def noted(given: str) -> str | None:
+        read.append(given)
+        return host(given)
+
+    rules = ruleset(DENY)
+    monkeypatch.setattr(urls, "_host", noted)
+    await rules.decide("é.com é.org " * 200)
+    assert sorted(read) == ["é.com", "é.org"]

@@ -20,32 +20,32 @@ if TYPE_CHECKING:
 # Letters that look like Latin ones, after their case was folded. Words of the rules go through the same table, so a
 # Russian or Greek word is still found: it is only found in Latin disguise too.
 _LOOK_ALIKES: Final = {
-    "a": "аαɑᴀꭺ",
-    "b": "вβʙƅь",
-    "c": "сϲᴄꮯ",
-    "d": "ԁᴅđɗ",
-    "e": "еεᴇєɛҽ",
-    "f": "ꜰƒ",
-    "g": "ɡɢց",
-    "h": "нһհʜħ",
-    "i": "іιıɪɩӏ",
-    "j": "јϳᴊ",
-    "k": "кκᴋ",
-    "l": "ʟłⅼ",
-    "m": "мμᴍ",
-    "n": "ηɴոպ",
-    "o": "оοօᴏøɵσ",
-    "p": "рρᴘ",
+    "a": "аαɑᴀᎪꓮ",
+    "b": "вβʙƅьᏼᏏꓐ",
+    "c": "сϲᴄƈᏟꓚ",
+    "d": "ԁᴅđɗᎠꓓ",
+    "e": "еεᴇєɛҽᎬꓰ",
+    "f": "ꜰƒꓝ",
+    "g": "ɡɢցᏀᏻꓖ",
+    "h": "нһհʜħᎻᏂꓧ",
+    "i": "іιıɪɩӏᎥꓲ",
+    "j": "јϳᴊᎫꓙ",
+    "k": "кκᴋᏦꓗ",
+    "l": "ʟłⅼᏞꓡ",
+    "m": "мμᴍᎷꓟ",
+    "n": "ηɴոպꓠ",
+    "o": "оοօᴏøɵσꓳ",
+    "p": "рρᴘᏢꓑ",
     "q": "ԛգ",
-    "r": "гʀᴦ",
-    "s": "ѕꜱʂ",
-    "t": "тτᴛŧ",
-    "u": "υսᴜʋ",
-    "v": "νᴠѵ",
-    "w": "ԝωᴡɯ",
-    "x": "хχ",
-    "y": "уγʏүყ",
-    "z": "ζᴢʐ",
+    "r": "гʀᴦɾᎡᏒꓣ",
+    "s": "ѕꜱʂꞩᏚꓢ",
+    "t": "тτᴛŧᎢꓔ",
+    "u": "υսᴜʋꓴ",
+    "v": "νᴠѵᏙꓦ",
+    "w": "ԝωᴡɯᎳꓪ",
+    "x": "хχꓫ",
+    "y": "уγʏүყᎽꓬ",
+    "z": "ζᴢʐᏃꓜ",
     "ae": "æ",
     "oe": "œ",
     "th": "þ",
@@ -72,14 +72,25 @@ _MARKS: Final = (
     (0x20D0, 0x20FF),
     (0xFE20, 0xFE2F),
 )
-# What takes no room, or shows nothing in it, and is not of the class that says so: fillers, and what picks a variant.
-_UNSEEN: Final = frozenset(
-    (
-        *"\u115f\u1160\u17b4\u17b5\u3164\uffa0\u180b\u180c\u180d\u180f",
-        *map(chr, range(0xFE00, 0xFE10)),
-        *map(chr, range(0xE0100, 0xE01F0)),
-    )
+# What takes no room, or shows nothing in it: Unicode asks that it be ignored where it is not known, and keeps places
+# free for more of it. So these are ranges, and not those that have a name today.
+_UNSEEN: Final = (
+    (0x034F, 0x034F),
+    (0x115F, 0x1160),
+    (0x17B4, 0x17B5),
+    (0x180B, 0x180F),
+    (0x200B, 0x200F),
+    (0x202A, 0x202E),
+    (0x2060, 0x206F),
+    (0x3164, 0x3164),
+    (0xFE00, 0xFE0F),
+    (0xFEFF, 0xFEFF),
+    (0xFFA0, 0xFFA0),
+    (0xFFF0, 0xFFF8),
+    (0xE0000, 0xE0FFF),
 )
+_CONTROLS: Final = bytes(code for code in (*range(0x20), 0x7F) if chr(code) not in "\t\n\r")
+"""Those of ASCII that show nothing, or a gap: a text with one of them is not yet as it reads."""
 # Letters in boxes, black discs and flags, which Unicode does not take for letters.
 _BOXED: Final = (0x1F150, 0x1F170, 0x1F1E6)
 _ALPHABET_SIZE: Final = 26
@@ -107,26 +118,37 @@ class _Table(dict[int, str]):
         return made
 
 
-def _is_mark(letter: str) -> bool:
+def _is_among(letter: str, ranges: tuple[tuple[int, int], ...]) -> bool:
     code = ord(letter)
-    return any(first <= code <= last for first, last in _MARKS)
+    return any(first <= code <= last for first, last in ranges)
+
+
+def _is_unseen(letter: str) -> bool:
+    if letter in "\t\n\v\f\r\x85":  # a gap
+        return False
+    return unicodedata.category(letter) in ("Cc", "Cf") or _is_among(letter, _UNSEEN)
 
 
 def _cleaned(letter: str) -> str:
     """The character in its plain width and style; nothing, where nothing can be seen of it."""
-    if ord(letter) <= _ASCII_MAX:
-        return letter
-    if unicodedata.category(letter) == "Cf" or letter in _UNSEEN:
+    if _is_unseen(letter):
         return ""
+    if ord(letter) <= _ASCII_MAX:
+        return " " if letter in "\v\f" else letter
     if letter.isspace() or letter == "\u2800":  # a cell of Braille without a dot
         return "\n" if letter in "\x85\u2028\u2029" else " "
     return unicodedata.normalize("NFKC", letter).replace("。", ".").replace("․", ".")
 
 
+def _bared(letter: str) -> str:
+    """As it is cleaned, but for marks on letters: no key has any."""
+    return "" if _is_among(letter, _MARKS) else _cleaned(letter)
+
+
 def _folded(letter: str) -> str:
     """The character as it is read: a small letter without marks, Latin where it looks so."""
     if ord(letter) <= _ASCII_MAX:
-        return letter.lower()
+        return _cleaned(letter).lower()
     boxed = next((ord(letter) - first for first in _BOXED if 0 <= ord(letter) - first < _ALPHABET_SIZE), None)
     if boxed is not None:
         return chr(ord("a") + boxed)
@@ -138,7 +160,7 @@ def _folded(letter: str) -> str:
         return "-"
     parts = unicodedata.normalize("NFKD", _cleaned(letter))
     parts = unicodedata.normalize("NFKD", parts.casefold())
-    return "".join(map(_plain, (_ALIKE.get(part, part) for part in parts if not _is_mark(part))))
+    return "".join(map(_plain, (_ALIKE.get(part, part) for part in parts if not _is_among(part, _MARKS))))
 
 
 def _plain(part: str) -> str:
@@ -147,11 +169,12 @@ def _plain(part: str) -> str:
 
 
 CLEAN: Final = _Table(_cleaned)
+BARE: Final = _Table(_bared)
 FOLD: Final = _Table(_folded)
 
 
 def fold(text: str) -> str:
-    return text.lower() if text.isascii() else text.translate(FOLD)
+    return text.lower() if text.isascii() and text.isprintable() else text.translate(FOLD)
 
 
 def leet(folded: str) -> str:
@@ -218,11 +241,21 @@ class Views:
         return View(self.text)
 
     @cached_property
+    def _is_clean(self) -> bool:
+        """Whether there is nothing in it but signs of ASCII that can be seen."""
+        return self.is_ascii and len(self.plain.data.translate(None, _CONTROLS)) == len(self.text)
+
+    @cached_property
     def clean(self) -> View:
         """Without what cannot be seen, and in one width and style. Case matters."""
-        return self.plain if self.is_ascii else View(self.text.translate(CLEAN), self.text, CLEAN)
+        return self.plain if self._is_clean else View(self.text.translate(CLEAN), self.text, CLEAN)
+
+    @cached_property
+    def bare(self) -> View:
+        """The clean text without marks on its letters."""
+        return self.clean if self.is_ascii else View(self.text.translate(BARE), self.text, BARE)
 
     @cached_property
     def folded(self) -> View:
         """As it reads."""
-        return View(self.text.lower()) if self.is_ascii else View(self.text.translate(FOLD), self.text, FOLD)
+        return View(self.text.lower()) if self._is_clean else View(self.text.translate(FOLD), self.text, FOLD)

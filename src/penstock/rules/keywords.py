@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Hit = tuple[int, int, int]
 """Whose word it is, and where in the folded text it begins and ends."""
 
-CHAIN_MAX: Final = 64
+CHAIN_MAX: Final = 32
 """Letters of a word that is put together again."""
 
 _TOKEN: Final = re.compile(r"[^\W_]+")
@@ -35,8 +35,10 @@ _LETTERS: Final = patterns.expression(r"(?:^|[^\pL\pN])[\pL\pN](?:[^\pL\pN]{1,3}
 _TAILS: Final = frozenset({"s", "t", "d", "m", "ll", "re", "ve"})
 """What may follow an apostrophe: ``he'll`` is two words."""
 _SIGN: Final = r"[\x00-/:-@\[-`{-\x7f]"  # a folded text has no other signs
-_WORDS_MAX: Final = 100_000
-"""Words of all rules together."""
+WORDS_MAX: Final = 20_000
+"""Words of all rules together, but for the list of bad ones."""
+LITERALS_MAX: Final = 200_000
+"""Steps of all words together that are looked for letter by letter."""
 _TRIE_MAX: Final = 60_000
 """Letters up to which a sieve of them is made; it saves little of the time of more."""
 
@@ -56,10 +58,20 @@ class Lexicon:
     def __init__(self) -> None:
         self._plain = _Words()
         self._leet = _Words()
-        self._count = 0
+        self.size = 0
+        """Words that somebody gave."""
         self.literals: list[Literals] = []
 
-    def add(self, rule: int, words: Iterable[str], *, whole_words: bool, leet: bool, field: str) -> None:
+    def add(
+        self,
+        rule: int,
+        words: Iterable[str],
+        *,
+        whole_words: bool,
+        leet: bool,
+        field: str,
+        is_ours: bool = False,
+    ) -> None:
         dense: list[str] = []
         odd: list[str] = []
         for place, word in enumerate(words):
@@ -72,9 +84,11 @@ class Lexicon:
                 self._plain.add(rule, form)
                 if leet:
                     self._leet.add(rule, _leet_form(form))
-            self._count += 1
-        if self._count > _WORDS_MAX:
-            raise InputError(f"All rules together have more than {_WORDS_MAX:,} words.", field=field)
+            self.size += not is_ours
+        if self.size > WORDS_MAX:
+            raise InputError(
+                f"All rules together have more than {WORDS_MAX:,} words.", field=field, hint="Use fewer of them."
+            )
         for texts, is_bounded in ((dense, False), (odd, True)):
             if texts:
                 self.literals.append(Literals(rule, _alternatives(texts), is_bounded))
@@ -186,14 +200,43 @@ def _branches(node: Mapping[str, Any], written: Mapping[str, str]) -> str:
     return f"(?:{'|'.join(made)})"
 
 
+class _Tree:
+    """Rows of letters or of words, with the rules they belong to. A look goes on only as long as one goes on so.
+
+    Nodes are numbers, and all of them share one dictionary: a dictionary each would take many times the room.
+    """
+
+    def __init__(self) -> None:
+        self.ends: dict[int, list[int]] = {}
+        self._steps: dict[tuple[int, str], int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._steps)
+
+    def add(self, row: Iterable[str]) -> int:
+        """The node at the end of a row."""
+        node = 0
+        for part in row:
+            node = self._steps.setdefault((node, part), len(self._steps) + 1)
+        return node
+
+    def step(self, node: int, part: str) -> int:
+        """The node behind this one; 0 where there is none."""
+        return self._steps.get((node, part), 0)
+
+
 class _Words:
     """Words, beginnings of words and phrases, with the rules that they belong to."""
 
     def __init__(self) -> None:
         self._words: dict[str, list[int]] = defaultdict(list)
         self._stems: dict[str, list[int]] = defaultdict(list)
-        self._phrases: dict[str, list[tuple[tuple[str, ...], int]]] = defaultdict(list)
-        self._prefixes: set[str] = set()
+        self._phrases: dict[tuple[str, ...], list[int]] = defaultdict(list)
+        self._firsts: set[str] = set()
+        self._parts = _Tree()
+        self._letters = _Tree()
+        self._begins: dict[int, list[int]] = {}
+        """Nodes of letters at which a stem ends."""
         self._stem_lengths: list[int] = []
 
     def __bool__(self) -> bool:
@@ -201,18 +244,21 @@ class _Words:
 
     def add(self, rule: int, form: _Form) -> None:
         first, *rest = form.parts
-        if rest:
-            self._phrases[first].append((form.parts, rule))
-        elif rule not in (owners := (self._stems if form.is_stem else self._words)[first]):
+        owners = self._phrases[form.parts] if rest else (self._stems if form.is_stem else self._words)[first]
+        if rule not in owners[-1:]:
             owners.append(rule)
 
     def close(self, *, is_leet: bool) -> str:
         """Get ready. Tells a pattern that is in every text with one of the words, however it is dressed up."""
-        for word in (*self._words, *self._stems):
-            if len(word) <= CHAIN_MAX and not word.isdecimal():
-                self._prefixes.update(word[:length] for length in range(1, len(word) + 1))
+        for known, ends in ((self._words, self._letters.ends), (self._stems, self._begins)):
+            for word, owners in known.items():
+                if len(word) <= CHAIN_MAX and not word.isdecimal():
+                    ends[self._letters.add(word)] = owners
+        for parts, owners in self._phrases.items():
+            self._parts.ends[self._parts.add(parts)] = owners
+        self._firsts = {first for first, *_ in self._phrases}
         self._stem_lengths = sorted({len(stem) for stem in self._stems})
-        phrases = (" ".join(parts) for entries in self._phrases.values() for parts, _ in entries)
+        phrases = map(" ".join, self._phrases)
         return _trie((*self._words, *phrases), self._stems, _LEET_LETTERS if is_leet else {})
 
     def find(self, view: View) -> Iterator[Hit]:
@@ -228,7 +274,7 @@ class _Words:
             for word in present:
                 if _DRAWN_OUT.search(word):
                     known[word] = known.get(word, []) + self._shortened(word)
-        starts = self._phrases.keys() & present
+        starts = self._firsts & present
         if not known and not starts:
             return
         places = [found.span() for found in _TOKEN.finditer(text)]
@@ -236,10 +282,18 @@ class _Words:
             for rule in known.get(word, ()):
                 yield rule, *places[place]
             if word in starts:
-                for parts, rule in self._phrases[word]:
-                    last = place + len(parts)
-                    if tuple(tokens[place:last]) == parts:
-                        yield rule, places[place][0], places[last - 1][1]
+                for rule, last in self._phrases_at(tokens, place):
+                    yield rule, places[place][0], places[last][1]
+
+    def _phrases_at(self, tokens: Sequence[str], place: int) -> Iterator[tuple[int, int]]:
+        """The phrases that begin with this word, and at which word they end."""
+        node = 0
+        for last in range(place, len(tokens)):
+            node = self._parts.step(node, tokens[last])
+            if not node:
+                return
+            for rule in self._parts.ends.get(node, ()):
+                yield rule, last
 
     def _known(self, present: set[str]) -> dict[str, list[int]]:
         known = {word: list(self._words[word]) for word in self._words.keys() & present}
@@ -261,7 +315,7 @@ class _Words:
 
     def _find_apart(self, view: View) -> Iterator[Hit]:
         """Those that were pulled apart."""
-        if not self._prefixes:
+        if not self._letters:
             return
         for expression in (_CHAIN, _LETTERS):
             for first, last in patterns.places(expression, view.data):
@@ -270,22 +324,32 @@ class _Words:
 
     def _put_together(self, chain: str, offset: int) -> Iterator[Hit]:
         links = [(found[0], offset + found.start(), offset + found.end()) for found in _TOKEN.finditer(chain)]
-        prefixes, words, stems = self._prefixes, self._words, self._stems
+        words, begins = self._letters.ends, self._begins
         for first, (word, start, stop) in enumerate(links):
-            whole, end = word, stop
+            begun: list[int] = []
+            node, end = self._along(0, word, begun), stop
             for place in range(first + 1, len(links)):
-                if whole not in prefixes:
+                if not node:
                     break
                 link, begin, after = links[place]
                 if link in _TAILS and chain[end - offset : begin - offset] == "'" and _is_tail(links, place, first):
                     break
-                whole, end = whole + link, after
-                if whole in words:
-                    for rule in words[whole]:
-                        yield rule, start, end
-                if whole in stems or (len(link) > 1 and stems):  # else it was seen when it was one letter shorter
-                    for rule in self._begun(whole):
+                node, end = self._along(node, link, begun), after
+                for rule in words.get(node, ()):
+                    yield rule, start, end
+                if begun and (len(link) > 1 or node in begins):  # else it was seen when it was one letter shorter
+                    for rule in (rule for passed in begun for rule in begins[passed]):
                         yield rule, start, _letters_end(links, place)
+
+    def _along(self, node: int, link: str, begun: list[int]) -> int:
+        """The node behind all letters of a link; 0 where there is none. Notes the stems that end on the way."""
+        for letter in link:
+            node = self._letters.step(node, letter)
+            if not node:
+                return 0
+            if node in self._begins:
+                begun.append(node)
+        return node
 
 
 def _is_tail(links: Sequence[tuple[str, int, int]], place: int, first: int) -> bool:

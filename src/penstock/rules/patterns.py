@@ -1,13 +1,16 @@
 """Patterns: regular expressions of RE2, many of them at once.
 
 One pass over the text tells which patterns are in it at all; only those are then looked for one by one. RE2 never
-backtracks, so a pass takes time in proportion to the text. To look for all places of a pattern takes as many passes
-as it has places, each from the last one on, and a pattern like ``a.*b|a`` can make every one of them go to the end.
-So a decision has a budget of bytes, counted as if each look went to the end.
+backtracks, so a pass takes time in proportion to the text. But it can also take time in proportion to the pattern:
+``a[ab]{900}c`` has RE2 follow 900 beginnings at once. And to look for all places of a pattern takes as many passes as
+it has places, each from the last one on; a pattern like ``a.*b|a`` can make every one of them go to the end. So a
+decision has a budget, in bytes times steps of the patterns that may look at them, counted as if each look went to the
+end. Most looks cost a small part of that.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import re2  # pyright: ignore[reportMissingTypeStubs]
@@ -17,29 +20,37 @@ from penstock.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-BUDGET: Final = 256 * 1_048_576
-"""Bytes that a decision may look at beyond the first place of each pattern."""
-PROGRAM_MAX: Final = 10_000
-"""Steps of one compiled pattern."""
-PROGRAMS_MAX: Final = 200_000
+WORK_MAX: Final = 3_000_000_000
+"""Bytes times steps that a decision may come to: at the very worst a minute of one thread, and mostly a moment."""
+HITS_MAX: Final = 100_000
+"""Places that a decision may come to."""
+PROGRAM_MAX: Final = 3_000
+"""Steps of one compiled pattern; a class like \\pL has 1,200."""
+PROGRAMS_MAX: Final = 20_000
 """Steps of all patterns of a set."""
 _RE2: Final = cast("Any", re2)
 _MEMORY: Final = 8 * 1_048_576
-_SET_MEMORY: Final = 64 * 1_048_576
+SET_MEMORY: Final = 64 * 1_048_576
+GIVEN_MEMORY: Final = 16 * 1_048_576
+"""For a sieve of patterns that somebody gave: a tenant's rules must not take all there is."""
+# What a pattern can be made of that takes no room in the text.
+_NO_ROOM: Final = re.compile(r"\\[bBAzQE]|\(\?[a-zA-Z^-]*(?:P?<\w*>)?:?|[()^$|*+?]|\{[0-9,]*\}")
+_BYTE: Final = re.compile(r"(?:[^\\]|^)(?:\\\\)*\\C")
 
 Span = tuple[int, int]
 
 
 class Budget:
-    """What is left of the looks that a decision may take."""
+    """What is left of the work that a decision may come to, and of the places it may find."""
 
-    def __init__(self, size: int = BUDGET) -> None:
-        self.left = size
+    def __init__(self, work: int = WORK_MAX, hits: int = HITS_MAX) -> None:
+        self.work = work
+        self.hits = hits
 
-    def take(self, size: int) -> bool:
+    def take(self, work: int) -> bool:
         """Whether there is so much left; it is gone then."""
-        self.left -= size
-        return self.left >= 0
+        self.work -= work
+        return self.work >= 0
 
 
 def _options(memory: int, *, is_longest: bool = False) -> Any:
@@ -52,6 +63,8 @@ def _options(memory: int, *, is_longest: bool = False) -> Any:
 
 def expression(pattern: str, *, field: str | None = None, most: int = PROGRAM_MAX, is_longest: bool = False) -> Any:
     """The compiled pattern, or the refusal that says what is wrong with it. Ours have no field, and no limit."""
+    if _BYTE.search(pattern):
+        raise InputError("\\C is a byte, and could be half a character.", field=field, hint="Use (?s:.) instead.")
     try:
         made: Any = _RE2.compile(pattern.encode("utf-8", "replace"), _options(_MEMORY, is_longest=is_longest))
     except _RE2.error as error:
@@ -64,6 +77,9 @@ def expression(pattern: str, *, field: str | None = None, most: int = PROGRAM_MA
             field=field,
             hint="Make its repetitions shorter, above all those of classes like \\pL.",
         )
+    if not _NO_ROOM.sub("", pattern):
+        hint = "Add what stands there."
+        raise InputError("It names only places between characters, and finds nothing.", field=field, hint=hint)
     if made.fullmatch(b"") is not None:
         raise InputError("It is found in the empty text, and so in every text.", field=field)
     return made
@@ -75,6 +91,7 @@ def places(pattern: Any, data: bytes, budget: Budget | None = None) -> Iterator[
     Patterns of our own need none: they are written so that a look ends soon after the place it finds.
     """
     size, here = len(data), 0
+    steps = 0 if budget is None else pattern.programsize
     while here <= size:
         found = pattern.search(data, here)
         if found is None:
@@ -82,7 +99,7 @@ def places(pattern: Any, data: bytes, budget: Budget | None = None) -> Iterator[
         start, end = found.span()
         if end > start:
             yield start, end
-        if budget is not None and not budget.take(size - end):
+        if budget is not None and not budget.take((size - end) * steps):
             yield end, size
             return
         here = end if end > here else here + 1
@@ -93,12 +110,12 @@ def places(pattern: Any, data: bytes, budget: Budget | None = None) -> Iterator[
 class Sieve:
     """Tells which of its patterns are in a text, in one pass."""
 
-    def __init__(self, patterns: Sequence[str], *, field: str = "rules") -> None:
+    def __init__(self, patterns: Sequence[str], *, field: str = "rules", memory: int = SET_MEMORY) -> None:
         self._count = len(patterns)
         self._set: Any = None
         if not patterns:
             return
-        made: Any = _RE2.Set.SearchSet(_options(_SET_MEMORY))
+        made: Any = _RE2.Set.SearchSet(_options(memory))
         for pattern in patterns:
             made.Add(pattern)
         made.Add("")  # which is in every text: where it is not found, the pass has failed

@@ -5,8 +5,8 @@ All of it is looked for in the folded text, where digits of every script are pla
 
 from __future__ import annotations
 
-import ipaddress
 import re
+import socket
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
@@ -83,10 +83,17 @@ _CALLING: Final = frozenset(
 
 _DIGITS_MIN: Final = 13
 _IBAN_MAX: Final = 34
-_GAP: Final = " -.\u00a0"
+_GAP: Final = " \t\r\n-._/"
 _ADDRESS_MAX: Final = 45
-_LOCAL_MAX: Final = 64
 _DOMAIN_MAX: Final = 253
+# A domain as far as it can be one: what was put behind it with a dash, or a number, is no part of it.
+_DOMAIN: Final = re.compile(r"(?:[^\W_](?:[^\W_]|-)*\.)+(?:xn--[a-z0-9-]{2,59}|[^\W\d_]+)(?![^\W_])")
+_COUNTRIES: Final = "|".join(sorted(_IBAN_LENGTHS))
+_COUNTRY: Final = re.compile(rf"(?:(?<![^\W_])|(?<=(?<![^\W_])iban))(?:{_COUNTRIES})[ \t\r\n._/-]{{0,2}}[0-9]")
+# What people write between the groups of a card. The rest stands as well between numbers that have nothing to do with
+# one another, and so counts only where it is the same between all groups, and these are as they are on a card.
+_USUAL_GAPS: Final = frozenset(("", " ", "-", "."))
+_GROUPS: Final = frozenset(((4, 4, 4, 4), (4, 6, 5), (4, 6, 4), (4, 4, 4, 4, 3), (4, 4, 4, 1), (8, 8), (6, 13)))
 # Each with the least and the most digits it has. Every repetition is bounded, and so is the work at each place.
 _PHONES: Final = tuple(
     (re.compile(rf"(?<![\w+/-]){form}(?![\w]|[-./]\d)"), least, most)
@@ -109,10 +116,10 @@ def _is_word(text: str, place: int) -> bool:
 
 
 def _emails(text: str, start: int, end: int) -> Iterator[Span]:
-    local, _, domain = text[start:end].rpartition("@")
-    start += max(0, len(local) - _LOCAL_MAX)
-    if len(domain) <= _DOMAIN_MAX and domain.rpartition(".")[2].isalpha():
-        yield start, end
+    behind = text.rindex("@", start, end) + 1
+    domain = _DOMAIN.match(text, behind, min(len(text), end + 1, behind + _DOMAIN_MAX + 1))
+    if domain is not None:
+        yield start, domain.end()
 
 
 def _phones(text: str, start: int, end: int) -> Iterator[Span]:
@@ -128,11 +135,17 @@ def _phones(text: str, start: int, end: int) -> Iterator[Span]:
                 yield found.span()
 
 
-def _ibans(text: str, start: int, end: int) -> Iterator[Span]:  # noqa: ARG001 - as all of them
-    """From its country on, as many letters and digits as its country says."""
-    length = _IBAN_LENGTHS.get(text[start : start + 2])
-    if length is None or _is_word(text, start - 1):
-        return
+def _ibans(text: str, start: int, end: int) -> Iterator[Span]:
+    """Each country that it could begin with: one that is none must not hide another."""
+    for found in _COUNTRY.finditer(text, start, end):
+        stop = _iban_end(text, found.start())
+        if stop:
+            yield found.start(), stop
+
+
+def _iban_end(text: str, start: int) -> int:
+    """From its country on, as many letters and digits as its country says; 0 where that is none."""
+    length = _IBAN_LENGTHS[text[start : start + 2]]
     letters: list[str] = []
     place = start
     for place in range(start, min(start + 2 * _IBAN_MAX, len(text))):
@@ -142,9 +155,9 @@ def _ibans(text: str, start: int, end: int) -> Iterator[Span]:  # noqa: ARG001 -
             if len(letters) == length:
                 break
         elif letter not in _GAP:
-            return
-    if len(letters) == length and not _is_word(text, place + 1) and _is_iban("".join(letters)):
-        yield start, place + 1
+            return 0
+    is_one = len(letters) == length and not _is_word(text, place + 1) and _is_iban("".join(letters))
+    return place + 1 if is_one else 0
 
 
 def _is_iban(letters: str) -> bool:
@@ -157,8 +170,6 @@ def _cards(text: str, start: int, end: int) -> Iterator[Span]:
 
     The sums of the check digit are added up once, so that each number costs the same.
     """
-    if _is_word(text, start - 1) or _is_word(text, end):
-        return
     places = [place for place in range(start, end) if text[place].isdecimal()]
     digits = "".join(text[place] for place in places)
     doubled = [
@@ -174,10 +185,17 @@ def _cards(text: str, start: int, end: int) -> Iterator[Span]:
             if last > len(digits) or (last < len(digits) and places[last] == places[last - 1] + 1):
                 continue
             total = sums[last % 2]
-            if (total[last] - total[first]) % 10 == 0:
+            if (total[last] - total[first]) % 10 == 0 and _is_grouped(text[places[first] : places[last - 1] + 1]):
                 yield places[first], places[last - 1] + 1
                 free = last
                 break
+
+
+def _is_grouped(number: str) -> bool:
+    """Whether digits belong together, by what stands between them."""
+    gaps = set(re.findall(r"\D+", number))
+    alike = {" " if gap.isspace() else gap for gap in gaps}  # a line may end anywhere
+    return gaps <= _USUAL_GAPS or (len(alike) == 1 and tuple(map(len, re.findall(r"\d+", number))) in _GROUPS)
 
 
 def _lengths(beginning: str) -> tuple[int, ...]:
@@ -188,22 +206,40 @@ def _lengths(beginning: str) -> tuple[int, ...]:
 
 
 def _addresses(text: str, start: int, end: int) -> Iterator[Span]:
-    found = text[start:end].rstrip(".:") if not text[start:end].endswith("::") else text[start:end]
+    found = text[start:end]
+    if not found.endswith("::"):
+        found = found.rstrip(".:")
+    if len(found) > _ADDRESS_MAX or not found.strip(":"):
+        return
     end = start + len(found)
-    before = text[start - 1] if start else " "
-    if len(found) > _ADDRESS_MAX:
-        return
-    after = text[end : end + 2] + "  "
-    if before.isalnum() or before in ".:-_" or after[0].isalnum() or after[0] in "-_":
-        return
-    if after[0] == "." and after[1].isdecimal():  # the version of something
-        return
-    try:
-        ipaddress.ip_address(found)
-    except ValueError:
-        return
-    if found.strip(":"):
+    if ":" in found and (_is_word(text, start - 1) or (found[0] == ":" and found[1] != ":")):
+        start, found = end - len(found.partition(":")[2]), found.partition(":")[2]  # behind the name of something
+    family = socket.AF_INET6 if ":" in found else socket.AF_INET
+    if _stands_alone(text, start, end) and _is_address(family, found):
         yield start, end
+
+
+def _stands_alone(text: str, start: int, end: int) -> bool:
+    """Whether it is not part of something longer, the version of a program for instance. Ranges are two addresses."""
+    if _is_word(text, start - 1) or _is_word(text, end):
+        return False
+    before, after = text[max(0, start - 1) : start], text[end : end + 1]
+    goes_on = _is_word(text, end + 1)
+    if after in (".", "-", "_") and goes_on and not (after == "-" and text[end + 1].isdecimal()):
+        return after == "." and not text[end + 1].isdecimal()
+    return (
+        before not in (".", "-", "_")
+        or not _is_word(text, start - 2)
+        or (before == "-" and text[start - 2].isdecimal())
+    )
+
+
+def _is_address(family: socket.AddressFamily, found: str) -> bool:
+    try:
+        socket.inet_pton(family, found)
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _numbers(text: str, start: int, end: int) -> Iterator[Span]:
@@ -217,8 +253,12 @@ def _numbers(text: str, start: int, end: int) -> Iterator[Span]:
 SHAPES: Final = (
     Shape("email", r"[\pL\pN._%+'-]+@[\pL\pN-]+(?:\.[\pL\pN-]+)+", _emails),
     Shape("phone", r"[+(0-9][0-9 ()./+-]{6,}[0-9]", _phones),
-    Shape("iban", rf"\b(?:{'|'.join(sorted(_IBAN_LENGTHS))})[ .-]?[0-9]{{2}}(?:[ .-]?[a-z0-9]){{11}}", _ibans),
-    Shape("card", r"[0-9](?:[ .-]?[0-9]){12,}", _cards),
+    Shape(
+        "iban",
+        rf"(?:\b|\biban)(?:{_COUNTRIES})[\s._/-]{{0,2}}[0-9][\s._/-]{{0,2}}[0-9](?:[\s._/-]{{0,2}}[a-z0-9]){{11}}",
+        _ibans,
+    ),
+    Shape("card", r"[0-9](?:[\s.,_/-]{0,3}[0-9]){12,}", _cards),
     Shape("ip", r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}|[0-9a-f]{0,4}:[0-9a-f]{0,4}:[0-9a-f:.]*", _addresses),
     Shape("ssn", r"[0-9]{3}-[0-9]{2}-[0-9]{4}", _numbers),
 )

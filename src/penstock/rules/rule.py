@@ -30,6 +30,7 @@ TEXT_MAX: Final = 1_048_576
 SECONDS_MAX: Final = 60.0
 
 _PLACE: Final = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<path>.*?)`)?$", re.DOTALL)
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _LABEL: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 
@@ -139,6 +140,7 @@ def read(given: Any, *, field: str = "rule") -> Rule:
 def check(rule: Rule, *, field: str = "rule") -> None:
     """Refuse a rule that cannot be meant so. What only compiling shows is refused there."""
     _require(0 < len(rule.name) <= NAME_MAX, f"{field}.name", f"It must have 1 to {NAME_MAX} characters.")
+    _require(not _CONTROL.search(rule.name), f"{field}.name", "It must not have control characters.")
     where, matcher = f"{field}.matcher", rule.matcher
     label = getattr(matcher, "label", None)
     if label is not None:
@@ -156,14 +158,16 @@ def check(rule: Rule, *, field: str = "rule") -> None:
             _check_list(deny, f"{where}.deny", DOMAINS_MAX, DOMAIN_LENGTH_MAX)
         case Pattern(pattern=pattern):
             _check_pattern(pattern, f"{where}.pattern")
-        case Pii(labels=labels):
-            _require(labels, f"{where}.labels", "It must name something to look for.")
+        case Pii(labels=labels) | Secrets(labels=labels):  # those of secrets are known when it is compiled
+            _check_labels(labels, where)
         case Length():
             _check_length(rule, matcher, where)
         case Classified():
             _check_classified(matcher, where)
-        case Secrets():
-            pass  # its labels are checked against the table, when it is compiled
+
+
+def _check_labels(labels: Sequence[str] | None, where: str) -> None:
+    _require(labels is None or labels, f"{where}.labels", "It must name something to look for.")
 
 
 def _check_words(words: Sequence[str], field: str) -> None:
@@ -174,11 +178,13 @@ def _check_list(texts: Sequence[str], field: str, most: int, longest: int) -> No
     _require(len(texts) <= most, field, f"It has {len(texts):,} entries; the limit is {most:,}.")
     for place, text in enumerate(texts):
         _require(text.strip(), f"{field}[{place}]", "It must not be empty.")
+        _require("\0" not in text, f"{field}[{place}]", "It must not have the character NUL.")
         _require(len(text) <= longest, f"{field}[{place}]", f"It is longer than {longest} characters.")
 
 
 def _check_pattern(pattern: str, field: str) -> None:
     _require(pattern, field, "It must not be empty.")
+    _require("\0" not in pattern, field, "It must not have the character NUL: write it as \\x00.")
     size = len(pattern.encode("utf-8", "replace"))
     _require(size <= PATTERN_MAX, field, f"It is {size:,} bytes long; the limit is {PATTERN_MAX:,}.")
 
@@ -195,6 +201,7 @@ def _check_length(rule: Rule, matcher: Length, where: str) -> None:
 
 def _check_classified(matcher: Classified, where: str) -> None:
     _require(matcher.name, f"{where}.name", "It must name a classifier.")
+    _check_labels(matcher.labels, where)
     _require(0 <= matcher.threshold <= 1, f"{where}.threshold", "It must be from 0 to 1.")
     _require(0 < matcher.seconds <= SECONDS_MAX, f"{where}.seconds", f"It must be above 0, at most {SECONDS_MAX:g}.")
 

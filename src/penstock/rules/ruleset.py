@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -52,12 +54,26 @@ TEXTS_MAX: Final = 2_000
 """Different texts in one value."""
 FAILED: Final = "classifier_failed"
 """The label of the verdict on a classifier that failed."""
+UNDONE: Final = "too_much_work"
+"""The label of the verdict on a pattern that was not looked for, because text and patterns are too long together."""
 _INLINE_MAX: Final = 16_384
 """Characters up to which a decision is quicker than a thread."""
+_INLINE_WORK: Final = 2_000_000
+"""Characters times steps of given patterns up to which it surely is."""
+_INLINE_HITS: Final = 1_000
+_QUICK_WORK: Final = 50_000_000
+"""The same, up to which nobody behind it waits for long."""
+_PATH_MAX: Final = 200
+# Threads of their own: whoever else needs one does not wait for long texts, and short ones do not wait for long ones.
+_QUICK: Final = ThreadPoolExecutor(4, "penstock-rules")
+_LONG: Final = ThreadPoolExecutor(2, "penstock-rules-long")
 _EXCERPT_MAX: Final = 40
 _ASKED_AT_ONCE: Final = 8
 _HIDDEN: Final = (Secrets, Classified)
 """Of what these find, not even signs and spaces are shown."""
+
+
+_Made = TypeVar("_Made")
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -113,6 +129,25 @@ class _Probe(NamedTuple):
 
     pattern: str
     find: Callable[[View, Budget], Iterator[Hit]]
+    about: Sequence[tuple[int, str]]
+    """The rules that it is looked for by, each with its label."""
+
+
+class _Group(NamedTuple):
+    """Probes that see a text in the same way, and the sieve that tells which of them are worth a look."""
+
+    view: str
+    probes: Sequence[_Probe]
+    steps: int
+    """Of patterns that somebody gave. Ours cost what the text costs."""
+    sieve: Sieve
+
+
+class _Place(NamedTuple):
+    """Where a text stands in a value. It is written out only for a verdict: names can be long, and many below them."""
+
+    above: _Place | None
+    step: str | int
 
 
 class _Asked(NamedTuple):
@@ -144,16 +179,24 @@ class RuleSet:
     ) -> None:
         self.direction = direction
         self.rules: list[Rule] = []
-        self._probes: dict[str, list[_Probe]] = {"plain": [], "clean": [], "folded": []}
+        self._probes: dict[str, list[_Probe]] = {"clean": [], "bare": [], "folded": []}
+        self._given: dict[str, list[_Probe]] = {"plain": [], "folded": []}
         self._lexicon = Lexicon()
         self._shapes: dict[Shape, list[int]] = {}
         self._urls: list[tuple[int, str, frozenset[str], frozenset[str], frozenset[str]]] = []
         self._lengths: list[tuple[int, Length]] = []
         self._asked: list[_Asked] = []
-        self._steps = 0
+        self._steps = {"plain": 0, "folded": 0}
+        self._letters = 0
         for place, rule in enumerate(rules):
             self._add(rule, f"{field}[{place}]", known)
         self._close(field)
+
+    @property
+    def size(self) -> int:
+        """How much room it takes, in words, domains and steps."""
+        lists = sum(len(allow) + len(deny) for _, _, allow, deny, _ in self._urls)
+        return len(self.rules) + self._lexicon.size + lists + self._letters + sum(self._steps.values())
 
     # Compiling
 
@@ -205,64 +248,60 @@ class RuleSet:
     def _add_profanity(self, number: int, m: Profanity, where: str) -> None:
         allowed = {word.casefold() for word in m.allow}
         words = [word for word in profanity.WORDS if word not in allowed and word.removesuffix("*") not in allowed]
-        self._lexicon.add(number, words, whole_words=True, leet=True, field="profanity")
+        self._lexicon.add(number, words, whole_words=True, leet=True, field="profanity", is_ours=True)
         self._lexicon.add(number, m.extra, whole_words=True, leet=True, field=f"{where}.extra")
 
     def _add_pattern(self, number: int, m: Pattern, expression: Any, where: str) -> None:
-        self._count(expression, f"{where}.pattern")
+        view = "folded" if m.folded else "plain"
+        self._steps[view] += expression.programsize
+        _check_steps(sum(self._steps.values()), patterns.PROGRAMS_MAX, f"{where}.pattern")
         label = m.label or "pattern"
 
         def find(view: View, budget: Budget) -> Iterator[Hit]:
             for start, end in patterns.places(expression, view.data, budget):
                 yield Hit(number, *view.span(start, end), label)
 
-        self._probes["folded" if m.folded else "plain"].append(_Probe(m.pattern, find))
+        self._given[view].append(_Probe(m.pattern, find, [(number, label)]))
 
     def _add_shapes(self, number: int, shapes: Iterable[Shape]) -> None:
         for shape in shapes:
             self._shapes.setdefault(shape, []).append(number)
 
-    def _count(self, expression: Any, field: str) -> None:
-        self._steps += expression.programsize
-        if self._steps > patterns.PROGRAMS_MAX:
-            raise InputError(
-                f"All patterns together come to more than {patterns.PROGRAMS_MAX:,} steps.",
-                field=field,
-                hint="Use fewer or shorter ones.",
-            )
-
     def _close(self, field: str) -> None:
         """Make one sieve of each view, now that all is known that it must let through."""
-        for pattern, find in self._lexicon.close():
-            self._probes["folded"].append(_Probe(pattern, partial(self._find_words, find)))
         self._labels = {
             n: _label(rule) for n, rule in enumerate(self.rules) if isinstance(rule.matcher, Keywords | Profanity)
         }
+        for pattern, find in self._lexicon.close():
+            self._probes["folded"].append(_Probe(pattern, partial(self._find_words, find), list(self._labels.items())))
         for literals in self._lexicon.literals:
             expression = patterns.expression(
-                literals.expression, field=field, most=patterns.PROGRAMS_MAX, is_longest=True
+                literals.expression, field=field, most=keywords.LITERALS_MAX, is_longest=True
             )
-            self._count(expression, field)
+            self._letters += expression.programsize
+            _check_steps(self._letters, keywords.LITERALS_MAX, field)
             self._probes["folded"].append(_literal_probe(literals, expression, self._labels[literals.rule]))
         for shape, numbers in self._shapes.items():
             self._probes[shape.view].append(_shape_probe(shape, numbers))
         if self._urls:
             expression = patterns.expression(urls.PATTERN)
-            self._probes["clean"].append(_Probe(urls.PATTERN, partial(self._find_urls, expression)))
-        self._sieves = {
-            name: Sieve([probe.pattern for probe in probes], field=field)
-            for name, probes in self._probes.items()
+            about = [(number, label) for number, label, *_ in self._urls]
+            self._probes["clean"].append(_Probe(urls.PATTERN, partial(self._find_urls, expression), about))
+        self._groups = [
+            _group(name, probes, steps.get(name, 0), field)
+            for kept, steps in ((self._probes, dict[str, int]()), (self._given, self._steps))
+            for name, probes in kept.items()
             if probes
-        }
+        ]
 
     # Deciding
 
     async def decide(self, text: str) -> Decision:
         """What becomes of a text. Raises :class:`~penstock.errors.InputError` for one that is too long."""
         _check_size(text)
-        hits = await self._off_loop([text], len(text))
-        hits[0] += await self._ask(text)
-        return self._decision(text, hits[0])
+        hits = await _run(lambda: self._find(text, Budget()), self._lane(len(text)))
+        hits += await self._ask(text)
+        return await _run(lambda: self._decision(text, hits), None if len(hits) <= _INLINE_HITS else _QUICK)
 
     async def decide_value(self, value: Any, *, field: str = "input") -> Judged:
         """What becomes of a JSON value: every text in it is looked at, the names of members too.
@@ -277,28 +316,40 @@ class RuleSet:
         for text in distinct:
             size += len(text)
             _check_size(text, field)
-        hits = dict(zip(distinct, await self._off_loop(distinct, size, each=64), strict=True))
+        budget = Budget()
+        lane = self._lane(size + 64 * len(distinct))
+        hits = await _run(lambda: {text: self._find(text, budget) for text in distinct}, lane)
         if self._asked:
             for start in range(0, len(distinct), _ASKED_AT_ONCE):
                 some = distinct[start : start + _ASKED_AT_ONCE]
                 for text, more in zip(some, await asyncio.gather(*map(self._ask, some)), strict=True):
                     hits[text] += more
-        return self._judged(value, found, hits)
+        lane = None if len(found) + sum(map(len, hits.values())) <= _INLINE_HITS else _QUICK
+        return await _run(lambda: self._judged(value, found, hits), lane)
 
-    async def _off_loop(self, texts: list[str], size: int, *, each: int = 0) -> list[list[Hit]]:
-        """Look for everything; in a thread, where it would keep the loop waiting."""
-        if size + each * len(texts) <= _INLINE_MAX:
-            return [self._find(text) for text in texts]
-        return await asyncio.to_thread(lambda: [self._find(text) for text in texts])
+    def _lane(self, size: int) -> ThreadPoolExecutor | None:
+        """Where a text of so many characters is looked at; right here, where it would keep nobody waiting."""
+        work = size * sum(self._steps.values())
+        if size <= _INLINE_MAX and work <= _INLINE_WORK:
+            return None
+        return _QUICK if work <= _QUICK_WORK else _LONG
 
-    def _find(self, text: str) -> list[Hit]:
-        views, budget = Views(text), Budget()
+    def _find(self, text: str, budget: Budget) -> list[Hit]:
+        views = Views(text)
         hits = [Hit(number, 0, len(text), "length") for number, m in self._lengths if _is_beyond(text, m)]
-        for name, sieve in self._sieves.items():
-            view, probes = getattr(views, name), self._probes[name]
-            for number in sieve.sift(view.data):
-                hits += probes[number].find(view, budget)
+        for group in self._groups:
+            view: View = getattr(views, group.view)
+            if group.steps and not budget.take(group.steps * len(view.data)):
+                hits += (self._undone(probe, len(text)) for probe in group.probes)
+                continue
+            for number in group.sieve.sift(view.data):
+                hits += _bounded(group.probes[number], view, budget, len(text))
         return hits
+
+    def _undone(self, probe: _Probe, size: int) -> Hit:
+        """What is not looked for is not there only if the rule could not have stopped it."""
+        ((number, _),) = probe.about
+        return Hit(number, 0, size, UNDONE, "flag" if self.rules[number].action == "flag" else "block")
 
     def _find_words(self, find: Callable[[View], Iterator[keywords.Hit]], view: View, _: Budget) -> Iterator[Hit]:
         labels = self._labels
@@ -343,23 +394,45 @@ class RuleSet:
             return Decision("blocked", "", verdicts, more)
         return Decision("passed", self._redacted(text, ordered), verdicts, more)
 
-    def _judged(self, value: Any, found: Iterable[tuple[str, str, bool]], hits: Mapping[str, list[Hit]]) -> Judged:
+    def _judged(self, value: Any, found: Iterable[tuple[_Place, str, bool]], hits: Mapping[str, list[Hit]]) -> Judged:
         verdicts: list[Verdict] = []
         total, is_blocked = 0, False
+        kept: dict[tuple[str, bool], list[Hit]] = {}
         become: dict[tuple[str, bool], str] = {}
-        for where, text, is_name in found:
-            ordered = _in_order(hit for hit in hits[text] if not (is_name and self._is_length(hit)))
-            is_blocked = is_blocked or self._is_blocked(ordered)
+        for place, text, is_name in found:
+            ordered = kept.get((text, is_name))
+            if ordered is None:
+                ordered = _in_order(hit for hit in hits[text] if not (is_name and self._is_length(hit)))
+                kept[text, is_name] = ordered
+                is_blocked = is_blocked or self._is_blocked(ordered)
+                become[text, is_name] = self._redacted(text, ordered)
             total += len(ordered)
             room = max(0, VERDICTS_MAX - len(verdicts))
-            verdicts += [self._verdict(text, hit, where[:200]) for hit in ordered[:room]]
-            become[text, is_name] = self._redacted(text, ordered)
+            if ordered and room:
+                where = self._path(place, hits)
+                verdicts += [self._verdict(text, hit, where) for hit in ordered[:room]]
         more = total - len(verdicts)
         if is_blocked:
             return Judged("blocked", None, verdicts, more)
         return Judged(
             "passed", _rebuilt(value, become) if any(k[0] != v for k, v in become.items()) else value, verdicts, more
         )
+
+    def _path(self, place: _Place, hits: Mapping[str, list[Hit]]) -> str:
+        """A place as it is told. Names of members are text too: what a rule is about is not told of them either."""
+        steps: list[str] = []
+        here: _Place | None = place
+        while here is not None:
+            step = here.step
+            if isinstance(step, int):
+                steps.append(f"[{step}]")
+            elif here.above is None:
+                steps.append(step)
+            else:
+                about = _in_order(hit for hit in hits[step] if not self._is_length(hit))
+                steps.append(f".{_labelled(step, about)[:_PATH_MAX]}")
+            here = here.above
+        return "".join(reversed(steps))[:_PATH_MAX]
 
     def _is_length(self, hit: Hit) -> bool:
         return isinstance(self.rules[hit.rule].matcher, Length)
@@ -372,17 +445,8 @@ class RuleSet:
         return any(self._is_enforced(hit, "block") for hit in hits)
 
     def _redacted(self, text: str, hits: Iterable[Hit]) -> str:
-        """The text with labels in the place of what must not be read; places that overlap become one."""
-        spans = sorted((hit.start, -hit.end, hit.rule, hit.label) for hit in hits if self._is_enforced(hit, "redact"))
-        if not spans:
-            return text
-        parts: list[str] = []
-        here = 0
-        for start, end, _, label in spans:
-            if start >= here:
-                parts += (text[here:start], f"[{label.upper()}]")
-            here = max(here, -end)
-        return "".join((*parts, text[here:]))
+        """The text as it may go on."""
+        return _labelled(text, (hit for hit in hits if self._is_enforced(hit, "redact")))
 
     def _verdict(self, text: str, hit: Hit, field: str | None = None) -> Verdict:
         rule = self.rules[hit.rule]
@@ -400,6 +464,38 @@ class RuleSet:
         )
 
 
+async def _run(work: Callable[[], _Made], lane: ThreadPoolExecutor | None) -> _Made:
+    return work() if lane is None else await asyncio.get_running_loop().run_in_executor(lane, work)
+
+
+def _bounded(probe: _Probe, view: View, budget: Budget, size: int) -> list[Hit]:
+    """What a probe finds. Where that is more than a decision may hold, the whole text is what its rules are about."""
+    found = list(islice(probe.find(view, budget), budget.hits + 1))
+    if len(found) > budget.hits:
+        return [Hit(number, 0, size, label) for number, label in probe.about]
+    budget.hits -= len(found)
+    return found
+
+
+def _labelled(text: str, hits: Iterable[Hit]) -> str:
+    """The text with labels in the place of what must not be read; places that overlap become one."""
+    spans = sorted((hit.start, -hit.end, hit.rule, hit.label) for hit in hits)
+    parts: list[str] = []
+    here = 0
+    for start, end, _, label in spans:
+        if start >= here:
+            parts += (text[here:start], f"[{label.upper()}]")
+        here = max(here, -end)
+    return "".join((*parts, text[here:]))
+
+
+def _check_steps(steps: int, most: int, field: str) -> None:
+    if steps > most:
+        raise InputError(
+            f"All patterns together come to more than {most:,} steps.", field=field, hint="Use fewer or shorter ones."
+        )
+
+
 def _label(rule: Rule) -> str:
     matcher: Any = rule.matcher
     return matcher.label or ("keyword" if isinstance(matcher, Keywords) else "profanity")
@@ -413,12 +509,17 @@ def _secrets(m: Secrets, field: str) -> list[Shape]:
     return [shape for shape in secrets.SHAPES if m.labels is None or shape.label in m.labels]
 
 
+def _group(view: str, probes: Sequence[_Probe], steps: int, field: str) -> _Group:
+    memory = patterns.GIVEN_MEMORY if steps else patterns.SET_MEMORY
+    return _Group(view, probes, steps, Sieve([probe.pattern for probe in probes], field=field, memory=memory))
+
+
 def _literal_probe(literals: Literals, expression: Any, label: str) -> _Probe:
     def find(view: View, _: Budget) -> Iterator[Hit]:
         for rule, start, end in keywords.find_literals(literals, expression, view):
             yield Hit(rule, *view.origin(start, end), label)
 
-    return _Probe(literals.expression, find)
+    return _Probe(literals.expression, find, [(literals.rule, label)])
 
 
 def _shape_probe(shape: Shape, numbers: Sequence[int]) -> _Probe:
@@ -427,7 +528,7 @@ def _shape_probe(shape: Shape, numbers: Sequence[int]) -> _Probe:
             for number in numbers:
                 yield Hit(number, start, end, shape.label)
 
-    return _Probe(shape.pattern, find)
+    return _Probe(shape.pattern, find, [(number, shape.label) for number in numbers])
 
 
 def _check_size(text: str, field: str = "text") -> None:
@@ -474,21 +575,21 @@ def _masked(text: str, *, is_hidden: bool) -> str:
     return masked + "…" * (len(text) > _EXCERPT_MAX)
 
 
-def _texts(value: Any, field: str) -> Iterator[tuple[str, str, bool]]:
+def _texts(value: Any, field: str) -> Iterator[tuple[_Place, str, bool]]:
     """Every text with the place where it stands, and whether it is the name of a member."""
-    pending: list[tuple[str, Any]] = [(field, value)]
+    pending: list[tuple[_Place, Any]] = [(_Place(None, field), value)]
     while pending:
-        where, node = pending.pop()
+        place, node = pending.pop()
         if isinstance(node, str):
-            yield where, node, False
+            yield place, node, False
         elif isinstance(node, dict):
             members = cast("dict[str, Any]", node)
             for name in members:
-                yield where, name, True
-            pending.extend((f"{where}.{name}", child) for name, child in reversed(members.items()))
+                yield place, name, True
+            pending.extend((_Place(place, name), child) for name, child in reversed(members.items()))
         elif isinstance(node, list | tuple):
             children = cast("Sequence[Any]", node)
-            pending.extend((f"{where}[{place}]", children[place]) for place in reversed(range(len(children))))
+            pending.extend((_Place(place, number), children[number]) for number in reversed(range(len(children))))
 
 
 def _rebuilt(value: Any, become: Mapping[tuple[str, bool], str]) -> Any:
@@ -499,12 +600,12 @@ def _rebuilt(value: Any, become: Mapping[tuple[str, bool], str]) -> Any:
         return [_rebuilt(child, become) for child in cast("Sequence[Any]", value)]
     if isinstance(value, dict):
         rebuilt: dict[str, Any] = {}
+        numbers: dict[str, int] = {}
         for name, child in cast("dict[str, Any]", value).items():
             new = wanted = become[name, True]
-            number = 1
             while new in rebuilt:
-                number += 1
-                new = f"{wanted} {number}"
+                numbers[wanted] = numbers.get(wanted, 1) + 1
+                new = f"{wanted} {numbers[wanted]}"
             rebuilt[new] = _rebuilt(child, become)
         return rebuilt
     return value

@@ -1,7 +1,7 @@
 """Secrets: keys, tokens and passwords, by the form that their makers gave them, or by what stands before them.
 
-They are looked for in the clean text: case matters, and what cannot be seen does not help. A form with a checksum is
-held against it, so that an example from somebody's manual is not mistaken for a key.
+They are looked for in the bare text: case matters, and neither what cannot be seen nor marks on letters help. A form
+with a checksum is held against it, so that an example from somebody's manual is not mistaken for a key.
 """
 
 from __future__ import annotations
@@ -30,7 +30,13 @@ _PEM_MAX: Final = 16_384
 _PEM_END: Final = re.compile(r"-----END[^-\n]{0,40}-----")
 _ENTROPY_MIN: Final = 3.0
 """Bits a letter. Words of a language have less than a random token of their length."""
+_ENTROPY_LETTERS: Final = 64
+"""So many of them tell: of more it would be paid for each time that one name stands within the value of another."""
 _ASSIGNED_MIN: Final = 16
+_NAMES_MAX: Final = 24
+"""Names within one value. With more of them it is a wall to hide something behind, and is taken whole."""
+_HEAD_MAX: Final = 4_096
+_KEY_LETTER: Final = re.compile(r"[0-9A-Za-z_]")
 _PASSWORD: Final = re.compile(r"(?i)pass(?:word|wd|phrase)?|pwd")
 _PLACEHOLDER: Final = re.compile(
     r"(?i)^(?:[x*.•_-]+|<.*>|\{.*\}|\$\{?\w+\}?|%\w+%|your.*|example.*|changeme.*|none|null|true|false)$"
@@ -39,9 +45,8 @@ _VALUE: Final = re.compile(r"""[:=]>?\s{0,4}["'`]?([^\s"'`,;&]{6,512})""")
 
 
 def _is_edge(text: str, start: int, end: int) -> bool:
-    """Whether no letter goes on at either end."""
-    before, after = text[start - 1 : start], text[end : end + 1]
-    return not (before.isalnum() or before == "_" or after.isalnum() or after == "_")
+    """Whether no letter of a key goes on at either end. Those of other scripts may touch it: some have no spaces."""
+    return not (_KEY_LETTER.match(text[start - 1 : start]) or _KEY_LETTER.match(text[end : end + 1]))
 
 
 def _edged(text: str, start: int, end: int) -> Iterator[Span]:
@@ -67,9 +72,12 @@ def _checksum(body: str) -> str:
 def _tokens(text: str, start: int, end: int) -> Iterator[Span]:
     """A JSON Web Token: its first part is JSON that names an algorithm."""
     head = text[start:end].partition(".")[0]
+    if len(head) > _HEAD_MAX:  # nobody's is; what it holds is not worth to be found out
+        yield start, end
+        return
     try:
         header = msgspec.json.decode(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
-    except (binascii.Error, msgspec.DecodeError, ValueError):
+    except (binascii.Error, msgspec.DecodeError, ValueError, RecursionError):
         return
     if isinstance(header, dict) and "alg" in header:
         yield start, end
@@ -84,7 +92,12 @@ def _pem(text: str, start: int, end: int) -> Iterator[Span]:
 def _assigned(text: str, start: int, end: int) -> Iterator[Span]:
     """What is given to a name like ``api_key``, if it looks random; to one like ``password``, whatever it is."""
     found = _VALUE.match(text, end - 1)
-    if found is None or _PLACEHOLDER.match(found[1]):
+    if found is None:
+        return
+    if found[1].count("=") + found[1].count(":") > _NAMES_MAX:
+        yield found.span(1)
+        return
+    if _PLACEHOLDER.match(found[1]):
         return
     if _PASSWORD.search(text, start, end) or (len(found[1]) >= _ASSIGNED_MIN and _entropy(found[1]) >= _ENTROPY_MIN):
         yield found.span(1)
@@ -98,6 +111,7 @@ def _bearer(text: str, start: int, end: int) -> Iterator[Span]:
 
 def _entropy(text: str) -> float:
     """Bits a letter."""
+    text = text[:_ENTROPY_LETTERS]
     counts, size = Counter(text).values(), len(text)
     return -sum(count / size * log2(count / size) for count in counts)
 
@@ -109,7 +123,7 @@ def _credentials(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _shape(label: str, pattern: str, look: Callable[[str, int, int], Iterator[Span]] = _edged) -> Shape:
-    return Shape(label, pattern, look, "clean")
+    return Shape(label, pattern, look, "bare")
 
 
 SHAPES: Final = (

@@ -30,7 +30,7 @@ class Shape:
     pattern: str
     look: Callable[[str, int, int], Iterator[Span]] = as_it_is
     """From the text and a place in it: the places that are really meant, which may reach beyond."""
-    view: Literal["folded", "clean"] = "folded"
+    view: Literal["folded", "bare"] = "folded"
 
     @property
     def expression(self) -> Any:
@@ -38,8 +38,12 @@ class Shape:
         return _expression(self.pattern)
 
     def find(self, view: View) -> Iterator[Span]:
-        """Where it is, in characters of the original."""
+        """Where it is, in characters of the original. What was found already is not looked at again."""
+        reached = 0
         for first, last in patterns.places(self.expression, view.data):
             start, end = view.char(first), view.char(last)
+            if end <= reached:
+                continue
             for begin, stop in self.look(view.text, start, end):
+                reached = max(reached, stop)
                 yield view.origin(begin, stop)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import unquote
 
 from penstock.errors import InputError
 from penstock.rules import folding, patterns
@@ -18,17 +19,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from penstock.rules.folding import View
+    from penstock.rules.patterns import Span
 
 PATTERN: Final = (
-    r"(?i)[a-z][a-z0-9+.-]{1,15}:[/\\]{1,3}[^\s<>\"'`{}|^]+"
+    r"(?i)[a-z][a-z0-9+.-]{1,15}:[/\\]+[^\s<>\"'`{}|^]+"
     r"|(?:[\pL\pN_-]+(?:\.|\[\.\]|\(\.\)))+\pL[\pL\pN-]+(?::[0-9]{1,5})?(?:/[^\s<>\"'`{}|^]*)?"
 )
-_SCHEME: Final = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]{1,15}):[/\\]{1,3}")
+_SCHEME: Final = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]{1,15}):[/\\]+")
 _HOST_END: Final = re.compile(r"[/\\?#]")
 _DEFANGED: Final = re.compile(r"[\[(]\.[\])]")
 _LABEL: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _TRAILING: Final = ".,;:!?)]}"
-_URL_MAX: Final = 8_192
+_WEB: Final = frozenset(("http", "https", "hxxp", "hxxps", "ftp", "ws", "wss"))
+# Where the host of a URL has surely ended; signs that no host can have do not end it, for a browser reads on.
+_BREAK: Final = re.compile(r"""[\s/\\?#<>]|["'`][,:;)\]}]""")
+_NAMED: Final = re.compile(r"[\w.%+'-]")
+_LEADS_ON: Final = re.compile(r"[/\\]|:\d")
+_HOST_MAX: Final = 253
+UNREAD: Final = ""
+"""The host of a URL that has one which cannot be read."""
 
 # A name with a dot in it is an address without a scheme only where it ends like one: `node.js` and `e.g.` do not.
 _ENDINGS: Final = frozenset(
@@ -74,20 +83,51 @@ def domain(given: str, field: str) -> str:
 
 def find(expression: object, view: View) -> Iterator[Address]:
     """Every URL of a clean text, in characters of the original."""
+    text = view.text
+    hosts: dict[str, tuple[str, str] | None] = {}
+    open_from: Span | None = None
     for first, last in patterns.places(expression, view.data):
         start, end = view.char(first), view.char(last)
-        if start and view.text[start - 1] == "@":  # the rest of an e-mail address
-            continue
-        found = view.text[start:end].rstrip(_TRAILING)
+        found = text[start:end].rstrip(_TRAILING)
         scheme = _SCHEME.match(found)
-        rest = _DEFANGED.sub(".", found[scheme.end() if scheme else 0 :][:_URL_MAX])
-        host = _host(_HOST_END.split(rest, maxsplit=1)[0])
+        if scheme:
+            open_from = start, start + scheme.end()
+        elif text[start - 1 : start] == "@":
+            if open_from and not _BREAK.search(text, open_from[1], start):  # all before it was the name of a user
+                found, start = text[open_from[0] : start + len(found)], open_from[0]
+                scheme = _SCHEME.match(found)
+            elif not _is_led_to(text, start, start + len(found)):
+                continue
+        authority = _HOST_END.split(found[scheme.end() if scheme else 0 :], maxsplit=1)[0]
+        if authority not in hosts:
+            hosts[authority] = _hosts(authority)
+        host = hosts[authority]
+        if host is None and scheme and authority and _is_web(scheme):
+            host = UNREAD, UNREAD
         if host is not None:
-            yield Address(*view.origin(start, start + len(found)), host, _alike(host), scheme is not None)
+            yield Address(*view.origin(start, start + len(found)), *host, scheme is not None)
+
+
+def _hosts(authority: str) -> tuple[str, str] | None:
+    """The host, and as what it is read."""
+    host = _host(_DEFANGED.sub(".", authority))
+    return None if host is None else (host, _alike(host))
+
+
+def _is_led_to(text: str, start: int, end: int) -> bool:
+    """Whether a name after an @ is where one goes, and not the rest of an e-mail address."""
+    name = text[start:end]
+    return not _NAMED.match(text, max(0, start - 2), start - 1) or bool(_LEADS_ON.search(name))
+
+
+def _is_web(scheme: re.Match[str]) -> bool:
+    return scheme[1].lower() in _WEB or len(scheme[0]) - len(scheme[1]) > len(":/")
 
 
 def is_meant(address: Address, allow: frozenset[str], deny: frozenset[str], alike: frozenset[str]) -> bool:
-    """Whether a rule with these lists is about it."""
+    """Whether a rule with these lists is about it. It is about what cannot be read: that could lead anywhere."""
+    if address.host == UNREAD:
+        return True
     if deny and (_is_under(address.host, deny) or _is_under(address.alike, alike)):
         return True
     if deny and not allow:
@@ -109,12 +149,14 @@ def _is_under(host: str, domains: frozenset[str]) -> bool:
 
 def _host(given: str) -> str | None:
     """The host of a URL's authority, as the name system sees it; nothing, where it cannot be one."""
-    name = given.rpartition("@")[2]
+    name = unquote(given.rpartition("@")[2])
     if name.startswith("["):
         return name.partition("]")[0][1:].lower() or None
     name = unicodedata.normalize("NFKC", name.partition(":")[0]).lower().rstrip(".")
+    if not 0 < len(name) <= _HOST_MAX:
+        return None
     labels = [_ascii(label) for label in name.split(".")]
-    return ".".join(labels) if name and all(map(_LABEL.fullmatch, labels)) and len(labels) <= 127 else None  # noqa: PLR2004
+    return ".".join(labels) if all(map(_LABEL.fullmatch, labels)) else None
 
 
 def _ascii(label: str) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import re2
 
+from penstock.blueprints.guard import sets
 from penstock.errors import ContentBlockedError
 from penstock.rules import RULES_MAX
 from penstock.rules.patterns import PROGRAMS_MAX
@@ -122,7 +124,7 @@ async def test_grd_07_rules_that_are_too_much_together_are_refused_by_the_last(
     place: Place, customer: Customer
 ) -> None:
     """Otherwise they would be kept, and could not be applied: nothing would pass any more."""
-    heavy = {"type": "pattern", "pattern": r"\pL{8}", "folded": True}
+    heavy = {"type": "pattern", "pattern": r"\pL{2}", "folded": True}
     await customer.rule(heavy, mode="monitor")
     await copy_rule(place, customer, PROGRAMS_MAX // re2.compile(heavy["pattern"]).programsize - 1)
     await customer.when(await customer.submit("Hello!"), "awaiting_response")
@@ -302,6 +304,11 @@ async def test_grd_07_a_pattern_that_would_run_for_ever_elsewhere_does_not(custo
         ({"type": "pattern", "pattern": "(?=x)"}, "matcher.pattern"),
         ({"type": "pattern", "pattern": "x" * 5_000}, "matcher.pattern"),
         ({"type": "pii", "labels": ["shoe size"]}, "matcher.labels[0]"),
+        ({"type": "pattern", "pattern": "a[ab]{1000}[ab]{1000}[ab]{1000}c"}, "matcher.pattern"),
+        ({"type": "pattern", "pattern": r"\b"}, "matcher.pattern"),
+        ({"type": "pattern", "pattern": r"\C"}, "matcher.pattern"),
+        ({"type": "keywords", "words": ["a\0"]}, "matcher.words[0]"),
+        ({"type": "secrets", "labels": []}, "matcher.labels"),
         ({"type": "length"}, "matcher.max"),
         ({"type": "classifier", "name": "nobody"}, "matcher.name"),
         ({"type": "magic"}, "matcher.type"),
@@ -321,10 +328,81 @@ async def test_grd_07_a_rule_that_cannot_work_is_refused_by_its_field(
 
 
 async def test_grd_07_rules_have_names_directions_actions_and_modes(customer: Customer) -> None:
-    for member, value in (("name", ""), ("direction", "up"), ("action", "praise"), ("mode", "off")):
+    for member, value in (("name", ""), ("name", "a\0b"), ("direction", "up"), ("action", "praise"), ("mode", "off")):
         rule = {"name": "x", "matcher": SECRET} | {member: value}
         refused = await customer.refused("POST", "/v1/rules", rule, status=422, key=customer.admin_key)
         assert refused["field"] == member
+
+
+# What is kept compiled
+
+
+async def test_the_rules_of_one_tenant_do_not_wait_for_those_of_another(
+    place: Place, customer: Customer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Theirs may take seconds to compile."""
+    other = await place.customer()
+    await customer.rule(SECRET)
+    await other.rule({"type": "keywords", "words": ["other"]})
+    go_on = threading.Event()
+    compiled = sets._compiled
+
+    def held(given: Any) -> Any:
+        if any("other" in str(rule["matcher"]) for rule in given.values()):
+            assert go_on.wait(20)
+        return compiled(given)
+
+    monkeypatch.setattr(sets, "_compiled", held)
+    fresh = sets.Sets(place.engine)
+    waiting = [asyncio.create_task(fresh.of(other.name)) for _ in range(3)]
+    try:
+        decision = await asyncio.wait_for(fresh.decide(customer.name, "inbound", "A secret."), 10)
+        assert decision.outcome == "blocked"
+        async with fresh.changing(other.name):
+            assert not fresh.changing(customer.name).locked()
+            assert fresh.changing(other.name).locked()
+    finally:
+        go_on.set()
+    found = await asyncio.gather(*waiting)
+    assert found[0] is found[1] is found[2], "it was compiled once"
+
+
+async def test_only_so_many_rules_are_compiled_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    running: list[int] = []
+    most = 0
+    compiled = sets._compiled
+
+    def counted(given: Any) -> Any:
+        nonlocal most
+        running.append(1)
+        most = max(most, len(running))
+        try:
+            return compiled(given)
+        finally:
+            running.pop()
+
+    monkeypatch.setattr(sets, "_compiled", counted)
+    fresh = sets.Sets(place.engine)
+    await asyncio.gather(*(fresh.of(f"nobody-{n}") for n in range(30)))
+    assert 1 <= most <= sets.COMPILED_AT_ONCE
+    assert len(fresh._kept) == 30
+
+
+async def test_compiled_rules_are_kept_up_to_a_size(
+    place: Place, customer: Customer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = await place.customer()
+    for one in (customer, other):
+        await one.rule({"type": "keywords", "words": [f"word{n}" for n in range(100)]})
+    monkeypatch.setattr(sets, "KEPT_SIZE_MAX", 300)
+    fresh = sets.Sets(place.engine)
+    first = await fresh.of(customer.name)
+    assert first.size >= 200
+    assert await fresh.of(customer.name) is first
+    second = await fresh.of(other.name)
+    assert list(fresh._kept) == [other.name]
+    assert fresh._size == second.size
+    assert await fresh.of(customer.name) is not first
 
 
 # Around other kinds

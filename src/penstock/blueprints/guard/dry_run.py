@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from penstock.api import principals
@@ -21,7 +20,7 @@ async def run(call: Call) -> Reply:
     if body.rules is None:
         decision = await sets.sets_of(call.engine).decide(tenant, body.direction, body.text)
     else:
-        applied = await asyncio.to_thread(sets.trial, body.rules, body.direction)
+        applied = await sets.sets_of(call.engine).trial(body.rules, body.direction)
         decision = await applied.decide(body.text)
     has_passed = decision.outcome == "passed"
     return reply(

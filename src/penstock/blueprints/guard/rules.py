@@ -70,7 +70,7 @@ async def make(engine: Engine, tenant: str, given: wire.MakeRule) -> RuleRecord:
         version = await sets_of(engine).check(tenant, rule_id, given)
         return await engine.home(tenant).run(SQL["make"], rule_id, tenant, version, *_columns(given))
 
-    await _until_kept(engine, attempt)
+    await _until_kept(engine, tenant, attempt)
     return await find(engine, tenant, rule_id)
 
 
@@ -85,13 +85,13 @@ async def change(engine: Engine, tenant: str, rule_id: str, given: wire.ChangeRu
         version = await sets_of(engine).check(tenant, before.rule_id, after)
         return await engine.home(tenant).run(SQL["change"], before.rule_id, tenant, version, *_columns(after))
 
-    await _until_kept(engine, attempt)
+    await _until_kept(engine, tenant, attempt)
     return await find(engine, tenant, rule_id)
 
 
-async def _until_kept(engine: Engine, attempt: Callable[[], Awaitable[object]]) -> None:
+async def _until_kept(engine: Engine, tenant: str, attempt: Callable[[], Awaitable[object]]) -> None:
     """A rule is checked with the others and then kept, unless one of them was changed between: then once more."""
-    async with sets_of(engine).changing:
+    async with sets_of(engine).changing(tenant):
         for _ in range(_TRIES):
             if await attempt() is not None:
                 return

@@ -7,8 +7,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import msgspec
 
@@ -19,7 +19,7 @@ from penstock.rules.gate import screen
 from penstock.store.queries import queries
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from uuid import UUID
 
     from penstock.engine.engine import Engine
@@ -31,10 +31,16 @@ SQL: Final = queries("penstock.blueprints.guard", "sets")
 
 KEPT_MAX: Final = 1_000
 """How many tenants' rules are kept compiled; those that were not used for longest go."""
+KEPT_SIZE_MAX: Final = 500_000
+"""How large they may be together, in words, domains and steps of patterns."""
+COMPILED_AT_ONCE: Final = 2
+"""Rules that are compiled at the same time, of whomever they are."""
 CLASSIFIERS: Final = "penstock.classifiers"
 """The entry points by which an installed package offers classifiers."""
 WAYS: Final[tuple[Direction, ...]] = ("inbound", "outbound")
 _MEMBERS: Final = ("name", "direction", "action", "mode")
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,10 @@ class Compiled:
     version: int
     ways: Mapping[Direction, RuleSet]
 
+    @property
+    def size(self) -> int:
+        return sum(rules.size for rules in self.ways.values())
+
 
 class Sets:
     """The rules of an engine's tenants."""
@@ -51,9 +61,14 @@ class Sets:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._kept: OrderedDict[str, Compiled] = OrderedDict()
-        self._compiling = asyncio.Lock()
-        self.changing = asyncio.Lock()
-        """Held by whoever changes a rule here: they need not find out by their versions that they are several."""
+        self._size = 0
+        self._compiling: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._changing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._turns = asyncio.Semaphore(COMPILED_AT_ONCE)
+
+    def changing(self, tenant: str) -> asyncio.Lock:
+        """Held by whoever changes a tenant's rules here: they need not find out by versions that they are several."""
+        return self._changing.setdefault(tenant, asyncio.Lock())
 
     async def of(self, tenant: str) -> Compiled:
         """What holds now: only the version is asked for, unless there is another."""
@@ -63,11 +78,11 @@ class Sets:
         found = self._known(tenant, version)
         if found is not None:
             return found
-        async with self._compiling:
+        async with self._compiling.setdefault(tenant, asyncio.Lock()):
             found = self._known(tenant, version)
             if found is None:
                 rows = await home.run(SQL["applied"], tenant)
-                found = Compiled(_version(rows), await asyncio.to_thread(_compiled, _stored(rows)))
+                found = Compiled(_version(rows), await self._in_turn(lambda: _compiled(_stored(rows))))
                 self._keep(tenant, found)
             return found
 
@@ -83,10 +98,19 @@ class Sets:
             raise ConflictError(f"There are {RULES_MAX:,} rules, which is the limit.", hint="Delete one first.")
         place = list(wished).index(ids.text("rule", rule_id))
         try:
-            await asyncio.to_thread(_compiled, wished)
+            await self._in_turn(lambda: _compiled(wished))
         except InputError as refusal:
             raise _about(refusal, place, [rule["name"] for rule in wished.values()]) from None
         return _version(rows)
+
+    async def trial(self, given: Sequence[msgspec.Struct], direction: Direction) -> RuleSet:
+        """Rules that are not kept, compiled."""
+        return await self._in_turn(lambda: _trial(given, direction))
+
+    async def _in_turn(self, work: Callable[[], Made]) -> Made:
+        """Compiling takes seconds where there are many words: it is done in a thread, and never by all threads."""
+        async with self._turns:
+            return await asyncio.to_thread(work)
 
     def _known(self, tenant: str, version: int) -> Compiled | None:
         found = self._kept.get(tenant)
@@ -96,10 +120,13 @@ class Sets:
         return found
 
     def _keep(self, tenant: str, found: Compiled) -> None:
+        """Keep it, in the place of whatever was not used for longest. The last one stays, however large it is."""
+        before = self._kept.pop(tenant, None)
         self._kept[tenant] = found
-        self._kept.move_to_end(tenant)
-        if len(self._kept) > KEPT_MAX:
-            self._kept.popitem(last=False)
+        self._size += found.size - (before.size if before else 0)
+        while len(self._kept) > 1 and (len(self._kept) > KEPT_MAX or self._size > KEPT_SIZE_MAX):
+            _, gone = self._kept.popitem(last=False)
+            self._size -= gone.size
 
 
 _sets: WeakKeyDictionary[Engine, Sets] = WeakKeyDictionary()
@@ -132,8 +159,7 @@ def told(decision: Decision) -> dict[str, Any]:
 # Compiling
 
 
-def trial(given: Sequence[msgspec.Struct], direction: Direction) -> RuleSet:
-    """Rules that are not kept, compiled."""
+def _trial(given: Sequence[msgspec.Struct], direction: Direction) -> RuleSet:
     read = [rules.read(msgspec.to_builtins(one), field=f"rules[{place}]") for place, one in enumerate(given)]
     return rules.compile(read, direction, classifiers=_classifiers())
 
