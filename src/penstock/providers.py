@@ -49,7 +49,8 @@ class Provider(Protocol):
     """An outside service.
 
     What may be tried again raises :class:`~penstock.errors.TransientError` (with ``retry_after`` where the provider
-    says so), what may not :class:`~penstock.errors.PermanentError`.
+    says so), what may not :class:`~penstock.errors.PermanentError`. A token that is not taken is no fault of what was
+    asked for, and may be tried again.
     """
 
     @property
@@ -62,9 +63,16 @@ class Provider(Protocol):
 
     async def submit(self, ask: Ask, *, callback: str | None, deadline: timedelta | None) -> Prediction: ...
 
-    async def status(self, prediction_id: str) -> Prediction: ...
+    async def status(self, prediction_id: str) -> Prediction:
+        """Where it stands; raises :class:`~penstock.errors.NotFoundError` where the provider knows nothing of it.
 
-    async def cancel(self, prediction_id: str) -> Prediction | None: ...
+        No other error is taken for its end.
+        """
+        ...
+
+    async def cancel(self, prediction_id: str) -> Prediction | None:
+        """Have it stopped; tells where it stands then. Nothing where the provider knows nothing of it."""
+        ...
 
     async def verify(self, headers: Mapping[str, str], body: bytes) -> Callback:
         """Read a callback; raises :class:`~penstock.errors.BadSignatureError` where it is not to be believed."""

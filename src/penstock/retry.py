@@ -1,12 +1,15 @@
-"""How long to wait before the next try, as a pure function."""
+"""How long to wait before the next try, as pure functions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from typing import Final
 
 _EXPONENT_MAX: Final = 32
+_DIGITS_MAX: Final = 9
+"""Of a number of seconds; nobody is waited for longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +26,20 @@ class Backoff:
         exponent = min(max(failures - 1, 0), _EXPONENT_MAX)
         plain = min(self.first.total_seconds() * self.factor**exponent, self.longest.total_seconds())
         return timedelta(seconds=plain * (1 - self.jitter + 2 * self.jitter * chance))
+
+
+def read_retry_after(text: str, now: datetime | None = None) -> timedelta | None:
+    """What a ``Retry-After`` says: seconds, or a date; none where it says nothing that can be read.
+
+    It is for the caller to bound it: whoever sends it may say what it likes.
+    """
+    said = text.strip()
+    whole, _, part = said.partition(".")
+    if whole.isascii() and whole.isdecimal() and (not part or (part.isascii() and part.isdecimal())):
+        return timedelta(seconds=float(f"{whole[:_DIGITS_MAX]}.{part[:_DIGITS_MAX] or 0}"))
+    try:
+        until = parsedate_to_datetime(said)
+        until = until if until.tzinfo else until.replace(tzinfo=UTC)
+        return max(until - (now or datetime.now(UTC)), timedelta(0))
+    except (TypeError, ValueError, OverflowError):  # a zone or a year that no date has
+        return None

@@ -144,6 +144,32 @@ async def test_a_forged_call_changes_nothing(still: Place, double: Replicate, ca
     assert still.engine.providers.heard["replicate", "forged"] == len(FORGERIES)
 
 
+async def test_no_log_of_requests_has_the_token_of_a_callback(
+    still: Place, double: Replicate, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever reads logs could call in the provider's name, were its signatures not checked for once."""
+    _, made = await parked(still)
+    body = body_of(made)
+    token = made["webhook"].rpartition("/")[2]
+    logs.configure("debug", as_json=True)
+    try:
+        await call(still, made, double.signed(fresh(), datetime.now(UTC), body), body)
+
+        async def breaks(*_: Any) -> str:
+            raise RuntimeError("broken")
+
+        monkeypatch.setattr(still.engine.providers, "callback", breaks)
+        status, _ = await call(still, made, double.signed(fresh(), datetime.now(UTC), body), body)
+        assert status == 500
+    finally:
+        logs.silence()
+    said = capsys.readouterr().err
+    told = [json.loads(line) for line in said.splitlines()]
+    paths = [line["path"] for line in told if line["event"] in ("request.answered", "request.failed")]
+    assert paths == ["/v1/callbacks/replicate/{token}"] * 3
+    assert token not in said
+
+
 @pytest.mark.parametrize("age", [timedelta(minutes=6), -timedelta(minutes=6)])
 async def test_a_call_of_another_time_changes_nothing(still: Place, double: Replicate, age: timedelta) -> None:
     job_id, made = await parked(still)
@@ -213,7 +239,7 @@ async def test_a_secret_that_was_replaced_is_asked_for_again(still: Place, doubl
     assert (await call(still, made, double.signed(fresh(), datetime.now(UTC), body), body))[0] == 200
     old = double.secret
     try:
-        double.secret = "whsec_bmV3LXNlY3JldC1vZi0yNC1ieXRlcyE="
+        double.secret = "whsec_bmV3LXNlY3JldC1vZi1vdmVyLTI0LWJ5dGVzIQ=="
         new = double.signed(fresh(), datetime.now(UTC), body)
         assert (await call(still, made, new, body))[0] == 401  # it was asked for a moment ago
         provider: Any = still.engine.providers.get("replicate")

@@ -12,7 +12,14 @@ from replicate.exceptions import ReplicateError
 from replicate.webhook import InvalidSignatureError, Webhooks
 
 from penstock import webhooks
-from penstock.errors import BadSignatureError, InputError, PermanentError, SettingsError, TransientError
+from penstock.errors import (
+    BadSignatureError,
+    InputError,
+    NotFoundError,
+    PermanentError,
+    SettingsError,
+    TransientError,
+)
 from penstock.providers import Ask
 from penstock.replicate import Replicate
 from tests.doubles.replicate import TOKEN, Refusal, Script
@@ -74,7 +81,7 @@ async def test_status_and_cancel_tell_where_it_stands(client: Replicate, double:
     assert stopped.status == "canceled"
     assert (await client.status(made.id)).status == "canceled"
     assert await client.cancel("unknown") is None
-    with pytest.raises(PermanentError):
+    with pytest.raises(NotFoundError):
         await client.status("../../v1/webhooks/default/secret")
 
 
@@ -99,13 +106,31 @@ async def test_words_that_it_may_learn_are_understood(
     assert status != "failed" or "exploded" in (told.error or "")
 
 
-@pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 422])
+@pytest.mark.parametrize("status", [400, 402, 403, 404, 422])
 async def test_a_refusal_is_permanent(client: Replicate, double: Double, status: int) -> None:
     double.refusals.append(Refusal(status, f"No, {TOKEN}."))
     with pytest.raises(PermanentError) as refused:
         await submit(client)
     assert str(status) in str(refused.value)
     assert TOKEN not in repr(refused.value.as_dict())
+
+
+@pytest.mark.parametrize("status", [400, 401, 402, 403, 422])
+async def test_a_refusal_to_tell_is_not_about_the_prediction(client: Replicate, double: Double, status: int) -> None:
+    made = await submit(client)
+    double.illness = Refusal(status, f"No, {TOKEN}.")
+    for call in (client.status, client.cancel):
+        with pytest.raises(TransientError) as refused:
+            await call(made.id)
+        assert (refused.value.retry_after is not None) == (status in (401, 402))
+        assert TOKEN not in repr(refused.value.as_dict())
+
+
+async def test_a_token_that_is_not_taken_is_no_fault_of_what_was_asked(client: Replicate, double: Double) -> None:
+    double.refusals.append(Refusal(401))
+    with pytest.raises(TransientError) as refused:
+        await submit(client)
+    assert refused.value.retry_after == timedelta(seconds=30)
 
 
 @pytest.mark.parametrize("status", [408, 500, 502, 503, 504])

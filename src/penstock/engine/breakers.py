@@ -55,6 +55,11 @@ class Breaker:
     """When calls ended, and whether they went well."""
 
     @property
+    def is_probed(self) -> bool:
+        """Whether a single call is under way that finds out if it is well again."""
+        return self._is_probed
+
+    @property
     def seconds_left(self) -> float:
         """For how long it is not called; 0 if it is."""
         return max(self._rests_until - self.clock(), 0.0)
@@ -83,12 +88,12 @@ class Breaker:
             self._is_resting = False
             logs.emit("provider.back", provider=self.name)
 
-    def failed(self, retry_after: timedelta | None = None) -> None:
-        """It did not answer, or with something that will pass."""
+    def failed(self, retry_after: timedelta | None = None, reason: str = "it asked for that") -> None:
+        """It did not answer, or with something that will pass; ``reason`` is why it is left alone for a time."""
         self._count(is_good=False)
         if retry_after is not None:
             self._is_probed = False
-            self._rest_for(retry_after.total_seconds(), "it asked for that")
+            self._rest_for(retry_after.total_seconds(), reason)
             return
         bad = sum(not is_good for _, is_good in self._past)
         if self._is_open or (bad >= FAILURES_MAX and bad * 2 >= len(self._past)):

@@ -88,7 +88,7 @@ class Line:
             if len(self._failed) >= _FAILED_MAX:
                 self._failed.clear()
             self._failed.add(what)
-            self.breaker.failed(error.retry_after)
+            self.breaker.failed(error.retry_after, error.message)
             raise
         except PenstockError:
             self.calls["refused"] += 1
@@ -188,11 +188,13 @@ class Providers:
         await job.checkpoint()
         job_id = ids.parse("job", job.id)
         begun = await submissions.begin(self._engine.home(job.tenant), job.tenant, job_id, job.epoch, line.name)
+        await self._engine.db.run(dispatches.SQL["defer"], job_id, job.epoch, GRACE)
         if begun.prediction_id is None:
             prediction = await self._submit(line, job, begun, ask)
         else:
             prediction = await self._ask(line, begun.id, begun.prediction_id)
         if prediction is None or not prediction.is_over:
+            await job.checkpoint()
             job.park({"submission": ids.text("sub", begun.id)})
             raise AssertionError
         if prediction.status != "succeeded":
@@ -204,9 +206,8 @@ class Providers:
         """Ask the provider; nothing where it is to be asked later."""
         db, job_id = self._engine.home(job.tenant), ids.parse("job", job.id)
         if begun.seconds_left <= 0:  # it was held for too long
-            await submissions.hold(db, begun.id, 0)
+            await submissions.hold(db, begun, 0)
             return None
-        await self._engine.db.run(dispatches.SQL["defer"], job_id, job.epoch, GRACE)
         try:
             prediction = await line.submit(
                 job_id,
@@ -215,12 +216,12 @@ class Providers:
                 deadline=timedelta(seconds=begun.seconds_left),
             )
         except RestingError as resting:
-            await submissions.hold(db, begun.id, resting.seconds)
+            await submissions.hold(db, begun, resting.seconds)
             return None
         except TransientError as error:
             if error.retry_after is None:  # Whether it was heard is not known; the next attempt sees to that.
                 raise
-            await submissions.hold(db, begun.id, error.retry_after.total_seconds())
+            await submissions.hold(db, begun, error.retry_after.total_seconds())
             return None
         except PenstockError:
             await submissions.refuse(db, begun.id)
@@ -236,6 +237,8 @@ class Providers:
             return await line.status(submission_id, prediction_id)
         except (RestingError, TransientError):
             return None
+        except NotFoundError as error:
+            raise PermanentError(error.message, provider=line.name, prediction_id=prediction_id) from error
 
     async def _callback_url(self, line: Line, address: Address) -> str | None:
         if self.public_url is None:

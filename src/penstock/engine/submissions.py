@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
@@ -12,6 +13,7 @@ from penstock.store.db import new_id
 from penstock.store.queries import queries
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -21,6 +23,8 @@ SQL: Final = queries("penstock.engine", "submissions")
 
 LOOKS: Final = Backoff(first=timedelta(seconds=1), factor=1.5, longest=timedelta(seconds=30))
 """How long the reconciler waits after its first, second, … look."""
+FORSAKEN: Final = timedelta(hours=1)
+"""After so long without a look, nobody anywhere looks after the submissions of a provider."""
 MARK: Final = timedelta(seconds=60)
 """For how long a submission is one reconciler's, or its sender's: longer than a call may take."""
 
@@ -34,6 +38,7 @@ class Begun:
     prediction_id: str | None
     seconds_left: float
     """Until the deadline of the job."""
+    looks: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +73,11 @@ async def sent(db: Database, submission_id: UUID, prediction_id: str) -> str:
     return str((await db.run(SQL["sent"], submission_id, prediction_id, LOOKS.first))["status"])
 
 
-async def hold(db: Database, submission_id: UUID, seconds: float) -> None:
-    """It was not sent, and is to be after so many seconds."""
-    await db.run(SQL["hold"], submission_id, timedelta(seconds=seconds))
+async def hold(db: Database, begun: Begun, seconds: float) -> None:
+    """It was not sent, and is to be after so many seconds, or more: the more often it was held."""
+    chance = random.random()  # noqa: S311 - jitter
+    asked = timedelta(seconds=seconds * (1 + LOOKS.jitter * chance))
+    await db.run(SQL["hold"], begun.id, max(asked, LOOKS.delay(begun.looks + 1, chance)))
 
 
 async def refuse(db: Database, submission_id: UUID) -> None:
@@ -100,6 +107,16 @@ async def over(db: Database, look: Look) -> None:
 async def close(db: Database, look: Look) -> None:
     """There is no more to do, unless its name became known meanwhile."""
     await db.run(SQL["close"], look.id, look.prediction_id)
+
+
+async def strangers(db: Database, providers: Sequence[str]) -> list[str]:
+    """The providers beside these whose submissions nobody looks at."""
+    return [str(row["provider"]) for row in await db.run(SQL["strangers"], list(providers), FORSAKEN)]
+
+
+async def forsake(db: Database, providers: Sequence[str], most: int) -> int:
+    """Close what none but these providers would have to be asked about, once its job has ended."""
+    return len(await db.run(SQL["forsake"], list(providers), FORSAKEN, most))
 
 
 async def prune(db: Database, older: timedelta, most: int) -> int:

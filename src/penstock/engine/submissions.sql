@@ -8,7 +8,7 @@
 -- earlier attempt sent without hearing an answer is unwanted from now on. No row where the attempt has lost its job.
 create or replace function penstock.begin_submission(
     tenant text, job_id uuid, epoch integer, fresh uuid, provider text, mark interval
-) returns table (id uuid, status text, prediction_id text, seconds_left float8)
+) returns table (id uuid, status text, prediction_id text, seconds_left float8, looks integer)
 language plpgsql
 set plan_cache_mode = force_generic_plan set enable_seqscan = off
 as $$
@@ -25,13 +25,14 @@ begin
     if job.run is null then
         return;
     end if;
-    select s.id, s.status, s.prediction_id into found_ from penstock.submissions s
+    select s.id, s.status, s.prediction_id, s.looks into found_ from penstock.submissions s
     where s.job_id = begin_submission.job_id and s.run = job.run and s.status <> 'unwanted'
     order by s.id desc limit 1
     for update;
     if found_.status = 'held' then
         update penstock.submissions s set status = 'sending', due_at = present + mark where s.id = found_.id;
-        return query select found_.id, 'sending', null::text, extract(epoch from job.expires_at - present)::float8;
+        return query
+        select found_.id, 'sending', null::text, extract(epoch from job.expires_at - present)::float8, found_.looks;
     elsif found_.prediction_id is null then
         update penstock.submissions s set status = 'unwanted', due_at = present
         where s.job_id = begin_submission.job_id and s.status in ('held', 'sending', 'running');
@@ -40,15 +41,16 @@ begin
             fresh, begin_submission.tenant, begin_submission.job_id, job.run, begin_submission.provider,
             'sending', present, job.expires_at, present + mark
         );
-        return query select fresh, 'sending', null::text, extract(epoch from job.expires_at - present)::float8;
+        return query select fresh, 'sending', null::text, extract(epoch from job.expires_at - present)::float8, 0;
     else
         return query
-        select found_.id, found_.status, found_.prediction_id, extract(epoch from job.expires_at - present)::float8;
+        select found_.id, found_.status, found_.prediction_id, extract(epoch from job.expires_at - present)::float8,
+            found_.looks;
     end if;
 end $$;
 
 -- name: begin :maybe
-select id, status, prediction_id, seconds_left from penstock.begin_submission($1, $2, $3, $4, $5, $6::interval);
+select id, status, prediction_id, seconds_left, looks from penstock.begin_submission($1, $2, $3, $4, $5, $6::interval);
 
 -- name: sent :one
 -- The provider has taken it and tells what it calls it. One that is unwanted by now is canceled under that name.
@@ -59,8 +61,9 @@ where id = $1
 returning status, prediction_id;
 
 -- name: hold :exec
--- The provider takes no calls now: it was not sent, and will be after this time.
-update penstock.submissions set status = 'held', due_at = penstock.clock() + $2::interval
+-- The provider takes no calls now: it was not sent, and will be after this time; it is looked at by the deadline.
+update penstock.submissions
+set status = 'held', due_at = greatest(least(penstock.clock() + $2::interval, expires_at), penstock.clock())
 where id = $1 and status = 'sending';
 
 -- name: refuse :exec
@@ -110,6 +113,27 @@ set status = case when prediction_id is null then 'unwanted' else 'over' end,
     over_at = case when prediction_id is null then null else coalesce(over_at, penstock.clock()) end,
     due_at = null
 where id = $1 and prediction_id is not distinct from $2;
+
+-- name: strangers :many
+-- The providers that are not among these, and at whose submissions nobody has looked for so long.
+select provider from penstock.submissions
+where due_at < penstock.clock() - $2::interval and provider <> all($1::text[])
+group by provider order by provider;
+
+-- name: forsake :many
+-- Closes those of providers that are not among these, whose job has ended and at which nobody has looked for so long.
+update penstock.submissions s
+set status = case when s.prediction_id is null then 'unwanted' else 'over' end,
+    over_at = case when s.prediction_id is null then null else coalesce(s.over_at, penstock.clock()) end,
+    due_at = null
+where s.id = any(array(
+    select o.id from penstock.submissions o
+    where o.due_at < penstock.clock() - $2::interval and o.provider <> all($1::text[]) and not exists (
+        select from penstock.jobs j where j.id = o.job_id and j.run = o.run and j.phase <> 'ended'
+    )
+    limit $3 for update skip locked
+))
+returning s.provider;
 
 -- name: prune :many
 delete from penstock.submissions s

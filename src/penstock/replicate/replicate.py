@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import time
 from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
@@ -21,12 +20,14 @@ from penstock import values, webhooks
 from penstock.errors import (
     BadSignatureError,
     InputError,
+    NotFoundError,
     PermanentError,
     SettingsError,
     TransientError,
     WebhookInvalidError,
 )
 from penstock.providers import Callback, Prediction, Status
+from penstock.retry import read_retry_after
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,8 +57,18 @@ _STATUSES: Final[dict[str, Status]] = {
 _REST: Final = timedelta(seconds=5)
 _REST_MIN: Final = timedelta(seconds=1)
 _REST_MAX: Final = timedelta(hours=1)
+_REST_DENIED: Final = timedelta(seconds=30)
+"""For how long it is left alone when it does not want us at all."""
 _CANCEL_AFTER_MIN: Final = 5
-_PASSING: Final = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_EARLY)
+_PASSING: Final = (
+    HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.REQUEST_TIMEOUT,
+    HTTPStatus.CONFLICT,
+    HTTPStatus.TOO_EARLY,
+    HTTPStatus.TOO_MANY_REQUESTS,
+)
+"""With these, the same may be taken later."""
+_DENIED: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.PAYMENT_REQUIRED)
 _ENDED_ALREADY: Final = (HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.BAD_REQUEST)
 _DETAIL_MAX: Final = 500
 
@@ -123,10 +134,10 @@ class Replicate:
         headers: dict[str, str] = {}
         if deadline is not None:
             headers["Cancel-After"] = f"{max(int(deadline.total_seconds()), _CANCEL_AFTER_MIN)}s"
-        return self._prediction(await self._send("POST", path, headers=headers, json=body))
+        return self._prediction(self._taken(await self._call("POST", path, headers=headers, json=body)))
 
     async def status(self, prediction_id: str) -> Prediction:
-        told = self._prediction(await self._send("GET", f"/predictions/{quote(prediction_id, safe='')}"))
+        told = self._prediction(await self._read(f"/predictions/{quote(prediction_id, safe='')}"))
         if told.id != prediction_id:
             raise TransientError("Replicate told of another prediction than it was asked for.")
         return told
@@ -137,7 +148,7 @@ class Replicate:
         answer = await self._call("POST", f"{path}/cancel")
         if answer.status_code in _ENDED_ALREADY:
             answer = await self._call("GET", path)
-        return None if answer.status_code == HTTPStatus.NOT_FOUND else self._prediction(self._checked(answer))
+        return None if answer.status_code == HTTPStatus.NOT_FOUND else self._prediction(self._answered(answer))
 
     async def verify(self, headers: Mapping[str, str], body: bytes) -> Callback:
         given = {name.lower(): value for name, value in headers.items()}
@@ -170,13 +181,13 @@ class Replicate:
             return self._given_secret, True
         now = time.monotonic()
         if self._asked_secret is None:
-            answer = await self._send("GET", "/webhooks/default/secret")
+            answer = await self._read("/webhooks/default/secret")
             self._asked_secret = _decoded(answer, _Secret).key, now
         key, since = self._asked_secret
         return key, now - since < SECRET_KEPT
 
-    async def _send(self, method: str, path: str, **options: Any) -> httpx2.Response:
-        return self._checked(await self._call(method, path, **options))
+    async def _read(self, path: str) -> httpx2.Response:
+        return self._answered(await self._call("GET", path))
 
     async def _call(self, method: str, path: str, **options: Any) -> httpx2.Response:
         try:
@@ -186,18 +197,26 @@ class Replicate:
         except httpx2.HTTPError as error:  # its text may have the address in it, and that is no secret
             raise TransientError(f"Replicate did not answer ({type(error).__name__}).") from None
 
-    def _checked(self, answer: httpx2.Response) -> httpx2.Response:
-        """The answer, or the error that it is."""
+    def _taken(self, answer: httpx2.Response) -> httpx2.Response:
+        """The answer to something new. A refusal is its last word about that, unless it does not know who we are."""
+        status = answer.status_code
+        if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.INTERNAL_SERVER_ERROR and status not in _PASSING:
+            raise PermanentError(self._said(answer), provider_status=status)
+        return self._answered(answer)
+
+    def _answered(self, answer: httpx2.Response) -> httpx2.Response:
+        """The answer about something that it has. A refusal to tell says nothing of that: it is asked again later."""
         status = answer.status_code
         if status < HTTPStatus.MULTIPLE_CHOICES:
             return answer
-        said = self._said(answer)
-        after = _retry_after(answer)
+        said, after = self._said(answer), _retry_after(answer)
+        if status == HTTPStatus.NOT_FOUND:
+            raise NotFoundError(said, provider_status=status)
         if status == HTTPStatus.TOO_MANY_REQUESTS:
-            raise TransientError(said, retry_after=after or _resets(said) or _REST, provider_status=status)
-        if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _PASSING:
-            raise TransientError(said, retry_after=after, provider_status=status)
-        raise PermanentError(said, provider_status=status)
+            after = after or _resets(said) or _REST
+        elif status in _DENIED:
+            after = after or _REST_DENIED
+        raise TransientError(said, retry_after=after, provider_status=status)
 
     def _said(self, answer: httpx2.Response) -> str:
         try:
@@ -216,7 +235,7 @@ class Replicate:
         if status is None:
             status = "processing" if told.completed_at is None else "failed"
         if status == "succeeded" and told.data_removed and told.output is None:
-            raise PermanentError("Replicate has removed the output before it was fetched.", prediction_id=told.id)
+            return Prediction(told.id, "failed", error="Replicate has removed the output before it was fetched.")
         error = None if told.error is None else values.printable(str(told.error), 2_000)
         if status == "failed" and error is None:
             error = f"The prediction ended as {values.printable(told.status, 40)!r}."
@@ -247,16 +266,8 @@ def _decoded(answer: httpx2.Response, shape: Any) -> Any:
 
 def _retry_after(answer: httpx2.Response) -> timedelta | None:
     """As it is said: in seconds, or as a date."""
-    given = answer.headers.get("retry-after", "").strip()
-    if not given:
-        return None
-    try:
-        after = (
-            timedelta(seconds=float(given)) if given[0].isdigit() else parsedate_to_datetime(given) - datetime.now(UTC)
-        )
-    except (ValueError, TypeError, OverflowError):
-        return None
-    return min(max(after, _REST_MIN), _REST_MAX)
+    after = read_retry_after(answer.headers.get("retry-after", ""))
+    return None if after is None else min(max(after, _REST_MIN), _REST_MAX)
 
 
 def _resets(said: str) -> timedelta | None:

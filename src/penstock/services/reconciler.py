@@ -22,8 +22,6 @@ from penstock.errors import AnswerUnavailableError, NotFoundError, PenstockError
 from penstock.services.service import Service
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
     from penstock.engine.engine import Engine
     from penstock.engine.providers import Line
     from penstock.engine.submissions import Look
@@ -96,6 +94,9 @@ class _Looking:
             await self._later(timedelta(seconds=resting.seconds))
         except TransientError:  # the breaker has counted it
             await self._later()
+        except PenstockError:
+            await self._later()
+            raise
 
     async def _stop(self) -> None:
         """Nobody waits for it any more: see that the provider does not work for nothing."""
@@ -138,6 +139,8 @@ class _Looking:
 
     async def _follow(self) -> None:
         match self.look.status:
+            case "held" if self.line.breaker.is_probed:  # it would only be held again
+                await self._later()
             case "held":
                 await self._wake({"status": "held"})
             case "running":
@@ -167,22 +170,16 @@ class _Looking:
         await self._later(SOON if is_news else None)
 
     async def _ask(self) -> Prediction | None:
-        """Where it stands; nothing where the provider will never tell."""
-        return await _final(self.line.status(self.look.id, self.look.prediction_id or ""))
+        """Where it stands; nothing where the provider knows nothing of it. Any other refusal is not about it."""
+        with contextlib.suppress(NotFoundError):
+            return await self.line.status(self.look.id, self.look.prediction_id or "")
+        return None
 
     async def _cancel(self) -> Prediction | None:
-        return await _final(self.line.cancel(self.look.id, self.look.prediction_id or ""))
+        with contextlib.suppress(NotFoundError):
+            return await self.line.cancel(self.look.id, self.look.prediction_id or "")
+        return None
 
     async def _later(self, after: timedelta | None = None) -> None:
         pause = submissions.LOOKS.delay(self.look.looks, random.random())  # noqa: S311 - jitter
         await submissions.later(self.db, self.look, pause if after is None else after)
-
-
-async def _final(call: Awaitable[Prediction | None]) -> Prediction | None:
-    """A refusal that will not pass is an answer too: there is nothing to wait for."""
-    try:
-        return await call
-    except PenstockError as error:
-        if error.retryable:
-            raise
-        return None

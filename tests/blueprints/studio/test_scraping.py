@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from starlette.responses import Response
 
-from penstock.blueprints.studio import markup
-from penstock.outbound import Outbound
+from penstock.blueprints.studio import chat, markup, scraping
+from penstock.errors import TransientError
+from penstock.outbound import Answer, Outbound
 
 if TYPE_CHECKING:
     from tests.blueprints.studio.places import Place
@@ -140,3 +142,12 @@ async def test_in_production_this_machine_is_not_read(place: Place) -> None:
         await place.engine.outbound.close()
         place.engine.outbound = opened
     assert (problem["code"], problem["field"], await user.balance()) == ("url_refused", "url", 100)
+
+
+@pytest.mark.parametrize("check", [chat._check_status, lambda answer: scraping._check_status(answer, "http://x.test/")])
+@pytest.mark.parametrize(("said", "seconds"), [("9" * 5_000, 3_600), ("7", 7), ("", None), ("soon", None)])
+def test_a_server_may_ask_for_time_but_not_for_ever(check: Any, said: str, seconds: int | None) -> None:
+    answer = Answer(status=503, headers={"retry-after": said}, body=b"", is_cut=False, address="", seconds=0.0)
+    with pytest.raises(TransientError) as failed:
+        check(answer)
+    assert failed.value.retry_after == (None if seconds is None else timedelta(seconds=seconds))

@@ -16,6 +16,7 @@ import msgspec
 from penstock import values
 from penstock.blueprints.studio import grammar
 from penstock.errors import OutboundFailedError, PermanentError, TransientError
+from penstock.retry import read_retry_after
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +35,8 @@ _LATER: Final = frozenset({408, 409, 425, 429})
 _OK: Final = 200
 _NOT_SO: Final = frozenset({400, 422})
 _OURS: Final = 500
-_HOUR: Final = 3_600
+_LONGEST: Final = timedelta(hours=1)
+"""More than that nobody is left alone, whatever it asks for."""
 _RULES: Final = """\
 You write advertising copy. Use only the facts you are given about the product; invent nothing. Answer with one JSON \
 object and nothing else, with exactly these members: "headlines" (an array of {headlines} short headlines), "body" \

@@ -13,6 +13,7 @@ import msgspec
 
 from penstock.blueprints.studio import markup
 from penstock.errors import OutboundFailedError, OutboundRefusedError, PermanentError, TransientError
+from penstock.retry import read_retry_after
 
 if TYPE_CHECKING:
     from penstock.engine.engine import Engine
@@ -34,7 +35,8 @@ _ANY_WINDOW: Final = 47  # zlib finds out by itself whether it is gzip or deflat
 _CHARSET: Final = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([A-Za-z0-9_:.-]{1,40})""", re.IGNORECASE)
 _HEAD: Final = 4_096
 _MARKS: Final = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
-_HOUR: Final = 3_600
+_LONGEST: Final = timedelta(hours=1)
+"""More than that nobody is left alone, whatever it asks for."""
 
 
 def handler(engine: Engine) -> Handler:

@@ -24,7 +24,7 @@ create table penstock.submissions (
 ) with (fillfactor = 70);
 create unique index submissions_open on penstock.submissions (job_id) where status in ('held', 'sending', 'running');
 create index submissions_job on penstock.submissions (job_id, id);
-create index submissions_due on penstock.submissions (due_at) where due_at is not null;
+create index submissions_due on penstock.submissions (provider, due_at) where due_at is not null;
 create index submissions_done on penstock.submissions (created_at) where due_at is null;
 comment on table penstock.submissions is 'home: tenant. What a provider was asked to do for a job. Written before it is asked, so that nothing it says can be about something unknown.';
 comment on column penstock.submissions.run is 'The run of the job that it is for.';

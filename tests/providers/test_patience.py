@@ -1,0 +1,261 @@
+"""What is not about a job leaves it alone: refused tokens, rests, attempts that are given back, providers that go."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock import logs
+from penstock.engine import split, submissions
+from penstock.engine.breakers import Breaker
+from penstock.engine.dispatches import Lanes
+from penstock.engine.providers import GRACE
+from penstock.providers import Ask
+from penstock.services.expirer import expirer
+from penstock.services.pruner import pruner
+from penstock.services.reaper import reaper
+from penstock.services.reconciler import reconciler
+from penstock.services.scheduler import scheduler
+from penstock.worker.worker import Worker
+from tests.doubles.replicate import Refusal, Replicate
+from tests.factories import HOUR, MINUTE, TENANT
+from tests.providers.places import PRICE, Place, kind, make_app, place
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from uuid import UUID
+
+    from penstock.engine.leases import Lease
+    from penstock.storage.local import Local
+    from tests.clocks import Clock
+    from tests.databases import Server
+
+FOREVER = 3600.0
+ALONE: dict[str, Any] = {"with_site": False, "with_worker": False, "with_services": False}
+
+
+def rested(here: Place) -> None:
+    line = here.engine.providers.line("replicate")
+    line.breaker = Breaker(line.name)
+
+
+async def asked_again(here: Place, double: Replicate) -> None:
+    """Until the provider was asked once more, and that was dealt with."""
+    double.asked.clear()
+    await here.hurry()
+    async with asyncio.timeout(10):
+        while not double.asked:
+            await asyncio.sleep(0.02)
+    await asyncio.sleep(0.2)
+
+
+@pytest.mark.parametrize("status", [401, 402, 403])
+async def test_a_token_that_is_refused_ends_nothing_that_is_under_way(
+    here: Place, double: Replicate, status: int
+) -> None:
+    job_id = await here.submit(seconds=FOREVER, callbacks=0)
+    await here.until(job_id, lambda job: job.phase == "parked")
+    double.illness = Refusal(status, "You did not pass a valid authentication token")
+    await asked_again(here, double)
+    assert (await here.read(job_id)).phase == "parked"
+    (asked,) = await here.rows("submissions")
+    assert asked["status"] == "running"
+    double.illness = None
+    rested(here)
+    (made,) = double.predictions.values()
+    double.end(made, "succeeded")
+    await here.hurry()
+    job = await here.ended(job_id)
+    assert (job.state, job.captured, job.attempts) == ("succeeded", PRICE, 0)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_cancel_that_is_refused_is_tried_until_it_is_heard(here: Place, double: Replicate, status: int) -> None:
+    job_id = await here.submit(seconds=FOREVER)
+    await here.until(job_id, lambda job: job.phase == "parked")
+    double.illness = Refusal(status)
+    await here.engine.cancel(TENANT, job_id)
+    await asked_again(here, double)
+    (asked,) = await here.rows("submissions")
+    assert asked["due_at"] is not None
+    double.illness = None
+    rested(here)
+    await here.settled()
+    assert double.canceled == list(double.predictions)
+
+
+async def test_a_wrong_token_burns_no_attempt_of_what_is_new(
+    here: Place, double: Replicate, capsys: pytest.CaptureFixture[str]
+) -> None:
+    double.refusals.append(Refusal(401, "You did not pass a valid authentication token"))
+    logs.configure("info", as_json=True)
+    try:
+        job_id = await here.submit()
+        await here.until(job_id, lambda job: job.phase == "parked")
+    finally:
+        logs.silence()
+    told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    (resting,) = [line for line in told if line["event"] == "provider.resting"]
+    assert "valid authentication token" in resting["reason"]
+    rested(here)
+    await here.hurry()
+    job = await here.ended(job_id)
+    assert (job.state, job.attempts) == ("succeeded", 0)
+
+
+@contextlib.asynccontextmanager
+async def at_work(here: Place) -> AsyncIterator[None]:
+    """A worker, for as long as the block lasts."""
+    from penstock.api.blueprint import bound  # noqa: PLC0415 - here alone
+    from penstock.settings import Settings  # noqa: PLC0415 - here alone
+
+    stop = asyncio.Event()
+    source = here.engine.source(heartbeat=timedelta(seconds=0.5))
+    worker = Worker(source, bound(here.engine, Settings(), ()), slots=1, grace=timedelta(seconds=1))
+    running = asyncio.create_task(worker.run(stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        await running
+
+
+async def begun(here: Place, **options: Any) -> tuple[Lease, submissions.Begun]:
+    """A job whose worker has written what it is about to ask."""
+    await here.submit(**options)
+    (lease,) = await here.engine.claim(Lanes(("paint",)), 1, worker="w", duration=MINUTE)
+    made = await submissions.begin(here.engine.home(TENANT), TENANT, lease.job_id, lease.epoch, "replicate")
+    return lease, made
+
+
+async def deferred(here: Place, job_id: UUID) -> timedelta:
+    """How long after its deadline a job expires."""
+    query = "select wakes_at - expires_at from penstock.dispatches where job_id = $1"
+    async with here.engine.db.connection() as connection:
+        return await connection.fetchval(query, job_id)
+
+
+async def test_what_was_given_back_is_still_collected_at_the_deadline(
+    dsn: str, files: Local, double: Replicate, clock: Clock
+) -> None:
+    async with place(dsn, files, double, make_app(kind(expires_in=timedelta(minutes=10))), **ALONE) as here:
+        lease, asked = await begun(here)  # and dies when it has written the answer
+        made = await here.engine.providers.line("replicate").submit(
+            lease.job_id, Ask("acme/painter", {"script": {"seconds": FOREVER}}), callback=None, deadline=None
+        )
+        await submissions.sent(here.engine.db, asked.id, made.id)
+        await clock.advance(2 * MINUTE)
+        await reaper(here.engine).run_once()
+        await clock.advance(MINUTE)
+        await scheduler(here.engine).run_once()
+        async with at_work(here):
+            await here.until(lease.job_id, lambda job: job.phase == "parked")
+            assert await deferred(here, lease.job_id) == GRACE
+            await clock.advance(timedelta(minutes=7, seconds=5))
+            double.end(double.predictions[made.id], "succeeded")
+            await expirer(here.engine).run_once()
+            assert (await here.read(lease.job_id)).phase == "parked"
+            await here.hurry()
+            await reconciler(here.engine).run_once()
+            job = await here.ended(lease.job_id)
+        assert (job.state, job.captured) == ("succeeded", PRICE)
+        await here.hurry()
+        await reconciler(here.engine).run_once()
+
+
+async def test_a_dispatch_that_is_brought_into_step_stays_deferred(
+    dsn: str, server: Server, template: str, files: Local, double: Replicate
+) -> None:
+    async with (
+        server.database(template) as away,
+        place(dsn, files, double, with_site=False, tenant_databases={TENANT: away}) as here,
+    ):
+        job_id = await here.submit(seconds=FOREVER)
+        job = await here.until(job_id, lambda job: job.phase == "parked")
+        assert await deferred(here, job_id) == GRACE
+        place_ = [job_id], ["parked"], [1], [job.attempts], [False]
+        await here.engine.db.run(split.SQL["follow"], *place_, MINUTE)
+        assert await deferred(here, job_id) == GRACE
+        await here.engine.cancel(TENANT, job_id)
+
+
+async def test_what_is_held_again_and_again_waits_longer(dsn: str, files: Local, double: Replicate) -> None:
+    async with place(dsn, files, double, **ALONE) as here:
+        lease, asked = await begun(here)
+        pauses: list[float] = []
+        for looks in (4, 20, 20):
+            await submissions.hold(here.engine.db, asked, 1.0)
+            async with here.engine.db.connection() as connection:
+                query = "select extract(epoch from due_at - penstock.clock())::float8 from penstock.submissions"
+                pauses.append(await connection.fetchval(query))
+                await connection.execute("update penstock.submissions set looks = $1", looks)
+            asked = await submissions.begin(here.engine.db, TENANT, lease.job_id, lease.epoch, "replicate")
+        bounds = [(0, 2), (3, 10), (20, 40)]
+        assert [low < pause < high for pause, (low, high) in zip(pauses, bounds, strict=True)] == [True] * 3, pauses
+        await here.engine.park(lease)
+
+
+async def test_nobody_is_woken_while_one_call_finds_out_whether_it_is_well(
+    dsn: str, files: Local, double: Replicate
+) -> None:
+    async with place(dsn, files, double, **ALONE) as here:
+        lease, asked = await begun(here)
+        await submissions.hold(here.engine.db, asked, 1.0)
+        await here.engine.park(lease)
+        breaker = here.engine.providers.line("replicate").breaker
+        breaker._is_open = True
+        breaker.enter()
+        await here.hurry()
+        assert await reconciler(here.engine).run_once() == 1
+        assert (await here.read(lease.job_id)).phase == "parked"
+        breaker.passed()
+        await here.hurry()
+        await reconciler(here.engine).run_once()
+        assert (await here.read(lease.job_id)).phase == "ready"
+        await here.engine.cancel(TENANT, lease.job_id)
+
+
+async def test_a_cancel_that_comes_before_the_park_ends_the_job_at_once(
+    dsn: str, files: Local, double: Replicate
+) -> None:
+    async with place(dsn, files, double, **ALONE) as here:
+        lease, asked = await begun(here)
+        await submissions.sent(here.engine.db, asked.id, "p")
+        await here.engine.cancel(TENANT, lease.job_id)
+        assert await here.engine.park(lease, {"submission": "s"}) == "canceled"
+        assert (await here.read(lease.job_id)).state == "canceled"
+        assert await here.balance() == (PRICE, 0)
+        async with here.engine.db.connection() as connection:
+            assert await connection.fetchval("select due_at <= penstock.clock() from penstock.submissions")
+
+
+async def test_what_a_provider_that_is_gone_was_asked_is_closed_with_its_job(
+    dsn: str, files: Local, double: Replicate, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with place(dsn, files, double, with_services=False) as here:
+        waiting = await here.submit(seconds=FOREVER)
+        await here.until(waiting, lambda job: job.phase == "parked")
+    async with place(dsn, files, double, with_provider=False, **ALONE) as here:
+        prune = pruner(here.engine)
+        await prune.run_once()
+        await clock.advance(2 * HOUR)
+        logs.configure("info", as_json=True)
+        try:
+            for _ in range(2):
+                await prune.run_once()
+        finally:
+            logs.silence()
+        told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+        assert [line["provider"] for line in told if line["event"] == "provider.missing"] == ["replicate"]
+        (asked,) = await here.rows("submissions")
+        assert asked["status"] == "running"  # its job has not ended
+        await expirer(here.engine).run_once()
+        assert (await here.read(waiting)).state == "expired"
+        await prune.run_once()
+        (asked,) = await here.rows("submissions")
+        assert (asked["status"], asked["due_at"]) == ("over", None)
