@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from penstock import webhooks
+from penstock.engine import deliveries
 from penstock.engine.engine import Engine
 from penstock.engine.vault import Vault
 from penstock.outbound import Outbound
@@ -24,7 +25,7 @@ from tests.product import app
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from penstock.engine.deliveries import DeliveryRecord
+    from penstock.engine.deliveries import Claimed, DeliveryRecord
     from penstock.engine.endpoints import EndpointRecord
 
 VAULT = Vault([b"0123456789abcdef0123456789abcdef"])
@@ -89,6 +90,11 @@ class Post:
         """Of all deliveries, the oldest event first."""
         found = await self.engine.deliveries.list(TENANT, limit=200)
         return [each.state for each in sorted(found, key=lambda each: (each.at, each.seq or 0))]
+
+
+async def taken(db: Database, most: int, lease: timedelta) -> list[Claimed]:
+    """What is due, in the hand of one who sends nothing."""
+    return await deliveries.claim(db, dict.fromkeys(await deliveries.due(db, "", most), most), most, lease)
 
 
 @asynccontextmanager

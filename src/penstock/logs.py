@@ -84,6 +84,7 @@ CATALOGUE: Final[dict[str, tuple[Level, str]]] = {
         "warning",
         "A provider finished what nobody waits for any more; nothing was paid or refunded again.",
     ),
+    "provider.missing": ("warning", "Jobs wait for a provider that is not set up here; they end by their deadline."),
     "provider.resting": ("warning", "A provider is not called for a while; its jobs wait."),
     "provider.submitted": ("info", "A provider has taken what it was asked to do."),
     "protection.changed": ("debug", "A worker's instance was protected from scale-in, or is no longer."),

@@ -94,7 +94,7 @@ class Settings:
     chat_model: str = "gpt-4o-mini"
     """The model to ask for there."""
     studio_models: str = ""
-    """Which models at Replicate the studio asks: static_ad=OWNER/NAME, ugc_video=…, tts=…; for the rest the local ones."""
+    """Which models at Replicate the studio asks: static_ad=OWNER/NAME, ugc_video=…, tts=…; for the rest, ours."""
     slots: int = 10
     """How many jobs a worker runs at once."""
     lease: timedelta = timedelta(seconds=60)

@@ -10,7 +10,7 @@ import math
 import re
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 
@@ -33,21 +33,29 @@ _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _NAME: Final = re.compile(r"[\w.:@+/-]+", re.ASCII)
 _KEY: Final = re.compile(r"[\x21-\x7e]+")
 _BAD_CHARACTER: Final = re.compile("[\x00\ud800-\udfff]")
+_PLACE_MAX: Final = 200
+_STEP_MAX: Final = 60
+
+_Place: TypeAlias = "tuple[_Place | None, str | int]"
+"""Where a node stands: where its parent does, and the step from there. It is written out for an error alone: the paths
+of all nodes may be thousands of times as long as the value.
+"""
 
 
 def encode(value: Any, *, field: str, most: int = BYTES_MAX) -> str:
     """A JSON value as text, or the refusal that says what in it is wrong and where."""
-    check(value, field=field)
     try:
         encoded = msgspec.json.encode(value)
-    except (TypeError, OverflowError, ValueError) as error:
+    except (TypeError, OverflowError, ValueError, RecursionError) as error:
+        check(value, field=field)  # which knows better what it is, and where
         raise InputError(f"It is not a JSON value: {error}.", field=field) from error
-    if len(encoded) > most:
+    if len(encoded) > most:  # first of all: what is too long is not looked through
         raise InputError(
             f"It is {len(encoded):,} bytes of JSON; the limit is {most:,}.",
             field=field,
             hint="Store large data as an artifact and pass its id.",
         )
+    check(value, field=field)
     return encoded.decode()
 
 
@@ -98,7 +106,7 @@ def _are_plain_texts(texts: list[Any]) -> bool:
 
 def _search(value: Any, field: str) -> None:
     """Find what is wrong with it and say where; come back if nothing is."""
-    pending: list[tuple[str, Any, int]] = [(field, value, 1)]
+    pending: list[tuple[_Place, Any, int]] = [((None, field), value, 1)]
     while pending:
         where, node, depth = pending.pop()
         if isinstance(node, str):
@@ -111,13 +119,13 @@ def _search(value: Any, field: str) -> None:
             _check_depth(depth, where)
             for name, child in cast("dict[Any, Any]", node).items():
                 if not isinstance(name, str):
-                    raise InputError("The name of a member must be text.", field=where[:200])
+                    raise InputError("The name of a member must be text.", field=_told(where))
                 _check_text(name, where)
-                pending.append((f"{where}.{name}", child, depth + 1))
+                pending.append(((where, name), child, depth + 1))
         elif isinstance(node, list | tuple):
             _check_depth(depth, where)
             children = enumerate(cast("list[Any]", node))
-            pending.extend((f"{where}[{index}]", child, depth + 1) for index, child in children)
+            pending.extend(((where, index), child, depth + 1) for index, child in children)
         else:  # a set, a date, a record: what it is written as is what is checked
             pending.append((where, _written(node, where), depth))
 
@@ -208,26 +216,38 @@ def printable(text: str, limit: int = 8_192) -> str:
     return clean if len(clean) <= limit else clean[:limit] + "…"
 
 
-def _written(node: Any, where: str) -> Any:
+def _told(where: _Place) -> str:
+    """The path to a place, cut where it is long."""
+    steps: list[str] = []
+    at: _Place | None = where
+    while at is not None:
+        at, step = at
+        steps.append(
+            f"[{step}]" if isinstance(step, int) else step[:_STEP_MAX] if at is None else f".{step[:_STEP_MAX]}"
+        )
+    return "".join(reversed(steps))[:_PLACE_MAX]
+
+
+def _written(node: Any, where: _Place) -> Any:
     try:
         return msgspec.to_builtins(node)
     except (TypeError, OverflowError, ValueError) as error:
-        raise InputError(f"It is not a JSON value: {error}.", field=where[:200]) from error
+        raise InputError(f"It is not a JSON value: {error}.", field=_told(where)) from error
 
 
-def _check_text(text: str, where: str) -> None:
+def _check_text(text: str, where: _Place) -> None:
     if _BAD_CHARACTER.search(text):
-        raise InputError("It contains a NUL character or half of a surrogate pair.", field=where[:200])
+        raise InputError("It contains a NUL character or half of a surrogate pair.", field=_told(where))
 
 
-def _check_number(number: float, where: str) -> None:
+def _check_number(number: float, where: _Place) -> None:
     if isinstance(number, int):
         if abs(number) > INTEGER_MAX:
-            raise InputError("The number does not fit into 64 bits.", field=where[:200])
+            raise InputError("The number does not fit into 64 bits.", field=_told(where))
     elif not math.isfinite(number):
-        raise InputError(f"{number} is not a JSON number.", field=where[:200])
+        raise InputError(f"{number} is not a JSON number.", field=_told(where))
 
 
-def _check_depth(depth: int, where: str) -> None:
+def _check_depth(depth: int, where: _Place) -> None:
     if depth > DEPTH_MAX:
-        raise InputError(f"It is nested more than {DEPTH_MAX} levels deep.", field=where[:200])
+        raise InputError(f"It is nested more than {DEPTH_MAX} levels deep.", field=_told(where))

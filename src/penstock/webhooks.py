@@ -54,6 +54,14 @@ SCHEDULE: Final = (
 """How long to wait after the first, second, … try that failed; after the last of them it is given up."""
 
 
+def shown_url(url: str) -> str:
+    """A URL as it may be logged and audited: who gave it may have put a password before the host or into the query."""
+    bare = url.partition("#")[0].partition("?")[0]
+    scheme, slashes, rest = bare.partition("//")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}"
+
+
 class Hook(msgspec.Struct, frozen=True, kw_only=True):
     """The URL that one job was submitted with."""
 
@@ -62,6 +70,17 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
     """``whsec_…``: what is sent is signed with it."""
     moments: tuple[str, ...] | None = None
     """None: those that the kind tells of."""
+    is_secret_chosen: bool = False
+    """The secret is a part of what is asked for: with the same key, another one is another request. Otherwise it was
+    made for this call, and a replay is told the first one.
+    """
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Without the secret: this is what ends in logs and tracebacks."""
+        return [("url", shown_url(self.url)), ("moments", self.moments)]
+
+    def __repr__(self) -> str:
+        return f"Hook({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +141,8 @@ NATIVE: Final = Webhook()
 
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - it says that a secret follows
 SECRET_BYTES: Final = (24, 64)
+SIGNATURES_MAX: Final = 32
+"""How many signatures a webhook may come with: each is compared with each secret."""
 TOLERANCE: Final = timedelta(minutes=5)
 """How far the clock of the sender and that of the receiver may be apart."""
 
@@ -144,6 +165,11 @@ def check_secret(text: str, field: str = "secret") -> str:
             hint="Leave it out, and one is made.",
         )
     return text
+
+
+def secret_digest(secret: str) -> str:
+    """What a secret is recognised by, where it must not be kept itself."""
+    return hashlib.sha256(b"webhook secret:" + _bytes(secret)).hexdigest()
 
 
 def sign(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
@@ -186,10 +212,13 @@ def verify(
         raise WebhookInvalidError("A webhook has the headers webhook-id, webhook-timestamp and webhook-signature.")
     if not (sent.isascii() and sent.isdecimal() and len(sent) < _DIGITS_MAX):
         raise WebhookInvalidError("The header webhook-timestamp must be a time in whole seconds.")
+    signed = _bytes(given).split(maxsplit=SIGNATURES_MAX)
+    if len(signed) > SIGNATURES_MAX:
+        raise WebhookInvalidError(f"The header webhook-signature has more than {SIGNATURES_MAX} signatures.")
     secrets = [secret] if isinstance(secret, str) else list(secret)
     expected = [sign(each, message_id, int(sent), raw).encode() for each in secrets]
     # Every pair is compared: how long it takes says nothing of which fits.
-    fits = [hmac.compare_digest(each, own) for each in _bytes(given).split() for own in expected]
+    fits = [hmac.compare_digest(each, own) for each in signed for own in expected]
     if not any(fits):
         raise WebhookInvalidError("No signature fits the body and the secret.")
     age = (time.time() if now is None else now.timestamp()) - int(sent)
@@ -205,10 +234,18 @@ _DIGITS_MAX: Final = 16
 
 
 def _key(secret: str) -> bytes:
+    """The bytes of a secret. One that is empty, or short, would let anybody sign: it is refused on either side."""
     try:
-        return base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
+        key = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
     except ValueError as error:
         raise InvalidError("A secret is whsec_ and then base64.", field="secret") from error
+    if len(key) < SECRET_BYTES[0]:
+        raise InvalidError(
+            f"The secret has {len(key)} bytes; it must have {SECRET_BYTES[0]} or more.",
+            field="secret",
+            hint="Is it set at all? It is whsec_ and then base64.",
+        )
+    return key
 
 
 def _bytes(text: str) -> bytes:

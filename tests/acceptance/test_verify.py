@@ -139,10 +139,29 @@ OFFENCES = {
         "delete from penstock.subscriptions",
         "delete from penstock.endpoints",
         "update penstock.endpoints set disabled_at = now(), disabled_reason = 'x'",
+        "delete from penstock.subscriptions where moment = 'failed'",
+        "update penstock.subscriptions set moment = 'noted' where moment = 'failed'",
+    ],
+    "deliveries_follow_their_endpoint": [
+        (
+            "insert into penstock.deliveries (id, tenant, endpoint_id, moment, at, data, decides, due_at)"
+            " values (gen_random_uuid(), 'acme', gen_random_uuid(), 'test', now(), '{{}}', false, 'infinity')"
+        ),
+        (
+            "update penstock.endpoints set created_at = now() - interval '1 day';"
+            " insert into penstock.deliveries (id, tenant, endpoint_id, moment, at, data, decides, due_at)"
+            " select gen_random_uuid(), 'acme', id, 'test', now(), '{{}}', false, 'infinity' from penstock.endpoints"
+        ),
     ],
     "submissions_are_looked_after": [
-        "insert into penstock.submissions (id, tenant, job_id, run, provider, status, prediction_id, created_at, expires_at,"
-        " over_at) values (gen_random_uuid(), 'acme', {parked}, 1, 'replicate', 'over', 'p', now(), now(), now())",
+        (
+            "insert into penstock.submissions (id, tenant, job_id, run, provider, status, prediction_id, created_at,"
+            " expires_at, over_at)"
+            " values (gen_random_uuid(), 'acme', {parked}, 1, 'replicate', 'over', 'p', now(), now(), now())"
+        ),
+    ],
+    "provided_jobs_have_a_submission": [
+        """update penstock.kinds set declaration = declaration || '{{"runs": "provider"}}' where kind = 'brief'""",
     ],
 }
 CASES = [(name, statement) for name, statements in OFFENCES.items() for statement in statements]

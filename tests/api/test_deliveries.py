@@ -166,3 +166,13 @@ async def test_another_tenants_delivery_is_not_there(post: Post, method: str, pa
     listed = await post.good("GET", f"/v1/deliveries?endpoint={endpoint['id']}")
     assert listed["data"] == []
     assert (await post.send("GET", "/v1/deliveries", key=post.client_key)).status_code == 403
+
+
+async def test_a_wild_report_is_taken(post: Post) -> None:
+    endpoint = await post.endpoint()
+    await post.canceled()
+    (parcel,) = await pull(post, endpoint["id"])
+    wild = {"Retry-After": "Fri, 31 Dec 2027 23:59:59 -9999999999999999", "x\x00": "\x00"}
+    await report(post, parcel["id"], status=503, headers=wild, body="\x00", error="\x00")
+    told = await post.good("GET", f"/v1/deliveries/{parcel['id']}")
+    assert (told["state"], told["tries"]) == ("pending", 1)

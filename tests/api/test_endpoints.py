@@ -243,3 +243,24 @@ async def test_what_a_jobs_webhook_is_told_is_in_the_log_of_deliveries(post: Pos
     (delivery,) = (await post.good("GET", f"/v1/deliveries?job={job_id}"))["data"]
     assert (delivery["event"], delivery["endpoint_id"], delivery["state"]) == ("job.canceled", None, "pending")
     assert (await post.good("GET", f"/v1/deliveries/{delivery['id']}"))["url"] == URL
+
+
+async def test_the_same_key_with_another_secret_of_the_callers_is_a_conflict(post: Post) -> None:
+    """He would wait for signatures that never fit."""
+    webhook = {"url": URL, "secret": webhooks.new_secret()}
+    first = await post.submit(key="order-3", webhook=webhook)
+    again = await post.submit(key="order-3", webhook=webhook)
+    assert (first.status_code, again.json()) == (202, first.json())
+    for other in ({"url": URL, "secret": webhooks.new_secret()}, {"url": URL}):
+        answer = await post.submit(key="order-3", webhook=other)
+        assert (answer.status_code, answer.json()["code"]) == (409, "idempotency_conflict")
+
+
+async def test_the_audit_keeps_no_secret_of_a_url(post: Post) -> None:
+    made = await post.endpoint(url=f"{URL}?token=hunter2")
+    assert made["url"] == f"{URL}?token=hunter2"
+    await post.good("PATCH", f"/v1/endpoints/{made['id']}", {"url": f"{URL}/more?token=hunter2"})
+    audit = await post.send("GET", "/v1/audit")
+    assert f'"{URL}"' in audit.text
+    assert f'"{URL}/more"' in audit.text
+    assert "hunter2" not in audit.text

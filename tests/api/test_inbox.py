@@ -103,6 +103,26 @@ async def test_a_signature_is_judged_by_every_secret_that_is_known(site: Site) -
     assert typed not in (await site.get("/inbox.json", key=None)).text
 
 
+async def test_a_signature_is_judged_once_and_not_whenever_somebody_looks(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody may send much that takes long to check, and the page looks every second."""
+    secret = webhooks.new_secret()
+    site.app.desk.inbox.learn(secret)
+    signed: list[str] = []
+    sign = webhooks.sign
+    monkeypatch.setattr(webhooks, "sign", lambda *given: signed.append(given[0]) or sign(*given))
+    await deliver(site, secret, b"{}")
+    before = len(signed)
+    for _ in range(5):
+        assert [item["signature"] for item in (await contents(site))["data"]] == ["good"]
+    assert len(signed) == before
+    await deliver(site, secret, b"{}", **{"webhook-signature": " ".join(["v1,aGVsbG8="] * 11)})
+    (many, _) = (await contents(site))["data"]
+    assert (many["signature"], many["reason"]) == ("bad", "It has more than 10 signatures.")
+    assert len(signed) == before + 1  # by this test alone
+
+
 async def test_the_secrets_of_endpoints_and_jobs_made_here_are_known(site: Site) -> None:
     async with new_post(site) as post:
         endpoint = await post.endpoint()

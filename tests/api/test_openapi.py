@@ -11,6 +11,8 @@ import pytest
 from penstock.api import manual, openapi, problems
 from penstock.api.advice import ADVICE
 from penstock.api.routes import ROUTES
+from penstock.app import Penstock
+from penstock.kinds import Kind
 from tests.product import app
 
 if TYPE_CHECKING:
@@ -109,3 +111,24 @@ async def test_every_type_of_a_problem_is_a_page(site: Site) -> None:
 
 def test_what_comes_from_a_product_is_escaped() -> None:
     assert "<b>" not in manual._inline("<b>`<b>`")
+
+
+SHAPES: list[Any] = [True, False, {"type": ["object", "array", "null"]}, {"type": "array", "items": True}]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_whatever_a_schema_of_a_product_says_is_described(shape: Any) -> None:
+    """Schemas may be true or false, types may be several, and a member may be called as a word of schemas is."""
+    schema = {"type": "object", "properties": {"data": shape, "$ref": {"type": "string"}}, "required": ["data", "$ref"]}
+    kind = Kind(name="wild", schema=schema)
+    told = openapi.document(ROUTES, {"wild": kind})["components"]["schemas"]["Input.wild"]
+    assert told["properties"] == schema["properties"]
+
+
+def test_a_handler_that_takes_this_or_that_is_described() -> None:
+    wild = Penstock()
+
+    @wild.kind("wild")
+    def take(job: Any, data: dict[str, Any] | list[Any] | None) -> None: ...
+
+    assert "Input.wild" in openapi.document(ROUTES, wild.kinds)["components"]["schemas"]

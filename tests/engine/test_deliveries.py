@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ from penstock.webhooks import NATIVE, SCHEDULE, Hook
 from penstock.work import End
 from tests.factories import ACCOUNT, ERROR, HOUR, MINUTE, OWNER, STRANGER, TENANT
 from tests.faults.dumps import dump
-from tests.post import SECRET, VAULT
+from tests.post import SECRET, VAULT, taken
 from tests.product import app
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ ALL = webhooks.MOMENTS
 
 
 async def claimed(post: Post) -> list[Claimed]:
-    return await deliveries.claim(post.engine.db, "", {}, 10, 10, MINUTE)
+    return await taken(post.engine.db, 10, MINUTE)
 
 
 async def settled(post: Post, item: Claimed, status: int) -> str:
@@ -588,6 +589,29 @@ async def test_what_nobody_concluded_is_concluded_by_the_next_who_looks(post: Po
     assert (await post.make.read(lease.job_id)).outcome == "succeeded"
 
 
+async def test_news_that_was_taken_in_time_is_concluded_also_past_the_deadline(post: Post) -> None:
+    lease = await post.make.leased("told", hook=post.hook())
+    await post.make.finish(lease)
+    (item,) = await claimed(post)
+    columns = deliveries._columns([deliveries.judged(item, Result(200), NATIVE)])
+    await post.engine.db.run(deliveries.SQL["settle"], *columns, DAY)  # and then it was killed
+    await post.make.clock.advance(HOUR + MINUTE)
+    await expirer(post.engine).run_once()
+    job = await post.make.read(lease.job_id)
+    assert (job.outcome, job.captured) == ("succeeded", job.price)
+
+
+async def test_what_was_concluded_is_counted_and_nothing_else(post: Post) -> None:
+    """Whoever goes on as long as there is something would otherwise never end."""
+    lease = await post.make.leased("told", hook=post.hook())
+    await post.make.finish(lease)
+    (item,) = await claimed(post)
+    columns = deliveries._columns([deliveries.judged(item, Result(200), NATIVE)])
+    await post.engine.db.run(deliveries.SQL["settle"], *columns, DAY)
+    left = await post.engine.db.run(deliveries.SQL["undecided"], 10)
+    assert [await deliveries.conclude(post.engine, left) for _ in range(2)] == [1, 0]
+
+
 async def test_a_finish_whose_answer_got_lost_is_believed(post: Post) -> None:
     lease = await post.make.leased("told", hook=post.hook())
     await post.make.finish(lease)
@@ -603,3 +627,71 @@ async def test_without_a_vault_a_job_with_a_url_is_refused(post: Post) -> None:
     with pytest.raises(VaultError):
         await bare.submit("free", **OWNER, hook=post.hook())
     assert await post.engine.list_jobs(**OWNER) == []
+
+
+WILD = (
+    "Fri, 31 Dec 2027 23:59:59 -9999999999999999",
+    "Fri, 31 Dec 2027 23:59:59 -2359",
+    "Fri, 31 Dec 9999 23:59:59 -2359",
+    "Mon, 01 Jan 0001 00:00:00 +2359",
+    "9" * 400,
+    "-1",
+    "soon",
+    "",
+)
+
+
+@pytest.mark.parametrize("said", WILD, ids=range(len(WILD)))
+def test_whatever_a_receiver_asks_for_is_a_pause_or_none(said: str) -> None:
+    pause = Result(503, headers={"Retry-After": said}).retry_after
+    assert pause is None or timedelta(0) <= pause <= DAY
+
+
+def test_what_is_shown_of_a_hook_on_its_way_is_no_secret(post: Post) -> None:
+    hook = Hook(url="https://example.com/a?token=hunter2", secret=SECRET, is_secret_chosen=True)
+    told = repr(post.engine.deliveries.asked(hook, app.kinds["free"]))
+    assert "https://example.com/a" in told
+    assert "hunter2" not in told
+    assert "digest" not in told
+
+
+async def test_a_secret_that_was_chosen_belongs_to_the_request(post: Post) -> None:
+    own = Hook(url=post.there.url("healthy"), secret=SECRET, is_secret_chosen=True)
+    first = await post.engine.submit("free", **OWNER, idempotency_key="k", hook=own)
+    again = await post.engine.submit("free", **OWNER, idempotency_key="k", hook=own)
+    assert (again.job_id, again.is_replay) == (first.job_id, True)
+    other = Hook(url=own.url, secret=webhooks.new_secret(), is_secret_chosen=True)
+    for hook in (other, Hook(url=own.url, secret=SECRET)):
+        with pytest.raises(IdempotencyConflictError):
+            await post.engine.submit("free", **OWNER, idempotency_key="k", hook=hook)
+
+
+async def test_a_replay_is_one_also_where_its_url_is_not_there_any_more(post: Post) -> None:
+    """It was good when the job was made; nobody is to be told of anything new."""
+    where: list[str] = ["127.0.0.1"]
+
+    async def resolve(host: str, port: int) -> list[str]:
+        if not where:
+            raise socket.gaierror(socket.EAI_NONAME, "gone")
+        return where
+
+    engine = Engine(post.engine.db, app, vault=VAULT, outbound=Outbound("loopback", resolve=resolve))
+    hook = Hook(url="http://hooks.example.com/a", secret=SECRET)
+    first = await engine.submit("free", **OWNER, idempotency_key="k", hook=hook)
+    for then in ([], ["10.0.0.1"]):
+        where[:] = then
+        again = await engine.submit("free", **OWNER, idempotency_key="k", hook=hook)
+        assert (again.job_id, again.is_replay) == (first.job_id, True)
+        assert await engine.hook_secret(TENANT, again.job_id) == SECRET
+        with pytest.raises(IdempotencyConflictError):
+            await engine.submit("free", {"n": 1}, **OWNER, idempotency_key="k", hook=hook)
+        with pytest.raises(OutboundRefusedError):
+            await engine.submit("free", **OWNER, idempotency_key="new", hook=hook)
+        with pytest.raises(OutboundRefusedError):
+            await engine.submit("free", **OWNER, hook=hook)
+        requests = [{"kind": "free", **OWNER, "hook": hook, "idempotency_key": key} for key in ("k", "new")]
+        replayed, refused = await engine.submit_many(requests)
+        assert isinstance(replayed, jobs.Submitted)
+        assert (replayed.job_id, replayed.is_replay) == (first.job_id, True)
+        assert isinstance(refused, OutboundRefusedError)
+    await engine.outbound.close()

@@ -22,7 +22,7 @@ from penstock.errors import (
 )
 from penstock.services.pruner import pruner
 from tests.factories import HOUR, MINUTE, STRANGER, TENANT
-from tests.post import SECRET, VAULT
+from tests.post import SECRET, VAULT, taken
 
 if TYPE_CHECKING:
     from tests.post import Post
@@ -211,7 +211,7 @@ async def test_one_that_is_disabled_gets_what_waited_when_it_is_enabled(post: Po
 async def test_one_that_is_disabled_while_it_is_called_waits_from_then_on(post: Post) -> None:
     made = await post.endpoint("error")
     await ended(post)
-    (item,) = await deliveries.claim(post.engine.db, "", {}, 5, 5, MINUTE)
+    (item,) = await taken(post.engine.db, 5, MINUTE)
     await post.engine.endpoints.disable(TENANT, made.id)
     result = deliveries.judged(item, Result(500), webhooks.NATIVE)
     assert await deliveries.settle(post.engine, post.engine.db, [result]) == ["pending"]
@@ -228,6 +228,15 @@ async def test_what_one_that_is_deleted_was_to_be_told_is_withdrawn(post: Post) 
     assert await post.states() == ["withdrawn"]
     with pytest.raises(ConflictError, match="withdrawn"):
         await post.engine.deliveries.resend(TENANT, (await post.newest()).id)
+
+
+async def test_what_came_for_one_that_was_just_deleted_is_withdrawn(post: Post) -> None:
+    await post.engine.endpoints.make(TENANT)  # Its listener does not come any more: no courier sees it.
+    await ended(post)
+    async with post.engine.db.transaction() as tx:
+        await tx.execute("delete from penstock.endpoints; delete from penstock.subscriptions")
+    await pruner(post.engine).run_once()
+    assert await post.states() == ["withdrawn"]
 
 
 async def test_it_can_be_tried(post: Post) -> None:

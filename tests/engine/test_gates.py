@@ -25,19 +25,25 @@ from penstock.errors import (
     InputError,
     InvalidError,
     LifecycleError,
+    MoveDeniedError,
+    NotFoundError,
     UnavailableError,
 )
 from penstock.kinds import Kind
 from penstock.lifecycle import lifecycle
 from penstock.rules import Keywords, Pattern, Pii, Rule, RulesGate
-from penstock.work import End
+from penstock.storage.local import Local
+from penstock.work import End, Return
 from penstock.worker.worker import Worker
 from tests.checks import refused, snapshot
 from tests.factories import ACCOUNT, OWNER, TENANT, Factory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
 
+    from penstock.engine.artifacts import ArtifactRecord
+    from penstock.engine.leases import Lease
     from penstock.store.db import Database
     from tests.clocks import Clock
 
@@ -367,11 +373,115 @@ async def test_a_lifecycle_without_a_blocked_end_fails_instead(engine: Engine, m
     assert (job.error["code"], job.error["verdicts"], job.captured) == ("blocked", [{"name": "x"}], 0)
 
 
-async def test_only_an_output_of_a_success_is_looked_at(engine: Engine, make: Factory, moody: Moody) -> None:
+@pytest.mark.parametrize("outcome", ["failed", "blocked", "canceled"])
+async def test_what_must_not_go_out_does_not_go_out_as_an_error(engine: Engine, make: Factory, outcome: Any) -> None:
+    """Whoever writes the code of a job could otherwise fail, and say there what his output must not say."""
+    told = []
+    for message in ("It broke.", "The codename is Heron.", "Ask ann@example.com.", "Heron"):
+        lease = await leased(engine, make)
+        details = {"codename": "Heron"} if message == "Heron" else {"size": 3}
+        await engine.finish(End(lease, outcome, error={"code": "blocked", "message": message, **details}))
+        job = await make.read(lease.job_id)
+        assert job.outcome == outcome
+        told.append(job.error)
+    withheld = {"code": "blocked", "message": told[1]["message"], "reason": "withheld"}
+    assert told[0] == {"code": "blocked", "message": "It broke.", "size": 3}
+    assert (told[1], told[3]) == (withheld, withheld)
+    assert told[2]["message"] == "Ask [EMAIL]."
+    assert "Heron" not in str(told)
+
+
+async def test_nor_does_it_as_the_error_of_an_attempt(engine: Engine, make: Factory) -> None:
+    lease = await leased(engine, make)
+    error = {"code": "the codename", "message": "The codename is Heron."}
+    assert await engine.give_back(Return(lease, "attempt", error)) == "requeued"
+    job = await make.read(lease.job_id)
+    events = await engine.events(TENANT, lease.job_id)
+    assert job.error["code"] == "handler_failed"
+    assert "Heron" not in str(job) + str(events)
+    assert "codename" not in str(job) + str(events)
+
+
+async def test_an_error_that_cannot_be_checked_tells_nothing(engine: Engine, make: Factory, moody: Moody) -> None:
+    error = {"code": "boom", "message": "It broke."}
+    for mood, gives in ((RuntimeError("x"), None), (BlockedError("x"), None), (None, "no error at all")):
+        moody.error, moody.gives = None, None
+        await engine.submit("mood", {}, **OWNER)
+        (lease,) = await make.claimed("mood")
+        moody.error, moody.gives = mood, gives
+        assert await engine.finish(End(lease, "failed", error=error)) == "failed"
+        assert "broke" not in str(await make.read(lease.job_id))
+    moody.error, moody.gives = None, None
     await engine.submit("mood", {}, **OWNER)
     (lease,) = await make.claimed("mood")
+    moody.error = UnavailableError()
+    with pytest.raises(UnavailableError):
+        await engine.finish(End(lease, "failed", error=error))
+    assert (await make.read(lease.job_id)).phase == "leased"
+    moody.error = None
+    await engine.finish(End(lease, "failed", error=error))
+    assert (await make.read(lease.job_id)).error == error
+
+
+async def test_what_is_blocked_hands_over_no_files(engine: Engine, make: Factory, moody: Moody, tmp_path: Path) -> None:
+    """By a gate, by the code of the job, and by either where the lifecycle calls that a failure; swept at once."""
+    engine = Engine(engine.db, engine.app, storage=Local(tmp_path))
+    ways: list[tuple[str, Any, BlockedError | None]] = [
+        ("mood", "succeeded", BlockedError("no")),
+        ("mood", "blocked", None),
+        ("stern", "succeeded", BlockedError("no")),
+        ("stern", "blocked", None),
+    ]
+    for kind, outcome, mood in ways:
+        moody.error = None
+        submitted = await engine.submit(kind, {}, **OWNER)
+        (lease,) = await make.claimed(kind)
+        given = await _saved(engine, lease, None)
+        made = await _saved(engine, lease, lease.epoch)
+        assert len(await engine.artifacts.of_job(TENANT, submitted.job_id)) == 2
+        moody.error = mood
+        error = None if mood else {"code": "blocked", "message": "no"}
+        end = End(lease, outcome, None if error else "{}", error)
+        try:
+            await engine.finish(end)
+        except MoveDeniedError as denied:
+            await engine.finish(End(lease, "failed", error=denied.as_dict()))
+        moody.error = None
+        assert [file.id for file in await engine.artifacts.of_job(TENANT, submitted.job_id)] == [given.id]
+        assert (await engine.artifacts.read(TENANT, given.id)).id == given.id
+        with pytest.raises(NotFoundError):
+            await engine.artifacts.read(TENANT, made.id)
+        if kind == "stern" and mood:  # and they do not come back with the next run
+            await engine.retry(TENANT, submitted.job_id)
+            with pytest.raises(NotFoundError):
+                await engine.artifacts.read(TENANT, made.id)
+        await engine.artifacts.sweep()
+        assert await engine.artifacts.store.head(made.path) is None
+        assert await engine.artifacts.store.head(given.path) is not None
+        if kind == "stern" and mood:
+            (lease,) = await make.claimed(kind)
+            await engine.finish(End(lease, "succeeded", "{}"))
+
+
+async def test_a_failure_shows_its_files_as_before(engine: Engine, make: Factory, tmp_path: Path) -> None:
+    engine = Engine(engine.db, engine.app, storage=Local(tmp_path))
+    submitted = await engine.submit("open", {}, **OWNER)
+    (lease,) = await make.claimed("open")
+    made = await _saved(engine, lease, lease.epoch)
     await engine.finish(End(lease, "failed", error={"code": "boom", "message": "It broke."}))
-    assert [direction for direction, _, _ in moody.asked] == ["inbound"]
+    assert [file.id for file in await engine.artifacts.of_job(TENANT, submitted.job_id)] == [made.id]
+
+
+async def _saved(engine: Engine, lease: Lease, epoch: int | None) -> ArtifactRecord:
+    return await engine.artifacts.save(
+        TENANT, ACCOUNT, name="a.txt", content_type="text/plain", data=b"a", job_id=lease.job_id, epoch=epoch
+    )
+
+
+async def leased(engine: Engine, make: Factory) -> Lease:
+    await engine.submit("ad", {"prompt": "a hat"}, **OWNER)
+    (lease,) = await make.claimed("ad")
+    return lease
 
 
 async def test_a_gate_knows_whose_job_it_is(engine: Engine, make: Factory, moody: Moody) -> None:

@@ -18,7 +18,7 @@ from penstock.services.pruner import pruner
 from penstock.webhooks import NATIVE, Hook
 from tests.factories import ACCOUNT, ERROR, HOUR, MINUTE, OWNER, TENANT, Factory, attempt, interruption, progress
 from tests.faults.dumps import Dump, story, wipe
-from tests.post import SECRET
+from tests.post import SECRET, taken
 from tests.product import app
 
 SHOE = {"product": "shoe"}
@@ -187,7 +187,7 @@ async def answered(make: Factory) -> list[Settlement]:
     """One URL has taken the news of its job, another is gone; who sent them has yet to say so."""
     for _ in range(2):
         await delivering(make)
-    items = await deliveries.claim(make.engine.home(TENANT), "", {}, 5, 5, HOUR / 2)
+    items = await taken(make.engine.home(TENANT), 5, HOUR / 2)
     return [deliveries.judged(item, Result(status), NATIVE) for item, status in zip(items, (200, 410), strict=True)]
 
 
@@ -406,7 +406,7 @@ async def finish_and_deliver(engine: Engine, lease: Lease) -> Any:
 
 @verb(delivering, passes_over=True)
 async def claim_deliveries(engine: Engine, _: Any) -> Any:
-    return len(await deliveries.claim(engine.home(TENANT), "", {}, 5, 5, HOUR / 2))
+    return len(await taken(engine.home(TENANT), 5, HOUR / 2))
 
 
 @verb(answered, is_atomic=False)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.api.streams import Hub
-from penstock.engine import homes, leases
+from penstock.engine import deliveries, homes, leases
+from penstock.engine.deliveries import Result
 from penstock.engine.dispatches import Lanes
 from penstock.engine.engine import Engine
 from penstock.errors import (
@@ -20,17 +21,20 @@ from penstock.errors import (
     UnavailableError,
     UnknownKindError,
 )
+from penstock.services.expirer import expirer
 from penstock.services.pruner import pruner
 from penstock.settings import Settings
 from penstock.store.db import connect
 from penstock.store.migrate import status
 from penstock.store.moving import move_out
+from penstock.webhooks import NATIVE
 from penstock.work import End, Return
 from tests.checks import until
 from tests.factories import ACCOUNT, ERROR, HOUR, MINUTE, OWNER, STRANGER, TENANT, Factory
-from tests.faults.verbs import MOMENT
+from tests.faults.verbs import MOMENT, delivering
 from tests.faults.wire import Wire, wire
 from tests.homes.conftest import Town, opened
+from tests.post import taken
 from tests.product import app
 
 if TYPE_CHECKING:
@@ -469,3 +473,15 @@ async def test_a_job_that_waits_for_its_next_attempt_is_found_again(town: Town) 
         await town.repair()
     (again,) = await town.engine.claim(Lanes(("free",)), 1, worker="w", duration=HOUR)
     assert again.job_id == lease.job_id
+
+
+async def test_news_that_was_taken_in_time_is_concluded_also_past_the_deadline(town: Town) -> None:
+    """Who sent it was killed before he could."""
+    lease = await delivering(town.make)
+    (item,) = await taken(town.home, 5, HOUR / 2)
+    columns = deliveries._columns([deliveries.judged(item, Result(200), NATIVE)])
+    await town.home.run(deliveries.SQL["settle"], *columns, HOUR)
+    await town.make.clock.advance(2 * HOUR)
+    await expirer(town.engine).run_once()
+    job = await town.make.read(lease.job_id)
+    assert (job.outcome, job.captured) == ("succeeded", job.price)

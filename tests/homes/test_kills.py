@@ -21,6 +21,7 @@ from tests.checks import until
 from tests.factories import ACCOUNT, HOUR, TENANT
 from tests.faults.verbs import VERBS, Verb
 from tests.homes.hands import Hands, hands
+from tests.post import taken
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -130,7 +131,7 @@ async def all_is_told(town: Town) -> None:
     """Whatever is to be told is taken, in order, also what a courier that was killed had in hand."""
     async with town.home.transaction() as tx:
         await tx.execute("update penstock.deliveries set due_at = penstock.clock() where is_out")
-    while items := await deliveries.claim(town.home, "", {}, 10, 10, HOUR):
+    while items := await taken(town.home, 10, HOUR):
         settled = [deliveries.judged(item, Result(200), NATIVE) for item in items]
         await deliveries.settle(town.engine, town.home, settled)
     async with town.home.transaction() as tx:

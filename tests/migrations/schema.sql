@@ -85,14 +85,17 @@ table penstock.deliveries
     tries smallint not null default 0
     tries_before smallint not null default 0 -- The tries that do not count, because it was asked for once more after them.
     is_out boolean not null default false -- Whether somebody has it in hand, until it is due again.
-    due_at timestamp with time zone -- When it is to be sent. Never, while its endpoint is disabled.
+    due_at timestamp with time zone -- When it is to be sent. Never, once it was set aside because its endpoint is disabled.
     settled_at timestamp with time zone
     CREATE INDEX deliveries_due ON penstock.deliveries USING btree (receiver, due_at) WHERE ((due_at IS NOT NULL) AND (receiver IS NOT NULL))
     CREATE INDEX deliveries_endpoint ON penstock.deliveries USING btree (endpoint_id, id) WHERE (endpoint_id IS NOT NULL)
+    CREATE INDEX deliveries_endpoint_at ON penstock.deliveries USING btree (endpoint_id, at) WHERE (endpoint_id IS NOT NULL)
+    CREATE INDEX deliveries_pending ON penstock.deliveries USING btree (due_at) WHERE (due_at IS NOT NULL)
     CREATE INDEX deliveries_pulled ON penstock.deliveries USING btree (endpoint_id, due_at) WHERE ((due_at IS NOT NULL) AND (endpoint_id IS NOT NULL))
     CREATE INDEX deliveries_settled ON penstock.deliveries USING btree (settled_at) WHERE (settled_at IS NOT NULL)
     CREATE INDEX deliveries_tenant ON penstock.deliveries USING btree (tenant, id)
     CREATE INDEX deliveries_undecided ON penstock.deliveries USING btree (id) WHERE (decides AND (due_at IS NULL))
+    CREATE INDEX deliveries_undelivered ON penstock.deliveries USING btree (tenant, fate, id) WHERE (fate <> 'delivered'::text)
     CREATE UNIQUE INDEX deliveries_job ON penstock.deliveries USING btree (job_id, seq, endpoint_id) NULLS NOT DISTINCT WHERE (job_id IS NOT NULL)
     constraint deliveries_check CHECK (((fate = ANY (ARRAY['pending'::text, 'delivered'::text, 'failed'::text, 'withdrawn'::text])) AND ((fate = 'pending'::text) = (due_at IS NOT NULL)) AND ((fate = 'pending'::text) = (settled_at IS NULL)) AND ((job_id IS NULL) = (seq IS NULL)) AND (NOT (is_out AND (due_at IS NULL)))))
     constraint deliveries_pkey PRIMARY KEY (id)
@@ -164,6 +167,7 @@ table penstock.endpoints
     created_at timestamp with time zone not null
     pulled_at timestamp with time zone -- When its listener last came.
     failing_since timestamp with time zone -- The first of the failures since it last took something.
+    enabled_at timestamp with time zone -- When it was enabled again; none: it was never disabled.
     disabled_at timestamp with time zone
     disabled_reason text
     CREATE INDEX endpoints_pulled ON penstock.endpoints USING btree (pulled_at) WHERE (url IS NULL)
@@ -422,7 +426,7 @@ table penstock.submissions
     due_at timestamp with time zone -- When the reconciler looks next; none: it has no more to do with it.
     over_at timestamp with time zone
     CREATE INDEX submissions_done ON penstock.submissions USING btree (created_at) WHERE (due_at IS NULL)
-    CREATE INDEX submissions_due ON penstock.submissions USING btree (due_at) WHERE (due_at IS NOT NULL)
+    CREATE INDEX submissions_due ON penstock.submissions USING btree (provider, due_at) WHERE (due_at IS NOT NULL)
     CREATE INDEX submissions_job ON penstock.submissions USING btree (job_id, id)
     CREATE UNIQUE INDEX submissions_open ON penstock.submissions USING btree (job_id) WHERE (status = ANY (ARRAY['held'::text, 'sending'::text, 'running'::text]))
     constraint submissions_check CHECK (((status = ANY (ARRAY['held'::text, 'sending'::text, 'running'::text, 'unwanted'::text, 'over'::text])) AND ((status <> 'running'::text) OR (prediction_id IS NOT NULL)) AND ((status <> ALL (ARRAY['held'::text, 'running'::text])) OR (due_at IS NOT NULL)) AND ((status = 'over'::text) = (over_at IS NOT NULL))))

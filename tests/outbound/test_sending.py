@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 import stat
+import threading
+import time
 import tracemalloc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from penstock.errors import OutboundFailedError, OutboundRefusedError, SettingsError, TooLargeError
-from penstock.outbound import Outbound
+from penstock.outbound import Outbound, resolver
 from tests.doubles.receivers import Receivers
 from tests.outbound.watch import watched
 
@@ -295,4 +298,84 @@ async def test_calls_wait_for_each_other_where_there_are_more_than_may_be_under_
     await asyncio.gather(*(outbound.send("POST", others.url("healthy", "many"), body=b"{}") for _ in range(40)))
     assert len(others.of("many")) == 40
     assert others.connections - before <= 4
+    await outbound.close()
+
+
+# Looking names up
+
+
+@pytest.fixture
+def look_ups(monkeypatch: pytest.MonkeyPatch) -> Iterator[LookUps]:
+    """The machine's resolver, with a domain whose servers never answer while the test runs."""
+    made = LookUps()
+    monkeypatch.setattr(resolver, "_look_up", made)
+    yield made
+    made.over.set()
+
+
+class LookUps:
+    def __init__(self) -> None:
+        self.over = threading.Event()
+        self.asked: list[str] = []
+        self.silent: set[str] = set()
+
+    def __call__(self, host: str, _port: int) -> list[str]:
+        self.asked.append(host)
+        if any(host.endswith(silent) for silent in self.silent):
+            self.over.wait(30)
+            raise socket.gaierror(socket.EAI_AGAIN, "silent")
+        if host.endswith(".absent.example"):
+            raise socket.gaierror(socket.EAI_NONAME, "absent")
+        return ["93.184.216.34"]
+
+
+async def test_names_that_are_never_answered_keep_no_healthy_one_waiting(
+    look_ups: LookUps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are: of one domain, they do not even stand before names that are new."""
+    resolve = resolver.Resolver()
+    look_ups.silent = {".evil.example"}
+    await resolve("known.example.com", 443)
+    slow = [asyncio.ensure_future(resolve(f"a{n}.evil.example", 443)) for n in range(500)]
+    await asyncio.sleep(0.05)
+    assert 0 < len([host for host in look_ups.asked if host.endswith("evil.example")]) <= 4
+    async with asyncio.timeout(20):
+        assert await resolve("new.example.com", 443) == ["93.184.216.34"]
+        look_ups.silent |= {f".evil{n}.example" for n in range(100)}
+        slow += [asyncio.ensure_future(resolve(f"a{n}.evil{n}.example", 443)) for n in range(100)]
+        await asyncio.sleep(0.05)
+        monkeypatch.setattr(resolver, "KEPT_SECONDS", 0.0)
+        for name in ("known.example.com", "new.example.com"):
+            assert await resolve(name, 443) == ["93.184.216.34"]
+    look_ups.over.set()
+    resolve.close()
+    assert all(isinstance(each, BaseException) for each in await asyncio.gather(*slow, return_exceptions=True))
+
+
+async def test_a_good_answer_is_kept_for_a_moment_and_a_bad_one_is_not(
+    look_ups: LookUps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve = resolver.Resolver()
+    for port in (443, 8443, 443):
+        assert await resolve("known.example.com", port) == ["93.184.216.34"]
+    for _ in range(2):
+        with pytest.raises(socket.gaierror):
+            await resolve("a.absent.example", 443)
+    assert look_ups.asked == ["known.example.com", "a.absent.example", "a.absent.example"]
+    monkeypatch.setattr(resolver, "KEPT_SECONDS", 0.0)
+    await resolve("known.example.com", 443)
+    assert look_ups.asked[-1] == "known.example.com"
+    resolve.close()
+
+
+async def test_an_answer_that_is_kept_is_checked_again(look_ups: LookUps, others: Receivers) -> None:
+    """Nothing that was admitted once is called unseen."""
+    outbound = Outbound("10.0.0.0/8")
+    assert (await outbound.admit("http://rebinding.example.com/")).host == "rebinding.example.com"
+    resolve: resolver.Resolver = outbound._resolver
+    resolve._known["rebinding.example.com"] = (time.monotonic(), ["127.0.0.1"])
+    for _ in range(2):
+        with pytest.raises(OutboundRefusedError):
+            await outbound.send("POST", f"http://rebinding.example.com:{others.port}/")
+    assert look_ups.asked == ["rebinding.example.com"]
     await outbound.close()

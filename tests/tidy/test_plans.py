@@ -16,7 +16,18 @@ from uuid import UUID, uuid4
 import pytest
 
 from penstock import ids
-from penstock.engine import callbacks, deliveries, dispatches, events, idempotency, jobs, leases, ledger, submissions
+from penstock.engine import (
+    callbacks,
+    deliveries,
+    dispatches,
+    endpoints,
+    events,
+    idempotency,
+    jobs,
+    leases,
+    ledger,
+    submissions,
+)
 from penstock.engine.dispatches import Lanes
 from penstock.engine.ledger import Bill
 from penstock.store.db import connect, fetch
@@ -127,6 +138,12 @@ select penstock.uuid7(), 'acme', id, 1, 'replicate', case phase when 'ended' the
     clock_timestamp(), clock_timestamp() + interval '1 day', case when phase <> 'ended' then due end,
     case phase when 'ended' then clock_timestamp() end
 from made where phase in ('leased', 'parked') or n < 30000;
+
+-- Those of a provider that nobody asks are due before all others.
+insert into penstock.submissions (id, tenant, job_id, run, provider, status, created_at, expires_at, due_at)
+select penstock.uuid7(), 'acme', id, 1, 'another', 'unwanted', clock_timestamp(), clock_timestamp(),
+    clock_timestamp() - interval '1 day'
+from made where n between 30000 and 39999;
 
 update penstock.accounts set held = 1000000, active = 100000, entries = 1000000;
 reset session_replication_role;
@@ -300,7 +317,7 @@ VERBS: dict[str, tuple[Query, Call, set[str]]] = {
     ),
     "claim deliveries": (
         deliveries.SQL["claim"],
-        lambda _: ("", ["r1", "r2"], [0, 5], 2, 10, MINUTE),
+        lambda _: (["r0", "r2"], [5, 1], 10, MINUTE),
         {"deliveries_due", "deliveries_pkey", "deliveries_job"},
     ),
     "settle deliveries": (deliveries.SQL["settle"], lambda ear: settle_arguments(ear), {"deliveries_pkey"}),  # noqa: PLW0108 - below
@@ -324,7 +341,16 @@ READS: dict[str, tuple[Query, Call, set[str]]] = {
         lambda _: (["acme"] * 3, ["account-7"] * 3, ["k6", "k206", "none"], ["brief"] * 3, ["{}"] * 3, [None] * 3),
         {"idempotency_pkey"},
     ),
+    "due receivers": (deliveries.SQL["due"], lambda _: ("", 50), {"deliveries_due"}),
+    "follow endpoints": (endpoints.SQL["follow"], lambda _: (None, 50), {"deliveries_pulled"}),
     "deliveries": (deliveries.SQL["list"], lambda _: ("acme", LAST, None, 50), set()),
+    "deliveries that failed": (
+        deliveries.SQL["list_undelivered"],
+        lambda _: ("acme", LAST, "failed", 50),
+        {"deliveries_undelivered"},
+    ),
+    "deliveries that wait": (deliveries.SQL["waiting"], lambda _: (50,), {"deliveries_pending"}),
+    "stats of an endpoint": (endpoints.SQL["stats"], lambda _: (LAST, NOW), {"deliveries_endpoint_at"}),
     "deliveries of a job": (
         deliveries.SQL["list_of_job"],
         lambda ear: ("acme", LAST, None, 50, one(ear, "ended"), None),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tracemalloc
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -194,3 +195,28 @@ def test_whatever_is_refused_is_refused_in_our_own_words(value: Any) -> None:
     except PenstockError:
         return
     assert "\x00" not in json.loads(f"[{text}]")
+
+
+def test_where_each_thing_stands_is_not_kept_for_all_of_them() -> None:
+    """A name of 20,000 characters above 5,000 numbers: their paths, written out, would be 200 MB."""
+    wide = {"ü" * 20_000: [[0] * 5_000], "bad": "\x00"}
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError) as caught:
+            values.check(wide, field="input")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert caught.value.field == "input.bad"
+    assert peak < 10_000_000
+
+
+def test_a_place_is_told_with_its_names_cut() -> None:
+    with pytest.raises(InputError) as caught:
+        values.encode({"n" * 1_000: [{"a": math.nan}]}, field="input")
+    assert caught.value.field == f"input.{'n' * 60}[0].a"
+
+
+def test_what_is_too_long_is_not_looked_through() -> None:
+    with pytest.raises(InputError, match="the limit is 100"):
+        values.encode({"a": ["ü" * 200, "\x00"]}, field="input", most=100)

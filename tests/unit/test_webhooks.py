@@ -233,3 +233,29 @@ def test_the_libraries_of_node_read_ours_and_we_read_theirs() -> None:
     for library in ("svix", "standardwebhooks"):
         assert [case["ok"] for case in told["verified"][library]] == [True, True, False, False]
         assert verify(BODY, signed(**{"webhook-signature": told["signed"][library]})) == SAID
+
+
+@pytest.mark.parametrize("secret", ["", "whsec_", "whsec_" + base64.b64encode(b"x" * 23).decode()])
+def test_nobody_signs_or_verifies_with_a_secret_that_anybody_could_guess(secret: str) -> None:
+    """A setting that is empty must not let everybody in who signs with nothing."""
+    with pytest.raises(InvalidError, match="it must have 24 or more") as caught:
+        webhooks.sign(secret, "msg_1", STAMP, BODY)
+    assert caught.value.field == "secret"
+    for given in (secret, [SECRET, secret]):
+        with pytest.raises(InvalidError):
+            verify(BODY, signed(), given)
+
+
+def test_a_webhook_has_no_endless_list_of_signatures() -> None:
+    good = signed()["webhook-signature"]
+    many = " ".join(["v1,aGVsbG8="] * (webhooks.SIGNATURES_MAX - 1) + [good])
+    assert verify(BODY, signed(**{"webhook-signature": many})) == SAID
+    with pytest.raises(WebhookInvalidError, match="more than 32 signatures"):
+        verify(BODY, signed(**{"webhook-signature": f"{many} {good}"}))
+
+
+def test_what_is_shown_of_a_hook_is_no_secret() -> None:
+    hook = webhooks.Hook(url="https://me:hunter2@example.com:8443/a/b?token=hunter2#hunter2", secret=SECRET)
+    assert repr(hook) == "Hook(url='https://example.com:8443/a/b', moments=None)"
+    assert str(hook.__rich_repr__()) == "[('url', 'https://example.com:8443/a/b'), ('moments', None)]"
+    assert webhooks.shown_url("https://example.com?a") == "https://example.com"

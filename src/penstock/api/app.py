@@ -47,6 +47,7 @@ WRITE_SECONDS: Final = 20.0
 """How long a reader of a stream may leave its frames unread."""
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 _TRACE: Final = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_TOKEN: Final = re.compile(r"(/callbacks/+[^/]+/).+", re.DOTALL)
 _BROWSER: Final[Headers] = [
     (b"access-control-allow-origin", b"*"),
     (
@@ -216,7 +217,7 @@ class Api(Starlette):
             logs.emit(
                 "request.answered",
                 method=call.method,
-                path=call.scope["path"],
+                path=_logged_path(call),
                 status=status,
                 ms=round(seconds * 1000, 2),
                 request_id=call.request_id,
@@ -276,10 +277,15 @@ async def _until_gone(receive: Receive) -> AsyncGenerator[None]:
         watching.cancel()
 
 
+def _logged_path(call: Call) -> str:
+    """The path, but for what is a secret in it: whoever knows the token of a callback may send one."""
+    return _TOKEN.sub(r"\1{token}", call.scope["path"])
+
+
 def _refusal(call: Call, error: Exception) -> Reply:
     told = problems.told(error, request_id=call.request_id, root=call.root)
     if problems.is_ours(error):
-        logs.emit("request.failed", request_id=call.request_id, path=call.scope["path"], error=repr(error))
+        logs.emit("request.failed", request_id=call.request_id, path=_logged_path(call), error=repr(error))
     headers = problems.headers(error, told)
     blueprint = call.desk.blueprint
     if blueprint is None:

@@ -34,7 +34,7 @@ async def make(call: Call) -> Reply:
         secret=body.secret,
         limit=body.limit,
     )
-    await _audit(call, made, "endpoint.made", {"url": made.url})
+    await _audit(call, made, "endpoint.made", {"url": _audited(made)})
     return _told_new(call, made, secret)
 
 
@@ -56,7 +56,7 @@ async def change(call: Call) -> Reply:
     if body.events is not UNSET:
         changes["moments"] = moments(body.events, wire.ENDPOINT_EVENTS, field="events")
     changed = await call.engine.endpoints.change(*_which(call), **changes)
-    await _audit(call, changed, "endpoint.changed", {"changed": sorted(changes), "url": changed.url})
+    await _audit(call, changed, "endpoint.changed", {"changed": sorted(changes), "url": _audited(changed)})
     return reply(told(changed))
 
 
@@ -141,6 +141,11 @@ def _told_new(call: Call, endpoint: EndpointRecord, secret: str) -> Reply:
 def _which(call: Call) -> tuple[str, UUID]:
     """The endpoint that the path names, and whose it must be."""
     return principals.one_tenant(call, call.query.tenant), ids.parse("ep", call.params["id"])
+
+
+def _audited(endpoint: EndpointRecord) -> str | None:
+    """Its URL as the audit keeps it, for good and for every operator: without what may be a secret."""
+    return None if endpoint.url is None else webhooks.shown_url(endpoint.url)
 
 
 async def _audit(call: Call, endpoint: EndpointRecord, action: str, data: Any = None) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 KEPT_MAX: Final = 200
 SIZE_MAX: Final = 64 * 1024
 _SECRETS_MAX: Final = 1_000
+_SIGNATURES_MAX: Final = 10
 _NAME_MAX: Final = 100
 _BARE: Final = (204, 205, 304)  # which have no body
 _SIGNATURE: Final = "webhook-signature"
@@ -98,8 +99,8 @@ class TellSecret(wire.Request):
     secret: wire.WebhookSecret
 
 
-class _Kept(msgspec.Struct, frozen=True):
-    """A request as it came."""
+class _Kept(msgspec.Struct):
+    """A request as it came, and what was found of its signature then."""
 
     number: int
     name: str
@@ -107,6 +108,8 @@ class _Kept(msgspec.Struct, frozen=True):
     answered: int
     headers: list[tuple[str, str]]
     body: bytes
+    signature: Literal["good", "bad", "unsigned"] = "unsigned"
+    reason: str | None = None
 
 
 class Inbox:
@@ -118,14 +121,20 @@ class Inbox:
         self._last = 0
 
     def learn(self, secret: str) -> None:
-        """Check signatures with this secret too; the oldest gives way."""
+        """Check signatures with this secret too, also of what no other has signed; the oldest gives way."""
+        if secret not in self._secrets:
+            for kept in self._kept:
+                if kept.signature == "bad":
+                    _judge(kept, [secret])
         self._secrets[secret] = None
         while len(self._secrets) > _SECRETS_MAX:
             del self._secrets[next(iter(self._secrets))]
 
     def keep(self, name: str, headers: list[tuple[str, str]], body: bytes, answered: int) -> int:
         self._last += 1
-        self._kept.append(_Kept(self._last, name, datetime.now(UTC), answered, headers, body))
+        kept = _Kept(self._last, name, datetime.now(UTC), answered, headers, body)
+        _judge(kept, list(self._secrets))
+        self._kept.append(kept)
         return self._last
 
     def clear(self) -> None:
@@ -138,7 +147,6 @@ class Inbox:
         )
 
     def _told(self, kept: _Kept) -> Received:
-        verdict, reason = self._judged(kept)
         return Received(
             number=kept.number,
             name=kept.name,
@@ -148,20 +156,27 @@ class Inbox:
             body=kept.body.decode("utf-8", "replace"),
             size=len(kept.body),
             event=_event(kept.body),
-            signature=verdict,
-            reason=reason,
+            signature=kept.signature,
+            reason=kept.reason,
         )
 
-    def _judged(self, kept: _Kept) -> tuple[Literal["good", "bad", "unsigned"], str | None]:
-        """Whether a known secret has signed it, as of when it came."""
-        headers = dict(kept.headers)
-        if _SIGNATURE not in headers:
-            return "unsigned", None
-        try:
-            webhooks.verify(kept.body, headers, list(self._secrets), now=kept.at)
-        except errors.PenstockError as error:
-            return "bad", error.message
-        return "good", None
+
+def _judge(kept: _Kept, secrets: list[str]) -> None:
+    """Whether one of the secrets has signed it, as of when it came.
+
+    Once, and not whenever somebody looks: anybody may send much that takes long to check.
+    """
+    headers = dict(kept.headers)
+    if _SIGNATURE not in headers:
+        return
+    if len(headers[_SIGNATURE].split(maxsplit=_SIGNATURES_MAX)) > _SIGNATURES_MAX:
+        kept.signature, kept.reason = "bad", f"It has more than {_SIGNATURES_MAX} signatures."
+        return
+    try:
+        webhooks.verify(kept.body, headers, secrets, now=kept.at)
+        kept.signature, kept.reason = "good", None
+    except errors.PenstockError as error:
+        kept.signature, kept.reason = "bad", error.message
 
 
 def _event(body: bytes) -> str | None:

@@ -117,7 +117,7 @@ def _hook(call: Call, given: wire.JobWebhook) -> webhooks.Hook:
     chosen = None
     if given.events is not None:
         chosen = endpoints.moments(given.events, wire.JOB_EVENTS, field="webhook.events")
-    hook = webhooks.Hook(url=given.url, secret=secret, moments=chosen)
+    hook = webhooks.Hook(url=given.url, secret=secret, moments=chosen, is_secret_chosen=given.secret is not None)
     if call.desk.inbox is not None:
         call.desk.inbox.learn(hook.secret)
     return hook

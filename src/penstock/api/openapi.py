@@ -258,7 +258,8 @@ def _moved(schema: Any, home: str) -> Any:
         if members.get("type") == "integer":
             moved = {"minimum": -values.INTEGER_MAX, "maximum": values.INTEGER_MAX} | moved
         reference = members.get("$ref", "")
-        return moved | {"$ref": home + reference[1:]} if reference.startswith("#") else moved
+        is_inner = isinstance(reference, str) and reference.startswith("#")  # a member may be called so too
+        return moved | {"$ref": home + reference[1:]} if is_inner else moved
     if isinstance(schema, list):
         return [_moved(below, home) for below in cast("list[Any]", schema)]
     return schema

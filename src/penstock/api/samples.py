@@ -71,6 +71,8 @@ _BY_TYPE: Final[dict[str, Any]] = {"string": "text", "integer": 1, "number": 1.5
 
 def sample(schema: Any, components: dict[str, Any], name: str = "") -> Any:
     """A value that fits the schema; ``name`` is that of the member it stands in."""
+    if isinstance(schema, bool):  # which lets anything pass, or nothing
+        schema = {}
     if name in _WHOLES and (_WHOLES[name] is not None or not {"$ref", "properties"} & schema.keys()):
         return _WHOLES[name]
     for word, take in _TAKES.items():
@@ -99,6 +101,8 @@ def _chosen(choices: Any, components: dict[str, Any], name: str) -> Any:
 
 def _typed(schema: Any, components: dict[str, Any], name: str) -> Any:
     match schema.get("type"):
+        case [first, *_]:
+            return _typed(schema | {"type": first}, components, name)
         case "object":
             required = schema.get("required", ())
             return {

@@ -1,6 +1,28 @@
 -- Artifacts: files in storage, and whose they are. Home: tenant.
 -- Invariants: a row is there before its file and goes after it, so a file without a row is nobody's; a row that is
--- marked as deleted is seen by nobody, and never comes back; what clients read goes through the second wall, as views do.
+-- marked as deleted is seen by nobody, and never comes back; what clients read goes through the second wall, as views do;
+-- what the attempts of a job have made that ended as blocked is seen by nobody.
+
+-- function: is_withheld
+-- Whether what a job has made must not be released. A lifecycle that draws no such end fails instead, and the error says
+-- what it was to be.
+create or replace function penstock.is_withheld(outcome text, error jsonb) returns boolean
+language sql immutable parallel safe as $$
+    select coalesce(
+        outcome = 'blocked'
+        or (outcome <> 'succeeded' and 'blocked' in (error ->> 'code', error ->> 'outcome'))
+        or (outcome <> 'succeeded' and error ->> 'reason' = 'withheld'),
+        false
+    )
+$$;
+
+-- function: withhold_artifacts
+-- Lets nobody see what the attempts at a job have made, ever: it is about to run once more.
+create or replace function penstock.withhold_artifacts(job_id uuid) returns void
+language sql as $$
+    update penstock.artifacts a set deleted_at = penstock.clock()
+    where a.job_id = withhold_artifacts.job_id and a.epoch is not null and a.deleted_at is null
+$$;
 
 -- function: view_artifacts
 -- Artifacts by their ids, or all of a job's: stored ones, of its present attempt, named by its output or given to it.
@@ -16,7 +38,11 @@ begin
         select a.* from penstock.artifacts a
         where a.id = any(view_artifacts.ids) and a.tenant = view_artifacts.tenant and a.deleted_at is null
             and (view_artifacts.account is null or a.account = view_artifacts.account
-                or a.job_id = view_artifacts.job_id);
+                or a.job_id = view_artifacts.job_id)
+            and (a.epoch is null or not exists (
+                select from penstock.jobs j
+                where j.id = a.job_id and j.tenant = a.tenant and penstock.is_withheld(j.outcome, j.error)
+            ));
     else
         return query
         select a.* from penstock.artifacts a
@@ -24,6 +50,7 @@ begin
         where a.job_id = view_artifacts.job_id and a.tenant = view_artifacts.tenant and a.deleted_at is null
             and a.stored_at is not null
             and (a.epoch is null or a.epoch = j.epoch or strpos(j.output::text, penstock.typeid('art', a.id)) > 0)
+            and (a.epoch is null or not penstock.is_withheld(j.outcome, j.error))
             and (view_artifacts.account is null or j.account = view_artifacts.account)
         order by a.id;
     end if;
@@ -87,10 +114,11 @@ where exists (
 );
 
 -- name: undecided :many
--- What attempts have made, after an id, in order; and whether their job has ended some time ago, and with this one.
+-- What attempts have made, after an id, in order; and whether their job has ended some time ago, and with this one. What
+-- is withheld need not wait.
 select a.id, a.stored_at is not null and j.outcome = 'succeeded'
         and (j.epoch = a.epoch or strpos(j.output::text, penstock.typeid('art', a.id)) > 0) as has_won,
-    coalesce(j.finished_at < penstock.clock() - $2::interval, false) as is_over
+    coalesce(j.finished_at < penstock.clock() - $2::interval, false) or penstock.is_withheld(j.outcome, j.error) as is_over
 from penstock.artifacts a
 left join penstock.jobs j on j.id = a.job_id
 where a.id > $1 and a.epoch is not null and a.kept_at is null and a.deleted_at is null

@@ -7,7 +7,6 @@ waits for a delivery, that is concluded afterwards, and found again by whoever c
 
 from __future__ import annotations
 
-import email.utils
 import random
 import time
 from collections import Counter
@@ -21,6 +20,7 @@ import msgspec
 from penstock import ids, logs, values, webhooks
 from penstock.engine import jobs
 from penstock.errors import ConflictError, InvalidError, NotFoundError, UnknownKindError
+from penstock.retry import read_retry_after
 from penstock.store.queries import queries
 from penstock.webhooks import NATIVE, Told
 
@@ -68,6 +68,14 @@ class SealedHook(msgspec.Struct, frozen=True):
     secret: bytes
     moments: tuple[str, ...]
     decides: bool
+    digest: str | None = None
+    """Of a secret that belongs to the request."""
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("url", webhooks.shown_url(self.url)), ("moments", self.moments), ("decides", self.decides)]
+
+    def __repr__(self) -> str:
+        return f"SealedHook({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +173,8 @@ class Result:
     def retry_after(self) -> timedelta | None:
         """How long the receiver wants to be left alone."""
         said = next((value for name, value in self.headers.items() if name.lower() == "retry-after"), None)
-        return None if said is None else _read_pause(said.strip())
+        asked = None if said is None else read_retry_after(said)
+        return None if asked is None else min(asked, _PAUSE_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +231,8 @@ class Deliveries:
             query, more = SQL["list_of_job"], (ids.parse("job", job_id), whose)
         elif whose is not None:
             query, more = SQL["list_of_endpoint"], (whose,)
+        elif state is not None and state != "delivered":
+            query = SQL["list_undelivered"]
         return [record(row) for row in await self._engine.home(tenant).run(query, tenant, start, state, limit, *more)]
 
     async def read(self, tenant: str, delivery: UUID | str) -> DeliveryRecord:
@@ -291,6 +302,14 @@ class Deliveries:
     async def seal(self, hook: Hook, kind: Kind, tenant: str, job_id: UUID) -> SealedHook:
         """The URL of a job to be: it may be called, and its secret is good."""
         target = await self._engine.outbound.admit(hook.url, field="webhook.url")
+        sealed = self.asked(hook, kind)
+        vault = await self._engine.safe.opened()
+        return msgspec.structs.replace(
+            sealed, receiver=f"{tenant} {target.origin}", secret=vault.seal(hook.secret, about("hook", job_id))
+        )
+
+    def asked(self, hook: Hook, kind: Kind) -> SealedHook:
+        """What of it belongs to the request, with nothing sealed: enough to know a request again."""
         webhooks.check_secret(hook.secret, field="webhook.secret")
         for moment in hook.moments or ():
             if moment not in webhooks.MOMENTS:
@@ -300,13 +319,13 @@ class Deliveries:
                     hint=f"Moments: {', '.join(webhooks.MOMENTS)}.",
                 )
         moments = tuple(kind.webhook.names if hook.moments is None else dict.fromkeys(hook.moments))
-        vault = await self._engine.safe.opened()
         return SealedHook(
             url=hook.url,
-            receiver=f"{tenant} {target.origin}",
-            secret=vault.seal(hook.secret, about("hook", job_id)),
+            receiver="",
+            secret=b"",
             moments=tuple(dict.fromkeys((*moments, "delivering"))) if kind.is_delivered else moments,
             decides=kind.is_delivered,
+            digest=webhooks.secret_digest(hook.secret) if hook.is_secret_chosen else None,
         )
 
     async def hook_of(self, tenant: str, job_id: UUID) -> Hook | None:
@@ -334,6 +353,12 @@ def body_of(kinds: Mapping[str, Kind], item: Claimed) -> tuple[bytes, Webhook]:
     return msgspec.json.encode(words.body(told)), words
 
 
+def words_of(kinds: Mapping[str, Kind], item: Claimed) -> Webhook:
+    """The words of a delivery, also where no body can be made of it."""
+    kind = "" if item.endpoint_id is not None else str(msgspec.json.decode(item.data).get("kind"))
+    return kinds[kind].webhook if kind in kinds else NATIVE
+
+
 def _words(kinds: Mapping[str, Kind], kind: str) -> Webhook:
     if kind not in kinds:
         raise UnknownKindError(f"This process does not know the words of kind {kind!r}.", field="kind")
@@ -351,12 +376,14 @@ def parcel(vault: Vault, item: Claimed, body: bytes) -> Parcel:
 # What becomes of them
 
 
-async def claim(  # noqa: PLR0917 - the columns of its statement
-    db: Database, after: str, rooms: Mapping[str, int], room: int, most: int, lease: timedelta
-) -> list[Claimed]:
-    """Take in hand what is due, of receivers whose names come after this one: as many for each as it has room."""
-    rows = await db.run(SQL["claim"], after, list(rooms), list(rooms.values()), room, most, lease)
-    return [claimed(row) for row in rows]
+async def due(db: Database, after: str, most: int) -> list[str]:
+    """For whom something is due: the next so many receivers whose names come after this one."""
+    return [row["receiver"] for row in await db.run(SQL["due"], after, most)]
+
+
+async def claim(db: Database, rooms: Mapping[str, int], most: int, lease: timedelta) -> list[Claimed]:
+    """Take in hand what is due at these receivers, in their order: as many for each as it has room."""
+    return [claimed(row) for row in await db.run(SQL["claim"], list(rooms), list(rooms.values()), most, lease)]
 
 
 def judged(item: Claimed, result: Result, words: Webhook) -> Settlement:
@@ -389,15 +416,17 @@ async def conclude(engine: Engine, rows: Iterable[Row]) -> int:
     groups: dict[tuple[Any, str], list[UUID]] = {}
     for row in rows:
         groups.setdefault((engine.homes.door(row["tenant"]), _ENDS[row["state"]]), []).append(row["job_id"])
+    done = 0
     for (door, outcome), job_ids in groups.items():
         ended: Sequence[Row] = await door.run(SQL["conclude"], outcome, job_ids)
+        done += len(ended)
         jobs.report_end(outcome, ended, dict.fromkeys(job_ids, _UNTOLD) if outcome == "failed" else None)
         engine.audience.touch(job_ids)
-    return sum(map(len, groups.values()))
+    return done
 
 
 async def conclude_left(engine: Engine, db: Database, most: int) -> int:
-    """Conclude what others have left behind."""
+    """Conclude what others have left behind; tells how many jobs have ended by it."""
     return await conclude(engine, await db.run(SQL["undecided"], most))
 
 
@@ -455,18 +484,6 @@ def _check_result(result: Result) -> None:
         raise InvalidError("It must be a status of HTTP, from 100 to 599.", field="status")
     if not 0 <= result.seconds < 1e6:  # noqa: PLR2004 - more than any request takes
         raise InvalidError("It must be a number of seconds.", field="seconds")
-
-
-def _read_pause(said: str) -> timedelta | None:
-    """A Retry-After: seconds, or a date."""
-    if said.isdecimal():
-        return min(timedelta(seconds=int(said[:9])), _PAUSE_MAX)
-    try:
-        until = email.utils.parsedate_to_datetime(said)
-    except (TypeError, ValueError):
-        return None
-    until = until if until.tzinfo else until.replace(tzinfo=UTC)
-    return min(max(until - datetime.now(UTC), timedelta(0)), _PAUSE_MAX)
 
 
 def _time(text: str | None) -> datetime | None:

@@ -46,12 +46,36 @@ begin
     where j.id = any(job_ids) and j.id >= low and j.id <= high;
 end $$;
 
+-- function: due_receivers
+-- For whom something is due, after one of this name, so many of them: from one to the next, however much is due at each.
+create or replace function penstock.due_receivers(after text, most integer) returns setof text
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off
+as $$
+#variable_conflict use_column
+declare
+    present timestamptz := penstock.clock();
+begin
+    return query
+    with recursive head as (
+        (
+            select d.receiver, d.due_at from penstock.deliveries d
+            where d.due_at is not null and d.receiver > due_receivers.after order by d.receiver, d.due_at limit 1
+        )
+        union all
+        select n.receiver, n.due_at from head h cross join lateral (
+            select d.receiver, d.due_at from penstock.deliveries d
+            where d.due_at is not null and d.receiver > h.receiver order by d.receiver, d.due_at limit 1
+        ) n
+    )
+    select h.receiver from head h where h.due_at <= present limit most;
+end $$;
+
 -- function: claim_deliveries
--- Takes in hand what is due, receiver by receiver after one of this name: as many for each as it has room, so that who
--- is slow or gone keeps nobody waiting. Receivers that are not named have `room`.
-create or replace function penstock.claim_deliveries(
-    after text, receivers text[], rooms integer[], room integer, most integer, lease interval
-) returns table (
+-- Takes in hand what is due at these receivers, in this order: as many for each as it has room, so that who is slow or
+-- gone keeps nobody waiting, and no more than `most`.
+create or replace function penstock.claim_deliveries(receivers text[], rooms integer[], most integer, lease interval)
+returns table (
     delivery_id uuid, tenant text, endpoint_id uuid, job_id uuid, moment text, receiver text, at timestamptz, data jsonb,
     decides boolean, tries smallint, due_at timestamptz, url text, secret bytea, old_secret bytea, in_flight_max integer,
     has_failed boolean
@@ -64,25 +88,12 @@ declare
     present timestamptz := penstock.clock();
     ids uuid[];
 begin
-    with recursive head as (
-        (
-            select d.receiver from penstock.deliveries d
-            where d.due_at is not null and d.receiver > claim_deliveries.after order by d.receiver limit 1
-        )
-        union all
-        select n.receiver from head h cross join lateral (
-            select d.receiver from penstock.deliveries d
-            where d.due_at is not null and d.receiver > h.receiver order by d.receiver limit 1
-        ) n
-    )
     select array_agg(c.id) into ids from (
-        select c.id from head h
+        select c.id from unnest(receivers, rooms) as i(receiver, room)
         cross join lateral (
             select d.id from penstock.deliveries d
-            where d.receiver = h.receiver and d.due_at <= present
-            order by d.due_at
-            limit coalesce(rooms[array_position(receivers, h.receiver)], room)
-            for update skip locked
+            where d.receiver = i.receiver and d.due_at <= present
+            order by d.due_at limit i.room for update skip locked
         ) c
         limit most
     ) c;
@@ -368,10 +379,13 @@ begin
     ) m;
 end $$;
 
+-- name: due :many
+select r.receiver from penstock.due_receivers($1, $2) as r(receiver);
+
 -- name: claim :many
 select delivery_id, tenant, endpoint_id, job_id, moment, receiver, at, data, decides, tries, due_at, url, secret, old_secret,
     in_flight_max, has_failed
-from penstock.claim_deliveries($1, $2::text[], $3::integer[], $4, $5, $6::interval);
+from penstock.claim_deliveries($1::text[], $2::integer[], $3, $4::interval);
 
 -- name: pull :many
 select delivery_id, tenant, endpoint_id, job_id, moment, receiver, at, data, decides, tries, due_at, url, secret, old_secret,
@@ -438,6 +452,14 @@ from penstock.deliveries
 where tenant = $1 and id < $2 and ($3::text is null or fate = $3)
 order by id desc limit $4;
 
+-- name: list_undelivered :many
+-- The same, of those in a state that few are in: they have an index of their own.
+select id as delivery_id, tenant, endpoint_id, job_id, seq, moment, at, fate as state, tries,
+    nullif(due_at, 'infinity') as due_at, settled_at, null::text as url
+from penstock.deliveries
+where tenant = $1 and id < $2 and fate = $3 and fate <> 'delivered'
+order by id desc limit $4;
+
 -- name: list_of_endpoint :many
 select id as delivery_id, tenant, endpoint_id, job_id, seq, moment, at, fate as state, tries,
     nullif(due_at, 'infinity') as due_at, settled_at, null::text as url
@@ -483,4 +505,4 @@ select id as delivery_id from old;
 -- name: waiting :many
 -- How many are pending, and how many of them have failed before; beyond this many it does not count.
 select count(*) as pending, count(*) filter (where d.tries > d.tries_before) as failing
-from (select d.tries, d.tries_before from penstock.deliveries d where d.due_at is not null limit $1) d;
+from (select d.tries, d.tries_before from penstock.deliveries d where d.due_at is not null order by d.due_at limit $1) d;

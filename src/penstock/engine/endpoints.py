@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.engine.deliveries import DeliveryRecord
     from penstock.engine.engine import Engine
-    from penstock.store.db import Connection, Row
+    from penstock.store.db import Connection, Database, Row
 
 SQL: Final = queries("penstock.engine", "endpoints")
 
@@ -34,6 +34,8 @@ KINDS_MAX: Final = 100
 LIMIT_MAX: Final = 100
 OVERLAP: Final = timedelta(hours=24)
 OVERLAP_MAX: Final = timedelta(days=30)
+FOLLOW_MAX: Final = 2_000
+"""How many deliveries follow their endpoint in one statement."""
 _TEXT_MAX: Final = 500
 _CHANGES: Final = frozenset({"url", "moments", "kinds", "description", "limit"})
 _NO_JOB: Final = UUID(int=0)
@@ -177,7 +179,7 @@ class Endpoints:
         async def work(tx: Connection) -> EndpointRecord:
             row = await _locked(tx, tenant, endpoint)
             await fetch(tx, SQL["enable"], row["endpoint_id"])
-            await fetch(tx, SQL["wake"], row["endpoint_id"])
+            await fetch(tx, SQL["follow"], [row["endpoint_id"]], FOLLOW_MAX)
             await _subscribe(tx, row)
             return _record(await _locked(tx, tenant, endpoint))
 
@@ -190,8 +192,9 @@ class Endpoints:
 
         async def work(tx: Connection) -> None:
             row = await _locked(tx, tenant, endpoint)
-            for step in (SQL["unsubscribe"], SQL["withdraw"], SQL["delete"]):
+            for step in (SQL["unsubscribe"], SQL["delete"]):
                 await fetch(tx, step, row["endpoint_id"])
+            await fetch(tx, SQL["follow"], [row["endpoint_id"]], FOLLOW_MAX)
 
         await self._whole(tenant, work)
 
@@ -251,6 +254,14 @@ class Endpoints:
             limit = traits["limit"]
             checked["in_flight_max"] = None if limit is None else values.check_limit(limit, LIMIT_MAX)
         return checked
+
+
+async def follow(db: Database, most: int) -> int:
+    """Have so many deliveries follow what became of their endpoint; tells how many it were.
+
+    There may be very many. Who changes an endpoint does this for some, and the courier for the rest, bit by bit.
+    """
+    return (await db.run(SQL["follow"], None, most))["followed"]
 
 
 async def _locked(tx: Connection, tenant: str, endpoint: UUID | str) -> Row:

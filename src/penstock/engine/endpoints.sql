@@ -15,8 +15,8 @@ begin
 end $$;
 
 -- function: disable
--- Tells an endpoint nothing more. What it has not taken yet waits until it is enabled; the others of its tenant that
--- want to know are told.
+-- Tells an endpoint nothing more. What it has not taken yet waits until it is enabled: it is set aside when somebody
+-- takes it, or by follow_endpoints, for it may be very much. The others of its tenant that want to know are told.
 create or replace function penstock.disable(endpoint_id uuid, reason text) returns void
 language plpgsql as $$
 #variable_conflict use_column
@@ -31,8 +31,6 @@ begin
         return;
     end if;
     delete from penstock.subscriptions s where s.endpoint_id = gone.id;
-    update penstock.deliveries d set due_at = 'infinity'
-    where d.endpoint_id = gone.id and d.due_at is not null and not d.is_out;
     insert into penstock.deliveries (id, tenant, endpoint_id, moment, receiver, at, data, decides, due_at)
     select penstock.uuid7(), gone.tenant, s.endpoint_id, s.moment, s.receiver, present,
         jsonb_build_object('type', s.moment, 'data', jsonb_build_object(
@@ -64,6 +62,67 @@ begin
         perform penstock.disable(found_one.id, found_one.reason);
         return query select found_one.id, found_one.reason;
     end loop;
+end $$;
+
+-- function: follow_endpoints
+-- Deliveries follow what became of their endpoints, no more than `most` at a time: those of one that is gone are
+-- withdrawn, those of one that is disabled are set aside, and those that were set aside for one that is not are due.
+-- Tells how many it were.
+create or replace function penstock.follow_endpoints(whose uuid[], most integer) returns integer
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off
+as $$
+#variable_conflict use_column
+declare
+    present timestamptz := penstock.clock();
+    ids uuid[];
+begin
+    if whose is null then
+        whose := array(
+            with recursive head as (
+                (
+                    select d.endpoint_id from penstock.deliveries d
+                    where d.due_at is not null and d.endpoint_id is not null order by d.endpoint_id limit 1
+                )
+                union all
+                select n.endpoint_id from head h cross join lateral (
+                    select d.endpoint_id from penstock.deliveries d
+                    where d.due_at is not null and d.endpoint_id > h.endpoint_id order by d.endpoint_id limit 1
+                ) n
+            )
+            select h.endpoint_id from head h
+        );
+    end if;
+    ids := array(
+        select d.id from unnest(whose) as i(endpoint_id)
+        left join lateral (
+            select e.disabled_at is not null as is_disabled from penstock.endpoints e where e.id = i.endpoint_id limit 1
+        ) e on true
+        cross join lateral (
+            select d.id from penstock.deliveries d
+            where d.endpoint_id = i.endpoint_id
+                and d.due_at >= case when e.is_disabled is false then timestamptz 'infinity' else '-infinity' end
+                and d.due_at <= case when e.is_disabled then timestamptz '294000-01-01' else 'infinity' end
+                and not (e.is_disabled is true and d.is_out)
+            limit most for update skip locked
+        ) d
+        limit most
+    );
+    if ids <> '{}' then
+        update penstock.deliveries d
+        set fate = case when s.is_gone then 'withdrawn' else d.fate end,
+            is_out = d.is_out and not s.is_gone,
+            settled_at = case when s.is_gone then present else d.settled_at end,
+            due_at = case when s.is_gone then null when s.is_disabled then timestamptz 'infinity'
+                when d.due_at = 'infinity' then present else d.due_at end
+        from penstock.deliveries o
+        left join lateral (
+            select e.disabled_at is not null as is_disabled from penstock.endpoints e where e.id = o.endpoint_id limit 1
+        ) e on true
+        cross join lateral (select e.is_disabled, e.is_disabled is null as is_gone) s
+        where o.id = any(ids) and d.id = any(ids) and d.id = o.id;
+    end if;
+    return cardinality(ids);
 end $$;
 
 -- name: make :one
@@ -110,22 +169,20 @@ where id = $1;
 select penstock.disable($1, $2);
 
 -- name: enable :exec
-update penstock.endpoints set disabled_at = null, disabled_reason = null, failing_since = null where id = $1;
+update penstock.endpoints
+set disabled_at = null, disabled_reason = null, failing_since = null,
+    enabled_at = case when disabled_at is null then enabled_at else penstock.clock() end
+where id = $1;
 
--- name: wake :exec
--- What waited for an endpoint that was disabled is due.
-update penstock.deliveries set due_at = penstock.clock() where endpoint_id = $1 and due_at = 'infinity';
+-- name: follow :one
+-- What became of these endpoints, or of any, becomes of so many of their deliveries.
+select penstock.follow_endpoints($1::uuid[], $2) as followed;
 
 -- name: delete :exec
 delete from penstock.endpoints where id = $1;
 
 -- name: unsubscribe :exec
 delete from penstock.subscriptions where endpoint_id = $1;
-
--- name: withdraw :exec
--- Nobody will take what an endpoint that is gone was to be told.
-update penstock.deliveries set fate = 'withdrawn', due_at = null, is_out = false, settled_at = penstock.clock()
-where endpoint_id = $1 and due_at is not null;
 
 -- name: silent :many
 -- Endpoints whose listener has not come for so long.

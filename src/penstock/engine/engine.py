@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -21,7 +22,7 @@ from penstock.engine.estimates import Estimates
 from penstock.engine.gates import Gates
 from penstock.engine.homes import Homes
 from penstock.engine.jobs import Submission, Submitted
-from penstock.engine.leases import Want
+from penstock.engine.leases import End, Want
 from penstock.engine.providers import Providers
 from penstock.engine.scaling import Scaling
 from penstock.engine.source import EngineSource
@@ -29,7 +30,15 @@ from penstock.engine.split import Split
 from penstock.engine.vault import Safe, Vault
 from penstock.engine.views import Views
 from penstock.engine.workers import Workers
-from penstock.errors import InvalidError, MoveDeniedError, NotFoundError, PenstockError
+from penstock.errors import (
+    CanceledError,
+    InvalidError,
+    LeaseLostError,
+    MoveDeniedError,
+    NotFoundError,
+    OutboundRefusedError,
+    PenstockError,
+)
 from penstock.kinds import Kind
 from penstock.outbound import Outbound
 from penstock.store.borrowed import borrow
@@ -44,7 +53,7 @@ if TYPE_CHECKING:
     from penstock.engine.dispatches import Lanes
     from penstock.engine.events import Event
     from penstock.engine.jobs import CancelAnswer, JobRecord
-    from penstock.engine.leases import End, Lease, Note, Pulse, Return
+    from penstock.engine.leases import Lease, Note, Pulse, Return
     from penstock.engine.ledger import Balance, Entry
     from penstock.engine.verify import Violation
     from penstock.errors import IdempotencyConflictError
@@ -178,7 +187,10 @@ class Engine:
         With ``hook`` a URL is told of it, signed with a secret of its own.
         """
         if options.get("hook") is not None:
-            options = await self._hooked(kind, options)
+            hooked = await self._hooked(kind, {"input": input, **options})
+            if isinstance(hooked, Submitted):
+                return hooked
+            options = {name: value for name, value in hooked.items() if name != "input"}
         item = jobs.prepare(self.app.kinds, kind, input, **options)
         self.providers.check(self.app.kinds[item.kind])
         if self.app.kinds[item.kind].gate is not None:
@@ -196,6 +208,13 @@ class Engine:
         A key that was answered is answered as before: gates are asked of nothing twice, whatever they would say today.
         """
         marked = [gates.digested(item) for item in items]
+        replayed = await self._replayed(items, marked)
+        return await asyncio.gather(*(self._pass(item, replayed.get(item.job_id)) for item in marked))
+
+    async def _replayed(
+        self, items: Sequence[Submission], marked: Sequence[Submission]
+    ) -> dict[UUID, Submitted | IdempotencyConflictError]:
+        """What their keys were answered, as they are and as gates mark them."""
         replayed: dict[UUID, Submitted | IdempotencyConflictError] = {}
         for home in {self.home(item.tenant) for item in marked if item.key is not None}:
             own = [n for n, item in enumerate(marked) if item.key is not None and self.home(item.tenant) is home]
@@ -203,7 +222,7 @@ class Engine:
             strange = [n for n in own if isinstance(replayed.get(marked[n].job_id), Exception)]
             if strange:  # Its kind may have had no gate at the time.
                 replayed |= await jobs.replays(home, [items[n] for n in strange])
-        return await asyncio.gather(*(self._pass(item, replayed.get(item.job_id)) for item in marked))
+        return replayed
 
     async def _pass(self, item: Submission, known: Submitted | Exception | None) -> Submission | Submitted | Exception:
         if known is not None:
@@ -213,10 +232,26 @@ class Engine:
         except PenstockError as error:
             return error
 
-    async def _hooked(self, kind: str, options: dict[str, Any]) -> dict[str, Any]:
-        """The URL that a job is submitted with, checked, and its secret encrypted: it is bound to the id of the job."""
+    async def _hooked(self, kind: str, options: dict[str, Any]) -> dict[str, Any] | Submitted:
+        """The URL that a job is submitted with, checked, and its secret encrypted: it is bound to the id of the job.
+
+        A key that was answered is answered as before, also where its URL is not there any more.
+        """
         tenant, job_id = values.check_name(options.get("tenant"), field="tenant"), options.get("job_id") or new_id()
-        sealed = await self.deliveries.seal(options["hook"], kinds.find(self.app.kinds, kind), tenant, job_id)
+        found = kinds.find(self.app.kinds, kind)
+        try:
+            sealed = await self.deliveries.seal(options["hook"], found, tenant, job_id)
+        except OutboundRefusedError:
+            if options.get("idempotency_key") is None:
+                raise
+            asked = self.deliveries.asked(options["hook"], found)
+            item = jobs.prepare(self.app.kinds, **dict[str, Any](options, kind=kind, hook=asked, job_id=job_id))
+            known = (await self._replayed([item], [gates.digested(item)])).get(job_id)
+            if known is None:
+                raise
+            if isinstance(known, Exception):
+                raise known from None
+            return known
         return options | {"hook": sealed, "job_id": job_id}
 
     async def hook_secret(self, tenant: str, job_id: UUID | str) -> str:
@@ -261,10 +296,10 @@ class Engine:
 
     async def _submit_chunk(self, requests: Sequence[dict[str, Any]]) -> list[Submitted | Exception]:
         if any(request.get("hook") is not None for request in requests):
-            prepared = await asyncio.gather(*map(self._prepared_with_hook, requests))
+            ready = await asyncio.gather(*map(self._prepared_with_hook, requests))
         else:
-            prepared = [self._prepared(request) for request in requests]
-        prepared = await self._admit_some(prepared)
+            ready = [self._prepared(request) for request in requests]
+        prepared = await self._admit_some(ready)
         items = [item for item in prepared if isinstance(item, Submission)]
         submitted: dict[int, Submitted | Exception] = {}
         for door in {self.homes.door(item.tenant) for item in items}:
@@ -277,7 +312,7 @@ class Engine:
         return [submitted[id(item)] if isinstance(item, Submission) else item for item in prepared]
 
     async def _admit_some(
-        self, prepared: Sequence[Submission | Exception]
+        self, prepared: Sequence[Submission | Submitted | Exception]
     ) -> Sequence[Submission | Submitted | Exception]:
         """Send those through their gates that have one."""
         kinds = self.app.kinds
@@ -302,10 +337,11 @@ class Engine:
         self.deliveries.stir()
         return submitted
 
-    async def _prepared_with_hook(self, request: dict[str, Any]) -> Submission | Exception:
+    async def _prepared_with_hook(self, request: dict[str, Any]) -> Submission | Submitted | Exception:
         try:
-            hooked = request.get("hook") is not None
-            return self._prepared(await self._hooked(request.get("kind", ""), request) if hooked else request)
+            has_hook = request.get("hook") is not None
+            hooked = await self._hooked(request.get("kind", ""), request) if has_hook else request
+            return hooked if isinstance(hooked, Submitted) else self._prepared(hooked)
         except Exception as error:  # noqa: BLE001 - each item has its own outcome
             return error
 
@@ -365,8 +401,9 @@ class Engine:
         hook = await self.deliveries.hook_of(job.tenant, job.job_id)
         if hook is None:
             return {}
-        hooked = await self._hooked(job.kind, {"tenant": job.tenant, "hook": hook})
-        return {"hook": hooked["hook"], "job_id": hooked["job_id"]}
+        job_id = new_id()
+        kind = kinds.find(self.app.kinds, job.kind)
+        return {"hook": await self.deliveries.seal(hook, kind, job.tenant, job_id), "job_id": job_id}
 
     async def events(self, tenant: str, job_id: UUID | str, after: int = 0, *, limit: int = 500) -> list[Event]:
         """What happened to a job after this number, in order."""
@@ -441,13 +478,14 @@ class Engine:
     async def finish(self, end: End) -> str:
         """End a job as its worker says; one that is to be delivered first, and ended well, goes on to that."""
         kind = self.app.kinds.get(end.lease.kind)
-        released = await self._release(kind, end) if end.outcome == "succeeded" else end
+        released = await self._release(kind, end)
         is_withheld, end = released.outcome != end.outcome, released
         if end.outcome == "succeeded" and kind is not None and kind.is_delivered:
             end = msgspec.structs.replace(end, outcome="delivering")
         try:
             state = await self._finishes.add(end)
-        except MoveDeniedError:
+        except MoveDeniedError as denied:
+            denied.details["outcome"] = end.outcome
             if not is_withheld:
                 raise
             # Its lifecycle has no arrow for that; every job that runs can fail.
@@ -458,14 +496,28 @@ class Engine:
         return state
 
     async def _release(self, kind: Kind | None, end: End) -> End:
-        """What its gate lets pass of an output. Of a kind that is not this app's, the database knows the gate."""
-        if kind is None:
-            row = await self.db.run(registry.SQL["gate"], end.lease.kind)
-            kind = Kind(name=end.lease.kind, gate=None if row is None else row["gate"])
-        return end if kind.gate is None else await self.gates.release(kind, end)
+        """What its gate lets pass of an output, or of an error."""
+        if end.outcome != "succeeded" and end.error is None:
+            return end
+        kind = kind or await self._declared(end.lease.kind)
+        if kind.gate is None:
+            return end
+        if end.outcome == "succeeded":
+            return await self.gates.release(kind, end)
+        told = await self.gates.release_error(kind, end.lease.tenant, end.error or {})
+        return msgspec.structs.replace(end, error=told)
+
+    async def _declared(self, kind: str) -> Kind:
+        """A kind that is not this app's: the database knows its gate."""
+        row = await self.db.run(registry.SQL["gate"], kind)
+        return Kind(name=kind, gate=None if row is None else row["gate"])
 
     async def give_back(self, item: Return) -> str:
         """Send a job back into the queue; tells its fate: 'requeued', 'failed' or 'canceled'."""
+        kind = self.app.kinds.get(item.lease.kind) or await self._declared(item.lease.kind)
+        if kind.gate is not None:
+            told = await self.gates.release_error(kind, item.lease.tenant, item.error)
+            item = dataclasses.replace(item, error=told)
         fate = await self._returns.add(item)
         self._touch((item.lease.job_id,))
         if fate == "requeued" and item.delay is None:
@@ -473,7 +525,14 @@ class Engine:
         return fate
 
     async def park(self, lease: Lease, memo: Any = None) -> str:
-        state = await leases.park(self.homes.door(lease.tenant), lease, memo, size_max=self._size_max(lease))
+        """Put a job aside until its answer comes; one whose cancel was asked for ends instead. Tells its state."""
+        try:
+            state = await leases.park(self.homes.door(lease.tenant), lease, memo, size_max=self._size_max(lease))
+        except LeaseLostError:
+            if not await leases.is_canceling(self.db, lease):
+                raise
+            state = await self.finish(End(lease, "canceled", error=CanceledError().as_dict()))
+            await self.providers.hurry(lease.tenant, lease.job_id)
         self._touch((lease.job_id,))
         return state
 

@@ -15,6 +15,7 @@ from penstock.errors import (
     BlockedError,
     ContentBlockedError,
     GateMissingError,
+    HandlerError,
     PenstockError,
     UnavailableError,
 )
@@ -96,9 +97,36 @@ class Gates(dict[str, Gate]):
             told = BlockedError("The output could not be checked, and so it is not released.", reason="gate_failed")
         return End(end.lease, "blocked", error=told.as_dict(), origin=end.origin)
 
+    async def release_error(self, kind: Kind, tenant: str, error: dict[str, Any]) -> dict[str, Any]:
+        """What may be told of what went wrong: the code of a job may write into it what its output must not say."""
+        try:
+            passed = await self.of(kind).outbound(tenant, error)
+        except UnavailableError:
+            raise
+        except BlockedError:
+            return _neutral(error)
+        except Exception as failure:  # noqa: BLE001 - as above
+            self._failed(kind, failure)
+            return _neutral(error)
+        return cast("dict[str, Any]", passed) if isinstance(passed, dict) else _neutral(error)
+
     def _failed(self, kind: Kind, error: Exception) -> None:
         """The text of an error may hold what the gate looked at: only its class is told."""
         logs.emit("gate.failed", type=kind.name, gate=kind.gate, error=type(error).__name__)
+
+
+def _neutral(error: dict[str, Any]) -> dict[str, Any]:
+    """An error that tells nothing; its code stays, if it is one of ours and not some text."""
+    code = error.get("code")
+    return {
+        "code": code if code in _codes(PenstockError) else HandlerError.code,
+        "message": "The rules do not let pass what its code says of it.",
+        "reason": "withheld",
+    }
+
+
+def _codes(kind: type[PenstockError]) -> set[str]:
+    return {kind.code}.union(*map(_codes, kind.__subclasses__()))
 
 
 def digested(item: Submission) -> Submission:

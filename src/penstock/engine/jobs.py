@@ -174,7 +174,7 @@ def prepare(
     lifetime = found.expires_in if expires_in is None else values.duration(expires_in, field="expires_in")
     job_id = job_id or new_id()
     if hook is not None and request is None and idempotency_key is not None:
-        request = {"input": given, "webhook": {"url": hook.url, "moments": hook.moments}}
+        request = {"input": given, "webhook": _asked_hook(hook)}
     return Submission(
         job_id=job_id,
         tenant=values.check_name(tenant, field="tenant"),
@@ -198,8 +198,15 @@ def prepare(
     )
 
 
+def _asked_hook(hook: SealedHook) -> dict[str, Any]:
+    """What of a URL belongs to the request: a secret too, where the caller has chosen it."""
+    asked: dict[str, Any] = {"url": hook.url, "moments": hook.moments}
+    return asked if hook.digest is None else asked | {"secret_sha256": hook.digest}
+
+
 def _hook_text(hook: SealedHook, job_id: UUID, tenant: str) -> str:
     told = msgspec.structs.asdict(hook) | {"job_id": str(job_id), "tenant": tenant}
+    del told["digest"]
     return msgspec.json.encode(told).decode()
 
 

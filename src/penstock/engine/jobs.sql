@@ -457,6 +457,9 @@ begin
             wallet.available - job.price, wallet.held + job.price, job.id, job.run + 1
         );
     end if;
+    if penstock.is_withheld(job.outcome, job.error) then
+        perform penstock.withhold_artifacts(job.id);
+    end if;
     perform penstock.move('retried', 'waiting', array[job.id], null, array[0::smallint], null, null, null, null, null, null);
     update penstock.jobs j set expires_at = deadline where j.id = job.id;
     perform penstock.move('queued', 'ready', array[job.id], null, null, null, null, null, null, null, null)

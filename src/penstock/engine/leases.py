@@ -225,6 +225,12 @@ async def extend(db: Door, leases: Sequence[Lease], duration: timedelta) -> Puls
     )
 
 
+async def is_canceling(db: Door, lease: Lease) -> bool:
+    """Whether a job is still held, and its cancel was asked for."""
+    rows = await db.run(dispatches.SQL["canceling"], [lease.job_id], [lease.token])
+    return any(row["is_canceling"] for row in rows)
+
+
 async def close(db: Door, tokens: Iterable[UUID]) -> None:
     """Forget leases of which nothing is held any more."""
     await db.run(dispatches.SQL["close_leases"], list(tokens))

@@ -108,7 +108,10 @@ begin
             run_at = case when i.phase = 'waiting' and d.phase <> 'waiting' then present + pause else d.run_at end,
             cancel_at = case when i.asked then coalesce(d.cancel_at, present + grace) end,
             wakes_at = least(
-                d.expires_at,
+                case  -- one that was deferred stays so, until it is given back
+                    when i.phase in ('ready', 'leased', 'parked') and d.wakes_at > d.expires_at then d.wakes_at
+                    else d.expires_at
+                end,
                 case when i.asked then coalesce(d.cancel_at, present + grace) end,
                 case when i.phase = 'waiting' then case when d.phase = 'waiting' then d.run_at else present + pause end end
             )

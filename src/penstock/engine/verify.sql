@@ -224,10 +224,26 @@ limit 100;
 -- An endpoint that is disabled is told of nothing; every other one of what it wants.
 select coalesce(e.tenant, s.tenant) as subject, null::uuid as job_id,
     case when s.endpoint_id is null then format('endpoint %s is told of nothing', e.id)
+        when e.id is not null then format('endpoint %s is not told of what it wants', e.id)
         else format('endpoint %s is disabled, or gone, and is told of something', s.endpoint_id) end as detail
-from (select e.id, e.tenant from penstock.endpoints e where e.disabled_at is null) e
-full join (select distinct s.endpoint_id, s.tenant from penstock.subscriptions s) s on s.endpoint_id = e.id
-where $1::uuid is not null and (e.id is null or s.endpoint_id is null)
+from (select e.id, e.tenant, e.moments from penstock.endpoints e where e.disabled_at is null) e
+full join (
+    select s.endpoint_id, s.tenant, array_agg(s.moment collate "default") as moments from penstock.subscriptions s
+    group by s.endpoint_id, s.tenant
+) s on s.endpoint_id = e.id
+where $1::uuid is not null and (
+    e.id is null or s.endpoint_id is null
+    or ('*' <> all(e.moments) and not (e.moments <@ s.moments and s.moments <@ e.moments))
+)
+limit 100;
+
+-- name: deliveries_follow_their_endpoint :many
+-- Nothing waits for ever for an endpoint that has been enabled, or gone, for a while.
+select d.tenant as subject, d.job_id, format('endpoint %s is not disabled, and number %s waits for it', d.endpoint_id, d.id) as detail
+from penstock.deliveries d
+left join penstock.endpoints e on e.id = d.endpoint_id
+where $1::uuid is not null and d.due_at = 'infinity' and e.disabled_at is null
+    and coalesce(e.enabled_at, e.created_at, '-infinity') < penstock.clock() - interval '10 minutes'
 limit 100;
 
 -- name: submissions_are_looked_after :many
@@ -235,4 +251,14 @@ limit 100;
 select s.status as subject, s.job_id, 'its job has not ended, and nobody will look at it again' as detail
 from penstock.submissions s join penstock.jobs j on j.id = s.job_id and j.run = s.run
 where s.job_id >= $1 and j.phase <> 'ended' and s.due_at is null and s.prediction_id is not null and s.status <> 'unwanted'
+limit 100;
+
+-- name: provided_jobs_have_a_submission :many
+-- A job that waits for a provider has something there that the reconciler comes back to, or nothing would ever wake it.
+select j.state as subject, j.id as job_id, 'it waits for a provider, and nothing that was submitted for it is open' as detail
+from penstock.jobs j join penstock.kinds k on k.kind = j.kind
+where j.id >= $1 and j.phase = 'parked' and k.declaration ->> 'runs' = 'provider' and not exists (
+    select from penstock.submissions s
+    where s.job_id = j.id and s.run = j.run and s.due_at is not null and s.status <> 'unwanted'
+)
 limit 100;

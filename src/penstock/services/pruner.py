@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from penstock import logs
-from penstock.engine import callbacks, deliveries, idempotency, submissions
+from penstock.engine import callbacks, deliveries, endpoints, idempotency, submissions
 from penstock.engine.split import passed_over
 from penstock.services.service import Service
 from penstock.store import partitions
@@ -32,6 +32,9 @@ def pruner(
     webhook_retention: timedelta = timedelta(days=30),
     every: timedelta = timedelta(minutes=10),
 ) -> Service:
+    told: set[str] = set()
+    """The providers of which it was said that they are missing."""
+
     async def run_once() -> int:
         done = await prune(engine.db) + await engine.endpoints.forget_silent(SILENCE, LISTENERS_MAX)
         for home in engine.homes.away:
@@ -47,12 +50,28 @@ def pruner(
         done = len(dropped)
         while forgotten := await idempotency.prune(db, key_window, KEYS_MAX):
             done += forgotten
+        done += await _forsake(engine, db, told)
         while forgotten := await submissions.prune(db, retention, SUBMISSIONS_MAX):
             done += forgotten
         while forgotten := await deliveries.prune(db, webhook_retention, DELIVERIES_MAX):
             done += forgotten
+        while await endpoints.follow(db, endpoints.FOLLOW_MAX) == endpoints.FOLLOW_MAX:
+            pass
         while forgotten := await callbacks.prune(db, SUBMISSIONS_MAX):
             done += forgotten
         return done
 
     return Service("pruner", every, run_once)
+
+
+async def _forsake(engine: Engine, db: Database, told: set[str]) -> int:
+    """What is due to be asked of a provider that is not set up any more ends with its job; said once of each."""
+    known = [line.name for line in engine.providers.lines]
+    for name in await submissions.strangers(db, known):
+        if name not in told:
+            told.add(name)
+            logs.emit("provider.missing", provider=name)
+    done = 0
+    while closed := await submissions.forsake(db, known, SUBMISSIONS_MAX):
+        done += closed
+    return done

@@ -16,6 +16,7 @@ create table penstock.endpoints (
     created_at      timestamptz not null,
     pulled_at       timestamptz,
     failing_since   timestamptz,
+    enabled_at      timestamptz,
     disabled_at     timestamptz,
     disabled_reason text,
     check ((disabled_at is null) = (disabled_reason is null) and (old_secret is null) = (old_until is null) and in_flight_max > 0)
@@ -27,6 +28,7 @@ comment on column penstock.endpoints.url is 'None: a listener comes for what is 
 comment on column penstock.endpoints.in_flight_max is 'How many requests it may be sent at once.';
 comment on column penstock.endpoints.old_secret is 'What is signed with as well, until old_until: its receiver changes over when it likes.';
 comment on column penstock.endpoints.pulled_at is 'When its listener last came.';
+comment on column penstock.endpoints.enabled_at is 'When it was enabled again; none: it was never disabled.';
 comment on column penstock.endpoints.failing_since is 'The first of the failures since it last took something.';
 
 create table penstock.subscriptions (
@@ -85,7 +87,10 @@ create index deliveries_due on penstock.deliveries (receiver, due_at) where due_
 create index deliveries_pulled on penstock.deliveries (endpoint_id, due_at) where due_at is not null and endpoint_id is not null;
 create unique index deliveries_job on penstock.deliveries (job_id, seq, endpoint_id) nulls not distinct where job_id is not null;
 create index deliveries_tenant on penstock.deliveries (tenant, id);
+create index deliveries_undelivered on penstock.deliveries (tenant, fate, id) where fate <> 'delivered';
+create index deliveries_pending on penstock.deliveries (due_at) where due_at is not null;
 create index deliveries_endpoint on penstock.deliveries (endpoint_id, id) where endpoint_id is not null;
+create index deliveries_endpoint_at on penstock.deliveries (endpoint_id, at) where endpoint_id is not null;
 create index deliveries_undecided on penstock.deliveries (id) where decides and due_at is null;
 create index deliveries_settled on penstock.deliveries (settled_at) where settled_at is not null;
 comment on table penstock.deliveries is 'home: tenant. One moment to be told to one URL, written in the transaction of the moment. Its id is the webhook-id, whenever it is sent.';
@@ -95,7 +100,7 @@ comment on column penstock.deliveries.receiver is 'Whose limits and whose troubl
 comment on column penstock.deliveries.data is 'The job as it was at that moment: the body is made from it, the same each time.';
 comment on column penstock.deliveries.decides is 'Whether its end is still to decide that of the job.';
 comment on column penstock.deliveries.fate is 'pending, delivered, failed (given up) or withdrawn (its job has ended otherwise, or its endpoint is gone).';
-comment on column penstock.deliveries.due_at is 'When it is to be sent. Never, while its endpoint is disabled.';
+comment on column penstock.deliveries.due_at is 'When it is to be sent. Never, once it was set aside because its endpoint is disabled.';
 comment on column penstock.deliveries.tries_before is 'The tries that do not count, because it was asked for once more after them.';
 comment on column penstock.deliveries.is_out is 'Whether somebody has it in hand, until it is due again.';
 
