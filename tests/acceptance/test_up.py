@@ -14,7 +14,6 @@ import httpx2
 import msgspec
 import pytest
 
-from penstock.blueprints.studio.routes import BLUEPRINT as STUDIO
 from penstock.store.embedded import open_embedded
 from tests.acceptance.processes import Shell, shell, until
 from tests.cli.ups import SLOW, up, write_app
@@ -103,11 +102,11 @@ async def test_it_serves_the_app_that_it_is_given(sh: Shell) -> None:
     assert job["output"] == {"done": True}
 
 
-async def test_it_serves_the_kinds_of_a_blueprint(sh: Shell) -> None:
+async def test_it_serves_a_blueprint_alone(sh: Shell) -> None:
     server = await up(sh, "--blueprint", "studio")
-    kinds = (await server.request("GET", "/v1/kinds")).json()["data"]
-    assert {kind["name"] for kind in kinds} == {kind.name for kind in STUDIO.kinds}
-    assert {kind["lifecycle"]["name"] for kind in kinds} == {"studio"}
+    made = await server.request("POST", "/api/generate/copy", {"product": {"name": "Kettle"}})
+    assert (made.status_code, made.json()["credits_cost"]) == (202, 1)
+    assert (await server.request("GET", "/native/v1/kinds")).json()["data"] == [], "its kinds are for itself"
 
 
 async def test_without_a_worker_jobs_stay_in_line(sh: Shell) -> None:

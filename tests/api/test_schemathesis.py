@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tests.databases import Server
 
-EXAMPLES = 8
+EXAMPLES = 5
 CONFIG = """
 [generation]
 allow-x00 = false

@@ -85,14 +85,18 @@ def test_a_key_file_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None
 
 def test_the_key_that_is_set_goes_before_the_one_in_the_data_directory(tmp_path: Path) -> None:
     given = open_vault(Settings(encryption_key=text(OLD), data_dir=tmp_path))
-    assert given is not None
+    assert isinstance(given, Vault)
     assert given.fingerprints == Vault([OLD]).fingerprints
     assert list(tmp_path.iterdir()) == []
-    made = open_vault(Settings(data_dir=tmp_path))
-    assert made is not None
-    assert (tmp_path / "vault.key").exists()
+
+
+async def test_a_key_is_made_when_there_is_a_secret_to_keep(db: Database, tmp_path: Path) -> None:
+    safe = Safe(open_vault(Settings(data_dir=tmp_path)), db)
+    assert list(tmp_path.iterdir()) == []
+    assert (await safe.opened()).fingerprints == Vault.at(tmp_path / "vault.key").fingerprints
     (tmp_path / "file").write_text("")
-    assert open_vault(Settings(data_dir=tmp_path / "file")) is None
+    with pytest.raises(VaultError, match="none can be made"):
+        await Safe(open_vault(Settings(data_dir=tmp_path / "file")), db).opened()
 
 
 async def test_all_processes_of_an_installation_have_the_same_key(db: Database) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # The same stories in every run; MODEL_EXAMPLES=1000 tells that many new ones.
 EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "0"))
 STORIES = settings(
-    max_examples=EXAMPLES or 200,
+    max_examples=EXAMPLES or 120,
     stateful_step_count=40,
     derandomize=not EXAMPLES,
     database=None,

@@ -253,16 +253,15 @@ async def test_a_look_that_took_long_is_rested_from_but_not_for_long(
     made = post.courier()
     home = post.engine.db
     made._look_in = _nothing  # type: ignore[method-assign]
-    vault = await post.engine.safe.opened()
     with monkeypatch.context() as turned:
         times = iter([100.0, 130.0])
         turned.setattr(couriers.time, "monotonic", lambda: next(times))
-        await made._look_at(home, vault)
+        await made._look_at(home)
     assert made._rests[home] == (131.0, 131.0)
     with monkeypatch.context() as turned:
         times = iter([100.0, 100.05])
         turned.setattr(couriers.time, "monotonic", lambda: next(times))
-        await made._look_at(home, vault)
+        await made._look_at(home)
     soonest, latest = made._rests[home]
     assert (round(soonest, 2), round(latest, 2)) == (100.1, 100.55)
 

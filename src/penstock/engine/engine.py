@@ -79,7 +79,7 @@ class Engine:
         homes: Homes | None = None,
         outbound: Outbound | None = None,
         providers: Iterable[Provider] = (),
-        vault: Vault | None = None,
+        vault: Vault | Callable[[], Vault] | None = None,
     ) -> None:
         self.db = db
         self.outbound = outbound or Outbound()
@@ -133,7 +133,7 @@ class Engine:
         tenant_databases: Mapping[str, str] | None = None,
         outbound: Outbound | None = None,
         providers: Iterable[Provider] = (),
-        vault: Vault | None = None,
+        vault: Vault | Callable[[], Vault] | None = None,
     ) -> Engine:
         """Connect, bring the schema up to date and make the app's kinds known. Without storage it takes no files.
 
@@ -558,10 +558,6 @@ class Engine:
         """Something has happened to jobs: who watches them may look, and there may be something to tell."""
         self.audience.touch(job_ids)
         self.deliveries.stir()
-
-    @property
-    def vault(self) -> Vault | None:
-        return self.safe.vault
 
     def ring_back(self, queues: Iterable[str]) -> None:
         """Ring for jobs that joined the line not at its end: workers must look behind the place they came to."""

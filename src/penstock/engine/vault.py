@@ -12,6 +12,7 @@ import hashlib
 import os
 import secrets
 import tempfile
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cryptography.exceptions import InvalidTag
@@ -21,7 +22,7 @@ from penstock.errors import SettingsError, VaultError
 from penstock.store.queries import queries
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from penstock.settings import Settings
@@ -99,37 +100,46 @@ class Vault:
             raise VaultError("A secret in the database is not what was put there.") from error
 
 
-def open_vault(settings: Settings) -> Vault | None:
-    """The keys that are set; else the one in the data directory, which is made if it can be. Else there are none."""
+def open_vault(settings: Settings) -> Vault | Callable[[], Vault]:
+    """The keys that are set; else the one in the data directory, which is made when there is a secret to keep."""
     if settings.encryption_key is not None:
         return Vault.from_text(settings.encryption_key)
-    try:
-        return Vault.at(settings.data_dir / KEY_FILE)
-    except OSError:
-        return None
+    return partial(Vault.at, settings.data_dir / KEY_FILE)
 
 
 class Safe:
     """The vault of an installation, checked when it is first used: all its processes must have the same key."""
 
-    def __init__(self, vault: Vault | None, db: Database) -> None:
+    def __init__(self, vault: Vault | Callable[[], Vault] | None, db: Database) -> None:
         self.vault = vault
         self._db = db
         self._is_checked = False
 
     async def opened(self) -> Vault:
+        vault = self.vault = self._found()
+        if not self._is_checked:
+            await self._db.run(SQL["make_known"], vault.fingerprints[0], list(vault.fingerprints))
+            row = await self._db.run(SQL["known"])
+            if bytes(row["fingerprint"]) not in vault.fingerprints:
+                raise VaultError("The secrets of this installation were encrypted with another key.", hint=_SET)
+            self._is_checked = True
+        return vault
+
+    def _found(self) -> Vault:
+        if isinstance(self.vault, Vault):
+            return self.vault
         if self.vault is None:
             raise VaultError(
                 "This engine was opened without a key to encrypt secrets with.",
                 hint="Set PENSTOCK_ENCRYPTION_KEY, or Engine.open(…, vault=Vault.at(path)).",
             )
-        if not self._is_checked:
-            await self._db.run(SQL["make_known"], self.vault.fingerprints[0], list(self.vault.fingerprints))
-            row = await self._db.run(SQL["known"])
-            if bytes(row["fingerprint"]) not in self.vault.fingerprints:
-                raise VaultError("The secrets of this installation were encrypted with another key.", hint=_SET)
-            self._is_checked = True
-        return self.vault
+        try:
+            return self.vault()
+        except OSError as error:
+            raise VaultError(
+                f"There is no key to encrypt secrets with, and none can be made: {error.strerror}.",
+                hint="Set PENSTOCK_ENCRYPTION_KEY.",
+            ) from error
 
 
 def _fingerprint(key: bytes) -> bytes:

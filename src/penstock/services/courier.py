@@ -170,9 +170,8 @@ class Courier:
 
     async def _look(self, *, is_woken: bool = True) -> int:
         """Take in hand what is due and has room; tells how much that was."""
-        if self._engine.vault is None:  # Whoever made what is due has the key.
+        if self._engine.safe.vault is None:  # Whoever made what is due has the key.
             return 0
-        vault = await self._engine.safe.opened()
         found = 0
         for home in self._engine.all_homes():
             soonest, latest = self._rests.get(home, (0.0, 0.0))
@@ -181,7 +180,7 @@ class Courier:
                     self._wake.set()
                 continue
             try:
-                found += await self._look_at(home, vault)
+                found += await self._look_at(home)
             except UnavailableError as error:  # The others are looked at all the same, and do not wait for it.
                 self._rests[home] = time.monotonic() + _GAP_MAX, time.monotonic() + _GAP_MAX
                 self._tell(error)
@@ -190,22 +189,22 @@ class Courier:
             await self._clear_up()
         return found
 
-    async def _look_at(self, home: Database, vault: Vault) -> int:
+    async def _look_at(self, home: Database) -> int:
         """There may be very many receivers: a home where a look finds nothing rests by how long that took."""
         began = time.monotonic()
-        found = await self._look_in(home, vault)
+        found = await self._look_in(home)
         now = time.monotonic()
         rest = 0.0 if found else now - began
         self._rests[home] = now + min(rest, _GAP_MAX), now + min(rest * _LOOK_SHARE, _GAP_MAX)
         return found
 
-    async def _look_in(self, home: Database, vault: Vault) -> int:
+    async def _look_in(self, home: Database) -> int:
         """From one page of receivers to the next, until something was found or all were looked at."""
         after = began = self._after.get(home, "")
         while self._most():
             names = await deliveries.due(home, after, _PAGE)
             after = self._after[home] = names[-1] if len(names) == _PAGE else ""
-            if found := await self._claim(home, names, vault):
+            if names and (found := await self._claim(home, names, await self._engine.safe.opened())):
                 return found
             if not after:
                 if not began:
