@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tests.databases import Server
 
-EXAMPLES = 5
+EXAMPLES = 8
 CONFIG = """
 [generation]
 allow-x00 = false
