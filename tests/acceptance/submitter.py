@@ -62,7 +62,8 @@ class Book:
     def read(self) -> None:
         self.tries.clear()
         self.acks.clear()
-        for line in self.path.read_text().splitlines() if self.path.exists() else ():
+        text = self.path.read_text() if self.path.exists() else ""
+        for line in text[: text.rfind("\n") + 1].splitlines():  # A line may be half written when we look.
             match line.split():
                 case ["try", number]:
                     self.tries[int(number)] = self.tries.get(int(number), 0) + 1
