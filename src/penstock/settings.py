@@ -23,6 +23,7 @@ _BOUNDS: Final = {
     "slots": (1, 10_000),
     "port": (0, 65_535),
     "rate_limit": (1, 1_000_000),
+    "poll_limit": (1, 1_000_000),
     "fleet_max": (0, 100_000),
     "upload_max": (1, 5 * 1024**4),
 }
@@ -95,6 +96,18 @@ class Settings:
     """The model to ask for there."""
     studio_models: str = ""
     """Which models at Replicate the studio asks: static_ad=OWNER/NAME, ugc_video=…, tts=…; for the rest, ours."""
+    github_url: str = "https://api.github.com"
+    """Where the REST API of GitHub is."""
+    github_token: str | None = field(default=None, repr=False)
+    """The token for GitHub: workflows are dispatched and pull requests opened with it. Without one, neither is."""
+    itunes_url: str = "https://itunes.apple.com"
+    """Where the lookup API of the App Store is."""
+    branches: str | None = None
+    """A folder of bare git repositories, to which branches are pushed that cannot be opened as pull requests."""
+    commands: str = ""
+    """The commands that the action run-command may run, as JSON: {"NAME": ["program", "first argument", …]}."""
+    poll_limit: int = 50
+    """How many times a second a key may ask for a job of the partner API."""
     slots: int = 10
     """How many jobs a worker runs at once."""
     lease: timedelta = timedelta(seconds=60)
