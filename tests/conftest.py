@@ -13,6 +13,7 @@ from penstock.engine.engine import Engine
 from penstock.engine.verify import verify
 from penstock.storage.local import Local
 from penstock.store.db import Database
+from tests.browsers import running_browser
 from tests.clocks import Clock
 from tests.databases import Server, migrated_template, running_server
 from tests.factories import Factory
@@ -20,6 +21,8 @@ from tests.product import app
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+
+    from playwright.async_api import Browser
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -61,6 +64,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(scope="session")
+async def browser(anyio_backend: str) -> AsyncIterator[Browser]:
+    async with running_browser() as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -1,33 +1,27 @@
-"""The inbox of development, over real HTTP and in a real browser. Pictures of it lie in build/page afterwards."""
+"""The inbox of development, over real HTTP and in a real browser. Pictures of it lie in build/inbox afterwards."""
 
 from __future__ import annotations
 
-import shutil
 import time
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from playwright.async_api import async_playwright, expect
+from playwright.async_api import expect
 
 from penstock import webhooks
 from penstock.api.inbox import KEPT_MAX, SIZE_MAX
 from tests.api.posts import new_post, post_site
 from tests.api.sites import Site, running_site
+from tests.browsers import fits, opened, photograph
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from playwright.async_api import Browser, Page, ViewportSize
+    from playwright.async_api import Browser
 
     from penstock.engine.engine import Engine
     from tests.databases import Server
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-PICTURES = Path(__file__).parents[2] / "build" / "page"
-NARROW: ViewportSize = {"width": 360, "height": 740}
-WIDE: ViewportSize = {"width": 1000, "height": 860}
 NASTY = "<img src=x onerror=alert(1)>"
 
 
@@ -172,39 +166,12 @@ async def test_without_an_inbox_there_is_nothing(engine: Engine) -> None:
 # In a browser
 
 
-@pytest.fixture(scope="module")
-async def browser(anyio_backend: str) -> AsyncIterator[Browser]:
-    if BROWSER is None:
-        pytest.skip("no Chromium on the PATH")
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    async with async_playwright() as playwright:
-        running = await playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        yield running
-        await running.close()
-
-
-@asynccontextmanager
-async def browsing(browser: Browser, site: Site, *, dark: bool = False, narrow: bool = False) -> AsyncIterator[Page]:
-    """A page; an error in its script, or something that its policy forbids, fails the test."""
-    context = await browser.new_context(color_scheme="dark" if dark else "light", viewport=NARROW if narrow else WIDE)
-    page = await context.new_page()
-    page.set_default_timeout(15_000)
-    wrong: list[str] = []
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("console", lambda line: wrong.append(line.text) if line.type == "error" else None)
-    page.on("dialog", lambda dialog: wrong.append(dialog.message))
-    await page.goto(f"{site.url}/inbox")
-    yield page
-    await context.close()
-    assert wrong == []
-
-
 async def test_the_page_shows_what_comes_as_text(browser: Browser, site: Site) -> None:
     secret = webhooks.new_secret()
-    async with browsing(browser, site) as page:
+    async with opened(browser, f"{site.url}/inbox") as page:
         await expect(page).to_have_title("DEV · Inbox")
         await expect(page.get_by_text("Nothing came yet")).to_be_visible()
-        await page.screenshot(path=PICTURES / "inbox-1-empty.png", full_page=True)
+        await photograph(page, "inbox/1-empty")
         body = b'{"type":"job.succeeded","data":{"id":"job_1","output":{"text":"%s"}}}' % NASTY.encode()
         await deliver(site, secret, body, **{"x-nasty": NASTY})
         row = page.locator("#list > li").first
@@ -217,7 +184,7 @@ async def test_the_page_shows_what_comes_as_text(browser: Browser, site: Site) -
         await expect(row.locator(".body")).to_contain_text(f'"text": "{NASTY}"')
         await expect(row.locator("table")).to_contain_text(NASTY)
         assert await page.locator("#list img").count() == 0
-        await page.screenshot(path=PICTURES / "inbox-2-open.png", full_page=True)
+        await photograph(page, "inbox/2-open")
         await page.get_by_role("button", name="Empty it").click()
         await expect(page.get_by_text("Nothing came yet")).to_be_visible()
 
@@ -226,11 +193,11 @@ async def test_the_page_shows_what_comes_as_text(browser: Browser, site: Site) -
 async def test_the_page_fits_a_telephone(browser: Browser, site: Site, *, dark: bool) -> None:
     secret = webhooks.new_secret()
     site.app.desk.inbox.learn(secret)
-    async with browsing(browser, site, narrow=True, dark=dark) as page:
+    async with opened(browser, f"{site.url}/inbox", narrow=True, dark=dark) as page:
         await deliver(site, secret, b'{"type":"job.failed","data":{"id":"job_%s"}}' % (b"x" * 80), "a-name-" * 9)
         await site.send("POST", "/inbox/other", key=None, content=b"plain text, not signed")
         row = page.locator("#list > li").last
         await expect(row.locator(".badge")).to_have_text("signature good")
         await row.locator("summary").click()
-        await page.screenshot(path=PICTURES / f"inbox-3-{'dark' if dark else 'light'}.png", full_page=True)
-        assert await page.evaluate("document.documentElement.scrollWidth") == NARROW["width"]
+        await photograph(page, f"inbox/3-{'dark' if dark else 'light'}")
+        assert await fits(page)

@@ -1,73 +1,33 @@
 """The page in a real browser: a real upload, a job that a worker runs over HTTP, and what the user sees of it.
 
-Pictures of what is seen lie in build/page afterwards.
+Pictures of what is seen lie in build/effects afterwards.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-import shutil
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
-from playwright.async_api import ViewportSize, async_playwright, expect
+from playwright.async_api import expect
 
 from tests.blueprints.effects.places import Place, Worker, lease, picture
+from tests.browsers import fits, opened, photograph, show_key
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from playwright.async_api import Browser, Page
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-PICTURES = Path(__file__).parents[3] / "build" / "page"
-NARROW: ViewportSize = {"width": 360, "height": 740}
-WIDE: ViewportSize = {"width": 1000, "height": 860}
-
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium on the PATH")
-
-
-IMPATIENT = """
-    const later = window.setTimeout;
-    window.pauses = [];
-    window.setTimeout = (act, pause, ...more) => {
-        if (pause >= 1000) window.pauses.push(pause);
-        return later(act, pause >= 1000 ? pause / 10 : pause, ...more);
-    };
-"""
-"""The page's own pauses, written down and shortened."""
-
-
-@pytest.fixture(scope="module")
-async def browser(anyio_backend: str) -> AsyncIterator[Browser]:
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    async with async_playwright() as playwright:
-        running = await playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        yield running
-        await running.close()
-
 
 @asynccontextmanager
 async def browsing(
     browser: Browser, place: Place, key: str, *, dark: bool = False, narrow: bool = False
 ) -> AsyncIterator[Page]:
-    """A page with a key in it; an error in its script, or something that its policy forbids, fails the test."""
-    context = await browser.new_context(color_scheme="dark" if dark else "light", viewport=NARROW if narrow else WIDE)
-    await context.add_init_script(IMPATIENT)
-    page = await context.new_page()
-    page.set_default_timeout(15_000)
-    wrong: list[str] = []
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("console", lambda line: wrong.append(line.text) if "Content Security" in line.text else None)
-    await page.goto(f"{place.url}{place.root}/")
-    await page.get_by_label("Client key").fill(key)
-    await page.get_by_role("button", name="Continue").click()
-    yield page
-    await context.close()
-    assert wrong == []
+    async with opened(browser, f"{place.url}{place.root}/", dark=dark, narrow=narrow) as page:
+        await show_key(page, "Client key", key)
+        yield page
 
 
 async def choose(page: Page, slug: str, data: bytes, name: str = "sunset.png") -> None:
@@ -83,10 +43,6 @@ async def slow_uploads(page: Page, bytes_a_second: int) -> None:
     await tools.send("Network.emulateNetworkConditions", limits)
 
 
-async def photograph(page: Page, name: str) -> None:
-    await page.screenshot(path=PICTURES / f"{name}.png", full_page=True)
-
-
 async def next_job(worker: Worker) -> dict[str, Any]:
     async with asyncio.timeout(20):
         while True:
@@ -100,17 +56,17 @@ async def test_efx_25_the_page_shows_a_result(browser: Browser, place: Place) ->
     user, worker = await place.user(), await place.worker(slug)
     async with browsing(browser, place, user.key) as page:
         await choose(page, slug, picture("teal", (640, 360)))
-        await photograph(page, "1-chosen")
+        await photograph(page, "effects/1-chosen")
         await page.get_by_role("button", name="Apply").click()
         job = await next_job(worker)
         await expect(page.locator("#steps li.now")).to_contain_text(re.compile("Preparing|Applying"))
-        await photograph(page, "2-working")
+        await photograph(page, "effects/2-working")
         await worker.complete(job, picture("orange", (640, 360)))
         shown = page.locator("#shown img")
         await expect(shown).to_be_visible()
         assert await shown.evaluate("image => image.decode().then(() => image.naturalWidth)") == 640
         await expect(page.locator("#balance")).to_have_text("95")
-        await photograph(page, "3-result")
+        await photograph(page, "effects/3-result")
         video = (await user.get("/api/videos"))["data"][0]
         assert (video["status"], video["title"]) == ("completed", "sunset.png")
         await page.get_by_role("button", name="Upload another").click()
@@ -155,15 +111,15 @@ async def test_efx_25_the_page_shows_an_error_and_goes_on(browser: Browser, plac
     user, worker = await place.user(), await place.worker(slug)
     async with browsing(browser, place, user.key, dark=True, narrow=True) as page:
         await choose(page, slug, picture())
-        await photograph(page, "4-narrow-dark")
+        await photograph(page, "effects/4-narrow-dark")
         await page.get_by_role("button", name="Apply").click()
         job = await next_job(worker)
         error = '{"exception_message": "The GPU ran out of memory."}'
         await worker.post("/api/worker/fail", lease(job) | {"error": error})
         await expect(page.locator("#failure-text")).to_have_text("The GPU ran out of memory.")
         await expect(page.locator("#balance")).to_have_text("100")
-        await photograph(page, "5-failure-narrow-dark")
-        assert await page.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
+        await photograph(page, "effects/5-failure-narrow-dark")
+        assert await fits(page)
         await page.get_by_role("button", name="Upload another").click()
         await expect(page.locator("#drop")).to_be_visible()
 
@@ -178,7 +134,7 @@ async def test_efx_25_the_page_survives_failed_polls_and_a_reload(browser: Brows
         await page.route("**/api/videos/*", lambda route: route.abort())
         await expect(page.locator("#notice")).to_contain_text("Trying again")
         await expect(page.locator("#steps")).to_be_visible()
-        await photograph(page, "6-notice")
+        await photograph(page, "effects/6-notice")
         await page.unroute("**/api/videos/*")
         await expect(page.locator("#notice")).to_be_hidden()
         await page.reload()
@@ -196,7 +152,7 @@ async def test_efx_25_the_page_can_be_used_by_keyboard_and_says_what_is_missing(
         await page.locator("#start").focus()
         await page.keyboard.press("Enter")
         await expect(page.locator("#order-error")).to_have_text("Insufficient token balance. It costs 500.")
-        await photograph(page, "7-refused-narrow")
+        await photograph(page, "effects/7-refused-narrow")
         nameless = "e => !(e.labels?.length || e.textContent.trim() || e.getAttribute('aria-labelledby'))"
         controls = "Array.from(document.querySelectorAll('input, button, a[href]'))"
         assert await page.evaluate(f"{controls}.filter({nameless}).length") == 0
@@ -205,7 +161,7 @@ async def test_efx_25_the_page_can_be_used_by_keyboard_and_says_what_is_missing(
 async def test_efx_25_a_wrong_key_is_told(browser: Browser, place: Place) -> None:
     async with browsing(browser, place, "ps_client_wrong") as page:
         await expect(page.locator("#key-error")).to_contain_text("not a key")
-        await photograph(page, "0-key")
+        await photograph(page, "effects/0-key")
 
 
 async def test_efx_25_a_key_behind_the_address_does_not_stay_there(browser: Browser, place: Place) -> None:

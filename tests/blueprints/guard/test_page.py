@@ -6,15 +6,14 @@ Pictures of what is seen lie in build/guard afterwards.
 from __future__ import annotations
 
 import re
-import shutil
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from playwright.async_api import ViewportSize, async_playwright, expect
+from playwright.async_api import expect
 
 from tests.blueprints.guard.places import Customer, Place, running_place
+from tests.browsers import NARROW, WIDE, fits, opened, photograph, show_key
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -23,17 +22,7 @@ if TYPE_CHECKING:
 
     from tests.databases import Server
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-PICTURES = Path(__file__).parents[3] / "build" / "guard"
-NARROW: ViewportSize = {"width": 360, "height": 740}
-WIDE: ViewportSize = {"width": 1000, "height": 860}
-
-pytestmark = [pytest.mark.skipif(BROWSER is None, reason="no Chromium on the PATH"), pytest.mark.slow]
-
-IMPATIENT = """
-    const later = window.setTimeout;
-    window.setTimeout = (act, pause, ...more) => later(act, pause / 10, ...more);
-"""
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -42,32 +31,12 @@ async def place(anyio_backend: str, server: Server, template: str) -> AsyncItera
         yield running
 
 
-@pytest.fixture(scope="module")
-async def browser(anyio_backend: str) -> AsyncIterator[Browser]:
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    async with async_playwright() as playwright:
-        running = await playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        yield running
-        await running.close()
-
-
 @asynccontextmanager
 async def browsing(browser: Browser, customer: Customer) -> AsyncIterator[Page]:
-    """A page with a key in it; an error in its script, or something that its policy forbids, fails the test."""
-    context = await browser.new_context(viewport=WIDE)
-    await context.add_init_script(IMPATIENT)
-    page = await context.new_page()
-    page.set_default_timeout(15_000)
-    wrong: list[str] = []
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("console", lambda line: wrong.append(line.text) if "Content Security" in line.text else None)
-    await page.goto(f"{customer.place.url}{customer.place.root}/")
-    await page.get_by_label("Admin key").fill(customer.admin_key)
-    await page.get_by_role("button", name="Continue").click()
-    await expect(page.locator("#desk")).to_be_visible()
-    yield page
-    await context.close()
-    assert wrong == []
+    async with opened(browser, f"{customer.place.url}{customer.place.root}/") as page:
+        await show_key(page, "Admin key", customer.admin_key)
+        await expect(page.locator("#desk")).to_be_visible()
+        yield page
 
 
 async def pictures(page: Page, name: str) -> None:
@@ -75,9 +44,8 @@ async def pictures(page: Page, name: str) -> None:
     for look, size in (("light", WIDE), ("dark", WIDE), ("narrow", NARROW)):
         await page.emulate_media(color_scheme="dark" if look == "dark" else "light")
         await page.set_viewport_size(size)
-        await page.screenshot(path=PICTURES / f"{name}-{look}.png", full_page=True)
-        wide = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
-        assert not await page.evaluate(wide), look
+        await photograph(page, f"guard/{name}-{look}")
+        assert await fits(page), look
     await page.set_viewport_size(WIDE)
 
 

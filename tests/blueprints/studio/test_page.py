@@ -6,14 +6,12 @@ Pictures of what is seen lie in build/studio afterwards.
 from __future__ import annotations
 
 import re
-import shutil
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-from playwright.async_api import ViewportSize, async_playwright, expect
+from playwright.async_api import expect
 
+from tests.browsers import fits, opened, photograph, show_key
 from tests.doubles.replicate import Script
 
 if TYPE_CHECKING:
@@ -23,51 +21,14 @@ if TYPE_CHECKING:
 
     from tests.blueprints.studio.places import Place
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-PICTURES = Path(__file__).parents[3] / "build" / "studio"
-NARROW: ViewportSize = {"width": 360, "height": 740}
-WIDE: ViewportSize = {"width": 1000, "height": 860}
-
-IMPATIENT = """
-    const later = window.setTimeout;
-    window.setTimeout = (act, pause, ...more) => later(act, pause >= 1000 ? pause / 10 : pause, ...more);
-"""
-"""The page's own pauses, shortened."""
-
-browsers = pytest.mark.skipif(BROWSER is None, reason="no Chromium on the PATH")
-
-
-@pytest.fixture(scope="module")
-async def browser(anyio_backend: str) -> AsyncIterator[Browser]:
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    async with async_playwright() as playwright:
-        running = await playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        yield running
-        await running.close()
-
 
 @asynccontextmanager
 async def browsing(
     browser: Browser, place: Place, key: str, *, dark: bool = False, narrow: bool = False
 ) -> AsyncIterator[Page]:
-    """A page with a key in it; an error in its script, or something that its policy forbids, fails the test."""
-    context = await browser.new_context(color_scheme="dark" if dark else "light", viewport=NARROW if narrow else WIDE)
-    await context.add_init_script(IMPATIENT)
-    page = await context.new_page()
-    page.set_default_timeout(20_000)
-    wrong: list[str] = []
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("console", lambda line: wrong.append(line.text) if "Content Security" in line.text else None)
-    await page.goto(f"{place.url}/studio/")
-    await page.get_by_label("Client key").fill(key)
-    await page.get_by_role("button", name="Continue").click()
-    yield page
-    await context.close()
-    assert wrong == []
-
-
-async def photograph(page: Page, name: str) -> None:
-    await page.screenshot(path=PICTURES / f"{name}.png", full_page=True)
+    async with opened(browser, f"{place.url}/studio/", dark=dark, narrow=narrow) as page:
+        await show_key(page, "Client key", key)
+        yield page
 
 
 async def test_the_pages_are_strict_about_what_they_load(place: Place) -> None:
@@ -87,7 +48,6 @@ async def test_the_pages_are_strict_about_what_they_load(place: Place) -> None:
     assert (moved.status_code, moved.headers["location"]) == (308, "/studio/")
 
 
-@browsers
 async def test_an_ad_is_made_from_the_sample_page(browser: Browser, place: Place) -> None:
     user = await place.user(100)
     async with browsing(browser, place, user.key) as page:
@@ -101,13 +61,12 @@ async def test_an_ad_is_made_from_the_sample_page(browser: Browser, place: Place
         shown = page.locator("[data-type=static_ad] img")
         assert await shown.evaluate("image => image.decode().then(() => image.naturalWidth)") > 0
         await expect(page.locator("#balance")).to_have_text("91")
-        await photograph(page, "1-made")
+        await photograph(page, "studio/1-made")
     jobs = (await user.get("/api/jobs"))["data"]
     assert sorted(job["type"] for job in jobs) == ["copy", "scrape", "static_ad", "tts"]
     assert await user.balance() == 91
 
 
-@browsers
 async def test_what_goes_wrong_is_told_on_its_card(browser: Browser, place: Place) -> None:
     user = await place.user(4)
     place.provider.plan = lambda _: Script(status="failed", error="The model is unwell.")
@@ -117,7 +76,7 @@ async def test_what_goes_wrong_is_told_on_its_card(browser: Browser, place: Plac
         await expect(page.locator("[data-type=static_ad] .error")).to_have_text(told)
         await expect(page.locator("[data-type=tts] .error")).to_have_text("The model is unwell.")
         await expect(page.locator("#balance")).to_have_text("2")
-        await photograph(page, "2-dark")
+        await photograph(page, "studio/2-dark")
         await page.get_by_role("button", name="Make another").click()
         await page.get_by_role("textbox", name="Product page").fill(f"{place.shop_url}/gone")
         await page.get_by_role("button", name="Make it").click()
@@ -126,17 +85,16 @@ async def test_what_goes_wrong_is_told_on_its_card(browser: Browser, place: Plac
         await expect(page.locator("#balance")).to_have_text("2")
 
 
-@browsers
 async def test_it_can_be_canceled_and_fits_a_phone(browser: Browser, place: Place) -> None:
     user = await place.user(50)
     place.provider.plan = lambda _: Script(seconds=float("inf"))
     async with browsing(browser, place, user.key, narrow=True) as page:
-        assert await page.evaluate("document.documentElement.scrollWidth") == NARROW["width"]
+        assert await fits(page)
         await page.get_by_role("button", name="Make it").click()
         film = page.locator("[data-type=ugc_video]")
         await expect(film.locator(".status")).to_have_text("processing")
-        await photograph(page, "3-narrow")
-        assert await page.evaluate("document.documentElement.scrollWidth") == NARROW["width"]
+        await photograph(page, "studio/3-narrow")
+        assert await fits(page)
         await film.get_by_role("button", name="Cancel").click()
         await expect(film.locator(".status")).to_have_text("canceled")
         await expect(page.locator("#balance")).to_have_text("41")
@@ -146,7 +104,6 @@ async def test_it_can_be_canceled_and_fits_a_phone(browser: Browser, place: Plac
     assert await user.balance() == 48
 
 
-@browsers
 async def test_a_wrong_key_is_told(browser: Browser, place: Place) -> None:
     async with browsing(browser, place, "ps_client_nonsense") as page:
         await expect(page.locator("#key-error")).not_to_be_empty()

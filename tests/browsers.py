@@ -1,0 +1,75 @@
+"""A real Chromium for tests of pages: one for all tests of a process, found on the PATH."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.async_api import ViewportSize, async_playwright
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from playwright.async_api import Browser, Page
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+PICTURES = Path(__file__).parents[1] / "build"
+"""What was seen lies there afterwards, in a folder for each page."""
+NARROW: ViewportSize = {"width": 360, "height": 740}
+WIDE: ViewportSize = {"width": 1000, "height": 860}
+_PATIENCE = 20_000
+_IMPATIENT = """
+    const later = window.setTimeout;
+    window.pauses = [];
+    window.setTimeout = (act, pause, ...more) => {
+        if (pause >= 1000) window.pauses.push(pause);
+        return later(act, pause >= 1000 ? pause / 10 : pause, ...more);
+    };
+"""
+"""The page's own pauses, written down and shortened."""
+
+
+@asynccontextmanager
+async def running_browser() -> AsyncIterator[Browser]:
+    """A browser; where there is none, the tests that want one are skipped."""
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on the PATH")
+    async with async_playwright() as playwright:
+        running = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield running
+        await running.close()
+
+
+@asynccontextmanager
+async def opened(browser: Browser, url: str, *, dark: bool = False, narrow: bool = False) -> AsyncIterator[Page]:
+    """A page; an error of its script, a dialog, or something that its policy forbids, fails the test."""
+    context = await browser.new_context(color_scheme="dark" if dark else "light", viewport=NARROW if narrow else WIDE)
+    await context.add_init_script(_IMPATIENT)
+    page = await context.new_page()
+    page.set_default_timeout(_PATIENCE)
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda line: wrong.append(line.text) if "Content Security" in line.text else None)
+    page.on("dialog", lambda dialog: wrong.append(dialog.message))
+    await page.goto(url)
+    yield page
+    await context.close()
+    assert wrong == []
+
+
+async def show_key(page: Page, label: str, key: str) -> None:
+    await page.get_by_label(label).fill(key)
+    await page.get_by_role("button", name="Continue").click()
+
+
+async def photograph(page: Page, name: str) -> None:
+    """Keep what is seen; ``name`` is that of the page's folder and of the picture."""
+    await page.screenshot(path=PICTURES / f"{name}.png", full_page=True)
+
+
+async def fits(page: Page) -> bool:
+    """Whether nothing is wider than the window."""
+    return await page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
