@@ -5,6 +5,9 @@
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
+# The tests start hundreds of processes. Each would compile what it imports, where the shell forbids to keep it.
+unexport PYTHONDONTWRITEBYTECODE
+
 PY := .venv/bin/python
 # More for pytest, for the demo or for the bench:  make test ARGS='-k ledger -x'
 ARGS ?=
@@ -25,13 +28,17 @@ demo: $(READY) ## See what Penstock is for, in a minute
 
 # Three processes: many tests wait for other processes, leases and retries more than they compute.
 test: $(READY) ## Run all tests
-	@$(PY) -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder $(ARGS)
+	@$(PY) -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder --ignore=tests/conformance $(ARGS)
 
 test-fast: $(READY) ## Run the tests that are not marked slow
-	@$(PY) -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder -m 'not slow' $(ARGS)
+	@$(PY) -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder --ignore=tests/conformance -m 'not slow' $(ARGS)
 
 test-floors: $(READY) ## Run the tests with the oldest dependencies that pyproject.toml allows (needs uv)
 	@sh scripts/floors $(ARGS)
+
+# In one process: its checks run beside each other, on servers that they share.
+conformance: $(READY) ## Check every sentence of the five contracts; writes docs/reference/conformance.md
+	@$(PY) -m pytest -q --tb=native tests/conformance $(ARGS)
 
 docs: $(READY) ## Run the tests of the documentation
 	@$(PY) -m pytest tests/docs $(ARGS)
@@ -96,5 +103,5 @@ $(TOOLS): $(READY) requirements-dev.lock
 # The environment's Python may go away, with an upgrade of the system's.
 again:
 
-.PHONY: again help setup demo test test-fast test-floors docs reference lint format types imports chaos chaos-webhooks schema bench build package \
+.PHONY: again help setup demo test test-fast test-floors conformance docs reference lint format types imports chaos chaos-webhooks schema bench build package \
 	check lock clean

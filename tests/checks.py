@@ -19,18 +19,19 @@ Snapshot = dict[str, list[str]]
 
 _PATIENCE = 20.0
 
+_EVERY_ROW = """
+select string_agg(format('select %L, t::text from penstock.%I t', relname, relname), ' union all ')
+from pg_class where relnamespace = 'penstock'::regnamespace and relkind in ('r', 'p') and not relispartition
+"""
+
 
 async def snapshot(db: Database) -> Snapshot:
     """Every row of every table of ours, as text."""
+    tables: Snapshot = {}
     async with db.transaction() as tx:
-        tables = await tx.fetch(
-            "select c.relname from pg_class c where c.relnamespace = 'penstock'::regnamespace"
-            " and c.relkind in ('r', 'p') and not c.relispartition order by 1"
-        )
-        return {
-            name: [row[0] for row in await tx.fetch(f"select t::text from penstock.{name} t order by 1")]
-            for (name,) in tables
-        }
+        for name, row in await tx.fetch(await tx.fetchval(_EVERY_ROW)):
+            tables.setdefault(name, []).append(row)
+    return {name: sorted(rows) for name, rows in tables.items()}
 
 
 @asynccontextmanager

@@ -31,16 +31,16 @@ def named(route: Route) -> str:
 
 
 @pytest.mark.parametrize("route", GUARDED, ids=named)
-async def test_nothing_is_told_without_a_key(site: Site, route: Route) -> None:
+async def test_nothing_is_told_without_a_key(still_site: Site, route: Route) -> None:
     for headers in ({}, {"Authorization": "Basic YTpi"}, {"Authorization": "Bearer ps_client_wrong"}):
-        answer = await site.send(route.method, path(route), key=None, headers=headers)
+        answer = await still_site.send(route.method, path(route), key=None, headers=headers)
         assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
         assert answer.headers["www-authenticate"].startswith("Bearer")
 
 
 @pytest.mark.parametrize("route", [route for route in GUARDED if route.who == OPERATORS], ids=named)
-async def test_what_is_for_operators_is_not_for_clients(site: Site, route: Route) -> None:
-    answer = await site.send(route.method, path(route))
+async def test_what_is_for_operators_is_not_for_clients(still_site: Site, route: Route) -> None:
+    answer = await still_site.send(route.method, path(route))
     assert (answer.status_code, answer.json()["needed"]) == (403, "admin")
 
 

@@ -64,16 +64,16 @@ BAD_BODIES: dict[str, tuple[bytes, int, str, str | None]] = {
 
 
 @pytest.mark.parametrize("what", BAD_BODIES)
-async def test_a_bad_body_is_refused_with_the_place(site: Site, what: str) -> None:
+async def test_a_bad_body_is_refused_with_the_place(still_site: Site, what: str) -> None:
     body, status, code, field = BAD_BODIES[what]
-    answer = await site.send("POST", "/v1/jobs", content=body, headers=JSON)
+    answer = await still_site.send("POST", "/v1/jobs", content=body, headers=JSON)
     told = answer.json()
     assert (answer.status_code, told["code"], told.get("field")) == (status, code, field), told
     assert answer.headers["content-type"] == "application/problem+json"
     assert told["status"] == status
     assert told["type"] == f"/docs/problems/{code}"
     assert told["request_id"] == answer.headers["request-id"]
-    assert (await site.get("/v1/jobs")).json()["data"] == []
+    assert (await still_site.get("/v1/jobs")).json()["data"] == []
 
 
 @pytest.mark.parametrize(
@@ -90,13 +90,13 @@ async def test_a_bad_body_is_refused_with_the_place(site: Site, what: str) -> No
         ("kind=", "kind"),
     ],
 )
-async def test_a_bad_query_is_refused_with_the_parameter(site: Site, query: str, field: str) -> None:
-    answer = await site.get(f"/v1/jobs?{query}")
+async def test_a_bad_query_is_refused_with_the_parameter(still_site: Site, query: str, field: str) -> None:
+    answer = await still_site.get(f"/v1/jobs?{query}")
     assert (answer.status_code, answer.json()["field"]) == (422, field), answer.text
 
 
-async def test_a_query_that_is_not_utf_8_is_malformed(site: Site) -> None:
-    answer = await site.get("/v1/jobs?kind=%ff")
+async def test_a_query_that_is_not_utf_8_is_malformed(still_site: Site) -> None:
+    answer = await still_site.get("/v1/jobs?kind=%ff")
     assert (answer.status_code, answer.json()["code"]) == (400, "malformed")
 
 
@@ -108,8 +108,8 @@ async def test_a_query_that_is_not_utf_8_is_malformed(site: Site) -> None:
         {"Content-Type": "application/json", "Content-Encoding": "gzip"},
     ],
 )
-async def test_a_body_in_another_form_is_refused(site: Site, headers: dict[str, str]) -> None:
-    answer = await site.send("POST", "/v1/jobs", content=b'{"kind": "free"}', headers=headers)
+async def test_a_body_in_another_form_is_refused(still_site: Site, headers: dict[str, str]) -> None:
+    answer = await still_site.send("POST", "/v1/jobs", content=b'{"kind": "free"}', headers=headers)
     assert (answer.status_code, answer.json()["code"]) == (415, "unsupported_media_type")
 
 
@@ -120,33 +120,33 @@ async def test_the_form_of_a_body_may_be_left_unsaid(site: Site) -> None:
 
 
 @pytest.mark.parametrize("accept", ["text/html", "application/json;q=0", "image/*, text/plain;q=0.5"])
-async def test_a_form_that_is_not_there_is_refused(site: Site, accept: str) -> None:
-    answer = await site.get("/v1/wallet", headers={"Accept": accept})
+async def test_a_form_that_is_not_there_is_refused(still_site: Site, accept: str) -> None:
+    answer = await still_site.get("/v1/wallet", headers={"Accept": accept})
     assert (answer.status_code, answer.json()["code"]) == (406, "not_acceptable")
 
 
 @pytest.mark.parametrize("accept", ["*/*", "application/*", "text/html, application/json;q=0.1", "application/json"])
-async def test_a_form_that_is_there_is_given(site: Site, accept: str) -> None:
-    assert (await site.get("/v1/wallet", headers={"Accept": accept})).status_code == 200
+async def test_a_form_that_is_there_is_given(still_site: Site, accept: str) -> None:
+    assert (await still_site.get("/v1/wallet", headers={"Accept": accept})).status_code == 200
 
 
-async def test_a_path_that_leads_nowhere_is_not_found(site: Site) -> None:
+async def test_a_path_that_leads_nowhere_is_not_found(still_site: Site) -> None:
     for path in ("/", "/v1", "/v2/jobs", "/v1/jobs/", "/v1/jobs/a/b/c", "/v1/jobs//cancel", "/V1/jobs", "/%00"):
-        answer = await site.get(path)
+        answer = await still_site.get(path)
         assert (answer.status_code, answer.json()["code"]) == (404, "not_found"), path
 
 
-async def test_a_wrong_method_is_told_the_right_ones(site: Site) -> None:
-    answer = await site.send("PATCH", "/v1/jobs")
+async def test_a_wrong_method_is_told_the_right_ones(still_site: Site) -> None:
+    answer = await still_site.send("PATCH", "/v1/jobs")
     assert (answer.status_code, answer.headers["allow"]) == (405, "GET, POST")
 
 
 @pytest.mark.parametrize(
     "job_id", ["nonsense", "job_1", "key_01k9w3v6m2f4tb8r0e5s7q1xzc", "job_zzzzzzzzzzzzzzzzzzzzzzzzzz", "%00"]
 )
-async def test_an_id_that_cannot_be_one_is_simply_not_found(site: Site, job_id: str) -> None:
+async def test_an_id_that_cannot_be_one_is_simply_not_found(still_site: Site, job_id: str) -> None:
     for path in ("", "/events", "/stream", "/logs"):
-        assert (await site.get(f"/v1/jobs/{job_id}{path}")).status_code == 404
+        assert (await still_site.get(f"/v1/jobs/{job_id}{path}")).status_code == 404
 
 
 async def test_a_body_that_says_it_is_too_large_is_refused_unread(site: Site) -> None:

@@ -5,21 +5,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from tests.checks import Snapshot, snapshot
+
 if TYPE_CHECKING:
     from penstock.store.db import Database
-
-Dump = dict[str, list[str]]
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 _TIME = re.compile(r"\"*\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?\+00(:00)?\"*")
 _SEALED = re.compile(r"\\+x01[0-9a-f]{60,}")
 _WALLET_NUMBER = re.compile(r"^\(\d+,")
 _ID_VERSION = "7"
-
-_EVERY_ROW = """
-select string_agg(format('select %L, t::text from penstock.%I t', relname, relname), ' union all ')
-from pg_class where relnamespace = 'penstock'::regnamespace and relkind in ('r', 'p') and not relispartition
-"""
 
 # What a story writes; the rest is declared when the product is registered.
 _WRITTEN = (
@@ -40,18 +35,9 @@ _WRITTEN = (
 )
 
 
-async def dump(db: Database) -> Dump:
-    """Every row of every table of ours, as text."""
-    tables: Dump = {}
-    async with db.transaction() as tx:
-        for name, row in await tx.fetch(await tx.fetchval(_EVERY_ROW)):
-            tables.setdefault(name, []).append(row)
-    return {name: sorted(rows) for name, rows in tables.items()}
-
-
-async def story(db: Database, *, in_order: bool = True) -> Dump:
-    """The dump with ids by their order of birth, lease tokens alike, and times by whether there is one."""
-    tables = await dump(db)
+async def story(db: Database, *, in_order: bool = True) -> Snapshot:
+    """The snapshot with ids by their order of birth, lease tokens alike, and times by whether there is one."""
+    tables = await snapshot(db)
     found = {match[0] for rows in tables.values() for row in rows for match in _UUID.finditer(row)}
     ids = sorted(filter(_is_id, found))
     names = {uuid: f"job{number}" if in_order else "job" for number, uuid in enumerate(ids, 1)}

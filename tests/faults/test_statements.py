@@ -10,7 +10,7 @@ from asyncpg import PostgresError
 
 from penstock.engine.verify import verify
 from penstock.errors import StoreError, UnavailableError
-from tests.faults.dumps import dump
+from tests.checks import snapshot
 from tests.faults.strikes import DISK_FULL, SERIALIZATION_FAILURE, SHUTDOWN
 from tests.faults.verbs import VERBS, Verb, begin, ending, undisturbed
 
@@ -44,7 +44,7 @@ async def test_a_verb_that_fails_has_written_nothing_and_succeeds_when_called_ag
     expected = await undisturbed(make, verb)
     for number in count(1):
         given = await begin(make, verb)
-        before = await dump(make.engine.db)
+        before = await snapshot(make.engine.db)
         await strikes.plan(number, DISK_FULL)
         failed = await fails(verb, make, given, PostgresError)
         if await strikes.stop() < number:
@@ -52,7 +52,7 @@ async def test_a_verb_that_fails_has_written_nothing_and_succeeds_when_called_ag
             break
         assert failed, f"statement {number} failed and nobody was told"
         if verb.is_atomic:
-            assert await dump(make.engine.db) == before, f"statement {number} failed and left something behind"
+            assert await snapshot(make.engine.db) == before, f"statement {number} failed and left something behind"
         else:
             assert await verify(make.engine.db) == []
         await verb.act(make.engine, given)
@@ -107,12 +107,12 @@ async def test_a_server_that_stays_away_is_reported_and_nothing_is_written(
     """Tries have an end: the caller is told, and may come back when the server has."""
     expected = await undisturbed(make, verb)
     given = await begin(make, verb)
-    before = await dump(make.engine.db)
+    before = await snapshot(make.engine.db)
     await strikes.plan(1, SHUTDOWN, lasting=True)
     failed = await fails(verb, make, given, UnavailableError)
     await strikes.stop()
     assert failed or verb.name == "abandon"  # which leaves it to the lease to run out
-    assert await dump(make.engine.db) == before
+    assert await snapshot(make.engine.db) == before
     await verb.act(make.engine, given)
     assert await ending(make, verb) == expected
 

@@ -177,7 +177,7 @@ class Admin(Requests):
 
     async def endpoints(self, *, tenant: str | None = None) -> list[wire.EndpointInfo]:
         """The URLs that are told of a tenant's jobs, without their secrets."""
-        return (await self.request("GET", "/v1/endpoints", params={"tenant": tenant}, type=wire.Endpoints)).data
+        return [found async for found in self.pages("/v1/endpoints", wire.Endpoints, {"tenant": tenant})]
 
     async def endpoint(self, endpoint_id: str, *, tenant: str | None = None) -> wire.EndpointInfo:
         """One endpoint."""

@@ -10,6 +10,7 @@ import httpx2
 from penstock.client.handles import AsyncJobHandle, JobHandle
 from penstock.client.ports import AwaitingPort, BlockingPort, iterate, run
 from penstock.client.requests import TIMEOUT, Server
+from penstock.client.trust import trusted
 from penstock.client.verbs import Verbs
 
 if TYPE_CHECKING:
@@ -38,7 +39,13 @@ class AsyncClient(Verbs[AsyncJobHandle]):
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         server = Server.find(url, key, is_in_process=transport is not None)
-        http = httpx2.AsyncClient(base_url=server.url, headers=server.headers, limits=_LIMITS, transport=transport)
+        http = httpx2.AsyncClient(
+            base_url=server.url,
+            headers=server.headers,
+            limits=_LIMITS,
+            transport=transport,
+            verify=transport is not None or trusted(),
+        )
         # An app in this process is asked for its whole answer at once, so it cannot stream.
         can_stream = not isinstance(transport, httpx2.ASGITransport)
         super().__init__(AwaitingPort(http), server, timeout, handle=AsyncJobHandle, can_stream=can_stream)
@@ -90,7 +97,13 @@ class Client:
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
         server = Server.find(url, key, is_in_process=transport is not None)
-        http = httpx2.Client(base_url=server.url, headers=server.headers, limits=_LIMITS, transport=transport)
+        http = httpx2.Client(
+            base_url=server.url,
+            headers=server.headers,
+            limits=_LIMITS,
+            transport=transport,
+            verify=transport is not None or trusted(),
+        )
         self.verbs = Verbs[JobHandle](BlockingPort(http), server, timeout, handle=JobHandle)
 
     def __enter__(self) -> Self:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol
 
 import httpx2
 import msgspec
 
+from penstock.client.trust import trusted
 from penstock.errors import PermanentError, SettingsError, TransientError
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Awaitable, Mapping
     from pathlib import Path
 
@@ -49,12 +48,6 @@ class UnsureError(Exception):
     """The request may have arrived, or not."""
 
 
-@cache
-def _trust() -> ssl.SSLContext:
-    """The certificates that are trusted: reading them takes a while, and once is enough."""
-    return httpx2.create_ssl_context()
-
-
 class Line:
     """Sends requests to one address."""
 
@@ -62,7 +55,7 @@ class Line:
         self.url = checked(url)
         self.patience = patience
         # Redirects are not followed: a header with a key in it would follow them too.
-        self._http = httpx2.AsyncClient(headers=headers, timeout=_TIMEOUT, follow_redirects=False, verify=_trust())
+        self._http = httpx2.AsyncClient(headers=headers, timeout=_TIMEOUT, follow_redirects=False, verify=trusted())
 
     async def close(self) -> None:
         await self._http.aclose()

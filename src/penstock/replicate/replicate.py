@@ -17,6 +17,7 @@ import httpx2
 import msgspec
 
 from penstock import values, webhooks
+from penstock.client.trust import trusted
 from penstock.errors import (
     BadSignatureError,
     InputError,
@@ -118,6 +119,7 @@ class Replicate:
             headers={"Authorization": f"Bearer {self._token}", "User-Agent": "penstock"},
             timeout=httpx2.Timeout(seconds, connect=min(seconds, 10.0)),
             limits=httpx2.Limits(max_connections=100, max_keepalive_connections=20),
+            verify=trusted(),
         )
 
     def __repr__(self) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import httpx2
 
+from penstock.client.trust import trusted
 from penstock.errors import NotFoundError, TransientError
 from penstock.retry import Backoff
 
@@ -39,7 +40,7 @@ class Transfers:
 
     @classmethod
     def open(cls) -> Transfers:
-        return cls(httpx2.AsyncClient(timeout=_STEP, limits=httpx2.Limits(max_connections=None)))
+        return cls(httpx2.AsyncClient(timeout=_STEP, limits=httpx2.Limits(max_connections=None), verify=trusted()))
 
     async def close(self) -> None:
         await self.http.aclose()
