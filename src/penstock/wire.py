@@ -6,7 +6,7 @@ One type per shape, for all three. Field names are the engine's words; times are
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 from uuid import UUID  # noqa: TC003 - msgspec reads it
 
 import msgspec
@@ -38,7 +38,7 @@ TokenDuration = Annotated[
 ]
 OverlapDuration = Annotated[
     Annotated[str, Meta(extra_json_schema={"pattern": r"^[1-9][0-9]{0,3}(s|m)$|^[1-9][0-9]?h$|^([12]?[1-9]|[123]0)d$"})]
-    | Annotated[float, Meta(extra_json_schema={"minimum": 1, "maximum": 30 * 86_400})],
+    | Annotated[float, Meta(extra_json_schema={"exclusiveMinimum": 0, "maximum": 30 * 86_400})],
     Meta(description="Seconds, or text like 15m, 24h, 7d; at most 30d.", examples=["24h"]),
 ]
 Priority = Annotated[int, Meta(ge=-100, le=100, description="The highest goes first.")]
@@ -74,6 +74,9 @@ EventName = Annotated[str, Meta(examples=["job.succeeded"], extra_json_schema={"
 
 class Request(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """What comes in: a field we do not know is an error, not something to be ignored."""
+
+    either: ClassVar[tuple[str, ...]] = ()
+    """Members of which one must be given, and no two. It is for the document: types have no word for it."""
 
 
 class Answer(Struct, kw_only=True):
@@ -647,9 +650,13 @@ class EndpointInfo(Answer):
 
     id: str
     tenant: str
+    account: Annotated[str | None, Meta(description="Whose jobs it is told of; null: those of the whole tenant.")]
     url: Annotated[str | None, Meta(description="Null: what is due is pulled.")]
     events: list[str]
     kinds: Annotated[list[str], Meta(description="None: of all kinds.")]
+    is_native: Annotated[
+        bool, Meta(description="Whether it is told as said here; if not, in the words of each job's kind.")
+    ]
     description: str
     limit: Annotated[int | None, Meta(description="How many requests at once; null for the server's own limit.")]
     created_at: Time
@@ -667,9 +674,10 @@ class NewEndpoint(EndpointInfo):
 
 
 class Endpoints(Answer):
-    """All endpoints of a tenant."""
+    """A page of the endpoints of a tenant, the oldest first."""
 
     data: list[EndpointInfo]
+    next_cursor: str | None
 
 
 class RotateEndpoint(Request):

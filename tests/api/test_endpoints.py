@@ -39,11 +39,21 @@ async def test_an_endpoint_is_made_and_its_secret_told_once(post: Post) -> None:
     read = await post.send("GET", f"/v1/endpoints/{made['id']}")
     listed = await post.send("GET", "/v1/endpoints")
     assert read.json() == {name: value for name, value in made.items() if name != "secret"}
-    assert listed.json() == {"data": [read.json()]}
+    assert listed.json() == {"data": [read.json()], "next_cursor": None}
     audit = await post.send("GET", "/v1/audit")
     assert await post.actions() == ["endpoint.made"]
     for told in (read, listed, audit):
         assert "whsec_" not in told.text
+
+
+async def test_endpoints_are_told_in_pages(post: Post) -> None:
+    made = [(await post.endpoint(url=URL))["id"] for _ in range(3)]
+    first = await post.good("GET", "/v1/endpoints?limit=2")
+    assert [each["id"] for each in first["data"]] == made[:2]
+    rest = await post.good("GET", f"/v1/endpoints?limit=2&cursor={first['next_cursor']}")
+    assert ([each["id"] for each in rest["data"]], rest["next_cursor"]) == (made[2:], None)
+    refused = await post.send("GET", "/v1/endpoints?cursor=job_1")
+    assert (refused.status_code, refused.json()["field"]) == (422, "cursor")
 
 
 async def test_an_endpoint_takes_a_secret_and_events_of_its_own(post: Post) -> None:

@@ -27,8 +27,8 @@ from penstock.services.expirer import expirer
 from penstock.services.pruner import pruner
 from penstock.webhooks import NATIVE, SCHEDULE, Hook
 from penstock.work import End
+from tests.checks import snapshot
 from tests.factories import ACCOUNT, ERROR, HOUR, MINUTE, OWNER, STRANGER, TENANT
-from tests.faults.dumps import dump
 from tests.post import SECRET, VAULT, taken
 from tests.product import app
 
@@ -165,7 +165,7 @@ async def test_no_secret_stands_anywhere_in_the_database(post: Post) -> None:
     await post.make.submitted("told", hook=post.hook(), idempotency_key="k")
     await post.make.serve("told")
     await post.deliver()
-    shown = str(await dump(post.engine.db))
+    shown = str(await snapshot(post.engine.db))
     assert "delivery_tries" in shown
     for secret in (first, second, SECRET):
         assert secret not in shown

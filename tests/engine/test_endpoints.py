@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import pytest
 from penstock import webhooks
 from penstock.engine import deliveries
 from penstock.engine.deliveries import Result
-from penstock.engine.endpoints import ENDPOINTS_MAX
+from penstock.engine.endpoints import ENDPOINTS_MAX, PAGE_MAX
 from penstock.errors import (
     ConflictError,
     InvalidError,
@@ -21,7 +22,8 @@ from penstock.errors import (
     WebhookInvalidError,
 )
 from penstock.services.pruner import pruner
-from tests.factories import HOUR, MINUTE, STRANGER, TENANT
+from penstock.webhooks import Webhook
+from tests.factories import ACCOUNT, HOUR, MINUTE, STRANGER, TENANT
 from tests.post import SECRET, VAULT, taken
 
 if TYPE_CHECKING:
@@ -106,6 +108,106 @@ async def test_what_is_wrong_with_it_is_told(
         await post.engine.endpoints.make(TENANT, **traits)
     assert caught.value.field == field
     assert await post.engine.endpoints.list(TENANT) == []
+
+
+async def test_one_of_an_account_is_told_of_the_jobs_of_that_alone(post: Post) -> None:
+    mine = await post.endpoint(name="mine", account=ACCOUNT, moments=("*",))
+    await post.endpoint(name="theirs", account="somebody", moments=("*",))
+    await post.endpoint(name="all", moments=("*",))
+    await ended(post)
+    await post.deliver()
+    await post.engine.endpoints.disable(TENANT, mine.id)  # of which somebody else is not told
+    await post.deliver()
+    assert post.names("mine") == ["job.submitted", "job.started", "job.succeeded"]
+    assert post.names("theirs") == []
+    assert post.names("all") == ["job.submitted", "job.started", "job.succeeded", "endpoint.disabled"]
+    assert [each.account for each in await post.engine.endpoints.list(TENANT)] == [ACCOUNT, "somebody", None]
+    with pytest.raises(InvalidError) as caught:
+        await post.endpoint(name="wrong", account="a b")
+    assert caught.value.field == "account"
+
+
+async def test_one_that_is_not_native_is_told_in_the_words_of_each_kind(
+    post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = Webhook(
+        names={"succeeded": "done"},
+        body=lambda told: {"what": told.name, "state": told.job["state"], "moment": told.moment},
+        schedule=(timedelta(seconds=1),),
+    )
+    kinds = post.engine.app._kinds
+    monkeypatch.setitem(kinds, "free", replace(kinds["free"], webhook=words))
+    made = await post.endpoint(name="one", is_native=False, moments=("succeeded",))
+    await post.endpoint(name="other")
+    await post.endpoint(mode="error", name="ill", is_native=False, moments=("succeeded",))
+    assert not made.is_native
+    await ended(post, "free")
+    await ended(post, "priced")
+    await post.deliver()
+    own, native = (post.read(each) for each in post.there.of("one"))
+    assert own == {"what": "done", "state": "succeeded", "moment": "succeeded"}
+    assert (native["type"], native["data"]["kind"]) == ("job.succeeded", "priced")
+    assert post.names("other") == ["job.succeeded"] * 2
+    await post.pass_time(timedelta(seconds=2))  # and by their schedule: the last try of the one was this
+    (ill,) = [each for each in await post.engine.endpoints.list(TENANT) if each.url and "ill" in each.url]
+    assert sorted(each.state for each in await post.engine.deliveries.list(TENANT, endpoint=ill.endpoint_id)) == [
+        "failed",
+        "pending",
+    ]
+
+
+async def test_one_that_is_not_native_is_told_only_of_what_its_kinds_have_words_for(
+    post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = post.engine.app._kinds
+    monkeypatch.setitem(kinds, "free", replace(kinds["free"], webhook=Webhook(names={"succeeded": "done"})))
+    made = await post.endpoint(is_native=False, moments=("succeeded",), kinds=("free",))
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"moments": ("*",)}, "moments"),
+        ({"moments": ("failed",)}, "moments"),
+        ({"moments": ("endpoint.disabled",)}, "moments"),
+        ({"kinds": ("nobody-knows",)}, "kinds"),
+    ]
+    for changes, field in wrong:
+        with pytest.raises(InvalidError) as caught:
+            await post.engine.endpoints.change(TENANT, made.id, **changes)
+        assert caught.value.field == field
+        traits: dict[str, Any] = {"moments": ("succeeded",), "kinds": ("free",)} | changes
+        with pytest.raises(InvalidError):
+            await post.endpoint(is_native=False, **traits)
+    assert await post.engine.endpoints.list(TENANT) == [made]
+    await post.engine.endpoints.change(TENANT, made.id, kinds=("priced",), moments=("failed",))  # of which it has
+    with pytest.raises(InvalidError, match="'failed'"):
+        await post.engine.endpoints.change(TENANT, made.id, kinds=("free", "priced"))
+    with pytest.raises(InvalidError, match="'failed'"):
+        await post.engine.endpoints.change(TENANT, made.id, kinds=())  # which are all
+
+
+async def test_they_are_listed_in_pages_and_by_their_account(post: Post) -> None:
+    made = [await post.endpoint(account=account) for account in (ACCOUNT, "somebody", None, ACCOUNT)]
+    endpoints = post.engine.endpoints
+    assert await endpoints.list(TENANT, limit=3) == made[:3]
+    assert await endpoints.list(TENANT, after=made[2].endpoint_id) == made[3:]
+    assert await endpoints.list(TENANT, account=ACCOUNT) == [made[0], made[3]]
+    assert await endpoints.list(TENANT, account=ACCOUNT, after=made[0].endpoint_id) == [made[3]]
+    with pytest.raises(InvalidError):
+        await endpoints.list(TENANT, limit=PAGE_MAX + 1)
+
+
+async def test_one_is_tested_in_the_very_words_it_is_to_be_told(post: Post) -> None:
+    made = await post.endpoint(is_native=False)
+    await post.engine.endpoints.test(TENANT, made.id, "succeeded", body={"job": 1, "is_test": True})
+    await post.deliver()
+    assert [post.read(each) for each in post.there.of("one")] == [{"job": 1, "is_test": True}]
+
+
+async def test_those_of_an_account_count_for_that_alone(post: Post) -> None:
+    for _ in range(ENDPOINTS_MAX):
+        await post.engine.endpoints.make(TENANT, account=ACCOUNT)
+    with pytest.raises(ConflictError, match="account has"):
+        await post.engine.endpoints.make(TENANT, account=ACCOUNT)
+    await post.engine.endpoints.make(TENANT, account="somebody")
+    await post.engine.endpoints.make(TENANT)
 
 
 async def test_there_are_only_so_many(post: Post) -> None:

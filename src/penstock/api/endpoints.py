@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from penstock import ids, values, webhooks, wire
 from penstock.api import deliveries, principals
-from penstock.api.calls import Reply, copied, reply
+from penstock.api.calls import Reply, copied, cursor, reply
 from penstock.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -39,8 +39,10 @@ async def make(call: Call) -> Reply:
 
 
 async def list_endpoints(call: Call) -> Reply:
-    tenant = principals.one_tenant(call, call.query.tenant)
-    return reply(wire.Endpoints(data=[told(endpoint) for endpoint in await call.engine.endpoints.list(tenant)]))
+    tenant, limit = principals.one_tenant(call, call.query.tenant), call.query.limit
+    after = cursor("ep", call.query.cursor)
+    data = [told(endpoint) for endpoint in await call.engine.endpoints.list(tenant, after=after, limit=limit)]
+    return reply(wire.Endpoints(data=data, next_cursor=data[-1].id if len(data) == limit else None))
 
 
 async def read(call: Call) -> Reply:
@@ -55,7 +57,11 @@ async def change(call: Call) -> Reply:
         changes["kinds"] = tuple(body.kinds)
     if body.events is not UNSET:
         changes["moments"] = moments(body.events, wire.ENDPOINT_EVENTS, field="events")
-    changed = await call.engine.endpoints.change(*_which(call), **changes)
+    try:
+        changed = await call.engine.endpoints.change(*_which(call), **changes)
+    except InvalidError as error:
+        error.field = "events" if error.field == "moments" else error.field
+        raise
     await _audit(call, changed, "endpoint.changed", {"changed": sorted(changes), "url": _audited(changed)})
     return reply(told(changed))
 

@@ -44,11 +44,11 @@ RequestLimit = Annotated[
 
 
 @command(endpoints, "list")
-async def list_endpoints(api: Api, tenant: Tenant = None) -> wire.Endpoints:
-    """List the endpoints of a tenant."""
+async def list_endpoints(api: Api, tenant: Tenant = None, cursor: Cursor = None, limit: Limit = 100) -> wire.Endpoints:
+    """List the endpoints of a tenant, the oldest first."""
     from penstock import wire
 
-    return await api.get("/endpoints", wire.Endpoints, tenant=tenant or api.tenant)
+    return await api.get("/endpoints", wire.Endpoints, tenant=tenant or api.tenant, cursor=cursor, limit=limit)
 
 
 @command(endpoints, "get")

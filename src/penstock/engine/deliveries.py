@@ -139,6 +139,8 @@ class Claimed(msgspec.Struct, frozen=True):
     old_secret: bytes | None
     in_flight_max: int | None
     has_failed: bool
+    is_native: bool
+    """Whether it is told in the words of the native API, or in those of its kind."""
 
     @property
     def id(self) -> str:
@@ -344,9 +346,11 @@ class Deliveries:
 def body_of(kinds: Mapping[str, Kind], item: Claimed) -> tuple[bytes, Webhook]:
     """The body of a delivery, the same bytes each time, and the words it is in."""
     data: dict[str, Any] = msgspec.json.decode(item.data)
+    if "body" in data and item.job_id is None:
+        return msgspec.json.encode(data["body"]), NATIVE
     if item.job_id is None:
         return msgspec.json.encode({"type": data["type"], "timestamp": item.at, "data": data["data"]}), NATIVE
-    words = NATIVE if item.endpoint_id is not None else _words(kinds, data["kind"])
+    words = NATIVE if item.is_native else _words(kinds, data["kind"])
     job = data | {name: _time(data[name]) for name in _TIMES}
     name = words.names.get(item.moment, f"job.{item.moment}")
     told = Told(item.job_id, item.moment, item.at, job, name)
@@ -355,7 +359,7 @@ def body_of(kinds: Mapping[str, Kind], item: Claimed) -> tuple[bytes, Webhook]:
 
 def words_of(kinds: Mapping[str, Kind], item: Claimed) -> Webhook:
     """The words of a delivery, also where no body can be made of it."""
-    kind = "" if item.endpoint_id is not None else str(msgspec.json.decode(item.data).get("kind"))
+    kind = "" if item.is_native else str(msgspec.json.decode(item.data).get("kind"))
     return kinds[kind].webhook if kind in kinds else NATIVE
 
 

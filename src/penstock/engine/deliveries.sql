@@ -37,7 +37,12 @@ begin
     ) e
     cross join lateral (
         select s.endpoint_id, s.receiver, false as decides from penstock.subscriptions s
-        where s.moment = announce.moment and s.tenant = j.tenant and (s.kinds = '{}' or j.kind = any(s.kinds))
+        where s.moment = announce.moment and s.tenant = j.tenant and s.account is null
+            and (s.kinds = '{}' or j.kind = any(s.kinds))
+        union all  -- by itself: those of all other accounts, which may be very many, are not looked at
+        select s.endpoint_id, s.receiver, false from penstock.subscriptions s
+        where s.moment = announce.moment and s.tenant = j.tenant and s.account = j.account
+            and (s.kinds = '{}' or j.kind = any(s.kinds))
         union all
         select null, h.receiver, h.decides and announce.moment = 'delivering' from penstock.hooks h
         where h.job_id = j.id and announce.moment = any(h.moments)
@@ -78,7 +83,7 @@ create or replace function penstock.claim_deliveries(receivers text[], rooms int
 returns table (
     delivery_id uuid, tenant text, endpoint_id uuid, job_id uuid, moment text, receiver text, at timestamptz, data jsonb,
     decides boolean, tries smallint, due_at timestamptz, url text, secret bytea, old_secret bytea, in_flight_max integer,
-    has_failed boolean
+    has_failed boolean, is_native boolean
 )
 language plpgsql
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off
@@ -108,7 +113,7 @@ create or replace function penstock.pull_deliveries(whose text, endpoint uuid, m
 returns table (
     delivery_id uuid, tenant text, endpoint_id uuid, job_id uuid, moment text, receiver text, at timestamptz, data jsonb,
     decides boolean, tries smallint, due_at timestamptz, url text, secret bytea, old_secret bytea, in_flight_max integer,
-    has_failed boolean
+    has_failed boolean, is_native boolean
 )
 language plpgsql
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off
@@ -140,7 +145,7 @@ create or replace function penstock.take_deliveries(ids uuid[], lease interval)
 returns table (
     delivery_id uuid, tenant text, endpoint_id uuid, job_id uuid, moment text, receiver text, at timestamptz, data jsonb,
     decides boolean, tries smallint, due_at timestamptz, url text, secret bytea, old_secret bytea, in_flight_max integer,
-    has_failed boolean
+    has_failed boolean, is_native boolean
 )
 language plpgsql as $$
 #variable_conflict use_column
@@ -152,7 +157,7 @@ begin
         select d.id, case when e.disabled_at is not null then timestamptz 'infinity' else b.due_at end as behind,
             coalesce(e.url, h.url) as url, coalesce(e.secret, h.secret) as secret,
             case when e.old_until > present then e.old_secret end as old_secret, e.in_flight_max,
-            e.failing_since is not null as has_failed
+            e.failing_since is not null as has_failed, coalesce(e.is_native, false) as is_native
         from penstock.deliveries d
         left join lateral (
             select b.due_at from penstock.deliveries b
@@ -172,10 +177,11 @@ begin
             due_at = case when i.behind is null then present + lease else greatest(i.behind, present + interval '1 second') end
         from item i
         where d.id = any(ids) and i.id = d.id
-        returning d.*, i.url, i.secret, i.old_secret, i.in_flight_max, i.has_failed
+        returning d.*, i.url, i.secret, i.old_secret, i.in_flight_max, i.has_failed, i.is_native
     )
     select t.id, t.tenant, t.endpoint_id, t.job_id, t.moment, t.receiver, t.at, t.data, t.decides,
-        (t.tries - t.tries_before)::smallint, t.due_at, t.url, t.secret, t.old_secret, t.in_flight_max, t.has_failed
+        (t.tries - t.tries_before)::smallint, t.due_at, t.url, t.secret, t.old_secret, t.in_flight_max, t.has_failed,
+        t.is_native
     from taken t where t.is_out order by t.at, t.seq;
 end $$;
 
@@ -384,12 +390,12 @@ select r.receiver from penstock.due_receivers($1, $2) as r(receiver);
 
 -- name: claim :many
 select delivery_id, tenant, endpoint_id, job_id, moment, receiver, at, data, decides, tries, due_at, url, secret, old_secret,
-    in_flight_max, has_failed
+    in_flight_max, has_failed, is_native
 from penstock.claim_deliveries($1::text[], $2::integer[], $3, $4::interval);
 
 -- name: pull :many
 select delivery_id, tenant, endpoint_id, job_id, moment, receiver, at, data, decides, tries, due_at, url, secret, old_secret,
-    in_flight_max, has_failed
+    in_flight_max, has_failed, is_native
 from penstock.pull_deliveries($1, $2, $3, $4::interval);
 
 -- name: settle :many
@@ -403,7 +409,7 @@ from penstock.settle_deliveries(
 -- A delivery that a listener has in hand.
 select d.id as delivery_id, d.tenant, d.endpoint_id, d.job_id, d.moment, d.receiver, d.at, d.data, d.decides,
     (d.tries - d.tries_before)::smallint as tries, d.due_at, null::text as url, null::bytea as secret, null::bytea as old_secret,
-    null::integer as in_flight_max, false as has_failed
+    null::integer as in_flight_max, false as has_failed, true as is_native
 from penstock.deliveries d where d.id = $2 and d.tenant = $1 and d.receiver is null and d.is_out;
 
 -- name: undecided :many

@@ -8,8 +8,6 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 
-import msgspec
-
 from penstock import ids, values, webhooks
 from penstock.engine import deliveries
 from penstock.errors import ConflictError, InvalidError, NotFoundError, StoreError
@@ -32,6 +30,7 @@ MOMENTS: Final = (*webhooks.MOMENTS, DISABLED)
 ENDPOINTS_MAX: Final = 100
 KINDS_MAX: Final = 100
 LIMIT_MAX: Final = 100
+PAGE_MAX: Final = 200
 OVERLAP: Final = timedelta(hours=24)
 OVERLAP_MAX: Final = timedelta(days=30)
 FOLLOW_MAX: Final = 2_000
@@ -39,6 +38,8 @@ FOLLOW_MAX: Final = 2_000
 _TEXT_MAX: Final = 500
 _CHANGES: Final = frozenset({"url", "moments", "kinds", "description", "limit"})
 _NO_JOB: Final = UUID(int=0)
+_FIRST: Final = UUID(int=0)
+"""No endpoint comes before it."""
 _TRIES: Final = 5
 
 Made = TypeVar("Made")
@@ -65,6 +66,10 @@ class EndpointRecord:
     failing_since: datetime | None
     disabled_at: datetime | None
     disabled_reason: str | None
+    account: str | None
+    """The account whose jobs it is told of; none: all of the tenant."""
+    is_native: bool
+    """Whether it is told in the words of the native API; if not, in those of each job's kind."""
 
     @property
     def id(self) -> str:
@@ -101,9 +106,16 @@ class Endpoints:
         description: str = "",
         secret: str | None = None,
         limit: int | None = None,
+        account: str | None = None,
+        is_native: bool = True,
     ) -> tuple[EndpointRecord, str]:
-        """Have a URL told of a tenant's jobs; with none, a listener comes for it. The secret is told this once."""
+        """Have a URL told of a tenant's jobs; with none, a listener comes for it. The secret is told this once.
+
+        With an account, of that one's alone. One that is not native is told in the words of each job's kind.
+        """
         values.check_name(tenant, field="tenant")
+        if account is not None:
+            values.check_name(account, field="account")
         secret = webhooks.new_secret() if secret is None else webhooks.check_secret(secret, field="secret")
         traits = await self._checked(
             {"url": url, "moments": moments, "kinds": kinds, "description": description, "limit": limit}
@@ -113,17 +125,25 @@ class Endpoints:
         sealed = vault.seal(secret, deliveries.about("endpoint", endpoint_id))
 
         async def work(tx: Connection) -> EndpointRecord:
-            if (await fetch(tx, SQL["count"], tenant))["endpoints"] >= ENDPOINTS_MAX:
-                raise ConflictError(f"The tenant has {ENDPOINTS_MAX} endpoints, which is the limit.")
-            row = await fetch(tx, SQL["make"], endpoint_id, tenant, *traits.values(), sealed)
+            query = SQL["count"] if account is None else SQL["count_of_account"]
+            if (await fetch(tx, query, *_whose(tenant, account)))["endpoints"] >= ENDPOINTS_MAX:
+                whose = "tenant" if account is None else "account"
+                raise ConflictError(f"The {whose} has {ENDPOINTS_MAX} endpoints, which is the limit.")
+            row = await fetch(tx, SQL["make"], endpoint_id, tenant, *traits.values(), sealed, account, is_native)
+            self._check_words(row)
             await _subscribe(tx, row)
             return _record(row)
 
         return await self._whole(tenant, work), secret
 
-    async def list(self, tenant: str) -> list[EndpointRecord]:
-        """The oldest first; there are not many."""
-        return [_record(row) for row in await self._engine.home(tenant).run(SQL["list"], tenant)]
+    async def list(
+        self, tenant: str, *, account: str | None = None, after: UUID | None = None, limit: int = PAGE_MAX
+    ) -> list[EndpointRecord]:
+        """One page, the oldest first: of all that a tenant has, or of those about one account alone."""
+        values.check_limit(limit, PAGE_MAX)
+        query = SQL["list"] if account is None else SQL["list_of_account"]
+        rows = await self._engine.home(tenant).run(query, *_whose(tenant, account), after or _FIRST, limit)
+        return [_record(row) for row in rows]
 
     async def read(self, tenant: str, endpoint: UUID | str) -> EndpointRecord:
         row = await self._engine.home(tenant).run(SQL["read"], tenant, ids.parse("ep", endpoint))
@@ -146,6 +166,7 @@ class Endpoints:
 
         async def work(tx: Connection) -> EndpointRecord:
             row = dict(await _locked(tx, tenant, endpoint)) | checked
+            self._check_words(row)
             names = ("url", "moments", "kinds", "description", "in_flight_max")
             await fetch(tx, SQL["change"], row["endpoint_id"], *(row[name] for name in names))
             await _subscribe(tx, row)
@@ -198,8 +219,13 @@ class Endpoints:
 
         await self._whole(tenant, work)
 
-    async def test(self, tenant: str, endpoint: UUID | str, moment: str | None = None) -> DeliveryRecord:
-        """Tell it of something that has not happened: a moment of a made-up job, or just that this is a test."""
+    async def test(
+        self, tenant: str, endpoint: UUID | str, moment: str | None = None, *, body: Any = None
+    ) -> DeliveryRecord:
+        """Tell it of something that has not happened: a moment of a made-up job, or just that this is a test.
+
+        With a body, in these very words.
+        """
         if moment is not None and moment not in MOMENTS:
             raise InvalidError(
                 f"There is no moment {str(moment)[:60]!r}.", field="moment", hint=f"Moments: {', '.join(MOMENTS)}."
@@ -207,7 +233,8 @@ class Endpoints:
         found = await self.read(tenant, endpoint)
         if found.disabled_at is not None:
             raise ConflictError("The endpoint is disabled.", hint="Enable it first.")
-        told = msgspec.json.encode(_example(found, moment)).decode()
+        said = _example(found, moment) if body is None else {"body": body}
+        told = values.encode(said, field="body")
         row = await self._engine.home(tenant).run(SQL["test"], found.endpoint_id, moment or "test", told)
         self._engine.deliveries.stir()
         return deliveries.record(row)
@@ -225,6 +252,25 @@ class Endpoints:
                 await self.delete(row["tenant"], row["endpoint_id"])
                 done += 1
         return done
+
+    def _check_words(self, row: Any) -> None:
+        """Refuse what could not be said: who is told in the words of kinds hears of what each has a word for."""
+        if row["is_native"]:
+            return
+        declared = self._engine.app.kinds
+        strange = next((kind for kind in row["kinds"] if kind not in declared), None)
+        if strange is not None:
+            raise InvalidError(f"It is told in the words of its kinds; {strange!r} is not known here.", field="kinds")
+        names = [declared[kind].webhook.names for kind in row["kinds"] or declared]
+        sayable = [moment for moment in MOMENTS if all(moment in each for each in names)]
+        wanted = MOMENTS if EVERYTHING in row["moments"] else row["moments"]
+        mute = next((moment for moment in wanted if moment not in sayable), None)
+        if mute is not None:
+            raise InvalidError(
+                f"It is told in the words of its kinds, which have none for {mute!r}.",
+                field="moments",
+                hint=f"They have some for: {', '.join(sayable)}.",
+            )
 
     async def _whole(self, tenant: str, work: Callable[[Connection], Awaitable[Made]]) -> Made:
         """Do this in one transaction; again, where the database says to: whoever settles deliveries is often there."""
@@ -274,6 +320,10 @@ async def _locked(tx: Connection, tenant: str, endpoint: UUID | str) -> Row:
 async def _subscribe(tx: Connection, row: Any) -> None:
     moments = MOMENTS if EVERYTHING in row["moments"] else row["moments"]
     await fetch(tx, SQL["subscribe"], row["endpoint_id"], list(moments))
+
+
+def _whose(tenant: str, account: str | None) -> tuple[str, ...]:
+    return (tenant,) if account is None else (tenant, account)
 
 
 def _moments(given: Iterable[str]) -> list[str]:
@@ -343,6 +393,8 @@ def _record(row: Any) -> EndpointRecord:
         row["failing_since"],
         row["disabled_at"],
         row["disabled_reason"],
+        row["account"],
+        row["is_native"],
     )
 
 

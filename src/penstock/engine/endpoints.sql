@@ -8,8 +8,8 @@ language plpgsql as $$
 #variable_conflict use_column
 begin
     delete from penstock.subscriptions s where s.endpoint_id = subscribe.endpoint_id;
-    insert into penstock.subscriptions (moment, tenant, endpoint_id, kinds, receiver)
-    select i.moment, e.tenant, e.id, e.kinds, case when e.url is not null then e.id::text end
+    insert into penstock.subscriptions (moment, tenant, account, endpoint_id, kinds, receiver)
+    select i.moment, e.tenant, e.account, e.id, e.kinds, case when e.url is not null then e.id::text end
     from penstock.endpoints e cross join unnest(subscribe.moments) as i(moment)
     where e.id = subscribe.endpoint_id and e.disabled_at is null;
 end $$;
@@ -36,7 +36,13 @@ begin
         jsonb_build_object('type', s.moment, 'data', jsonb_build_object(
             'id', penstock.typeid('ep', gone.id), 'url', gone.url, 'reason', reason, 'failing_since', gone.failing_since
         )), false, present
-    from penstock.subscriptions s where s.moment = 'endpoint.disabled' and s.tenant = gone.tenant;
+    from (
+        select s.* from penstock.subscriptions s
+        where s.moment = 'endpoint.disabled' and s.tenant = gone.tenant and s.account is null
+        union all
+        select s.* from penstock.subscriptions s
+        where s.moment = 'endpoint.disabled' and s.tenant = gone.tenant and s.account = gone.account
+    ) s;
 end $$;
 
 -- function: judge_endpoints
@@ -126,31 +132,44 @@ begin
 end $$;
 
 -- name: make :one
-insert into penstock.endpoints (id, tenant, url, moments, kinds, description, in_flight_max, secret, created_at, pulled_at)
-select $1, $2, $3, $4::text[], $5::text[], $6, $7::integer, $8::bytea, t.present, case when $3::text is null then t.present end
+insert into penstock.endpoints (
+    id, tenant, url, moments, kinds, description, in_flight_max, secret, account, is_native, created_at, pulled_at
+)
+select $1, $2, $3, $4::text[], $5::text[], $6, $7::integer, $8::bytea, $9, $10, t.present,
+    case when $3::text is null then t.present end
 from penstock.clock() as t(present)
 returning id as endpoint_id, tenant, url, moments, kinds, description, in_flight_max, created_at, old_until, pulled_at,
-    failing_since, disabled_at, disabled_reason;
+    failing_since, disabled_at, disabled_reason, account, is_native;
 
 -- name: subscribe :exec
 select penstock.subscribe($1, $2::text[]);
 
 -- name: count :one
-select count(*) as endpoints from penstock.endpoints where tenant = $1;
+-- Those of an account count for that alone: none can use up what is there for the tenant, or for another.
+select count(*) as endpoints from penstock.endpoints where tenant = $1 and account is null;
+
+-- name: count_of_account :one
+select count(*) as endpoints from penstock.endpoints where tenant = $1 and account = $2;
 
 -- name: list :many
+-- The oldest first, above an id. Every account has some: together they may be very many.
 select id as endpoint_id, tenant, url, moments, kinds, description, in_flight_max, created_at, old_until, pulled_at,
-    failing_since, disabled_at, disabled_reason
-from penstock.endpoints where tenant = $1 order by id;
+    failing_since, disabled_at, disabled_reason, account, is_native
+from penstock.endpoints where tenant = $1 and id > $2 order by id limit $3;
+
+-- name: list_of_account :many
+select id as endpoint_id, tenant, url, moments, kinds, description, in_flight_max, created_at, old_until, pulled_at,
+    failing_since, disabled_at, disabled_reason, account, is_native
+from penstock.endpoints where tenant = $1 and account = $2 and id > $3 order by id limit $4;
 
 -- name: read :maybe
 select id as endpoint_id, tenant, url, moments, kinds, description, in_flight_max, created_at, old_until, pulled_at,
-    failing_since, disabled_at, disabled_reason
+    failing_since, disabled_at, disabled_reason, account, is_native
 from penstock.endpoints where tenant = $1 and id = $2;
 
 -- name: lock :maybe
 select id as endpoint_id, tenant, url, moments, kinds, description, in_flight_max, created_at, old_until, pulled_at,
-    failing_since, disabled_at, disabled_reason
+    failing_since, disabled_at, disabled_reason, account, is_native
 from penstock.endpoints where tenant = $1 and id = $2 for update;
 
 -- name: change :exec
