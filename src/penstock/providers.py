@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import msgspec
+
+from penstock.errors import SettingsError
+from penstock.work import Artifact  # noqa: TC001 - msgspec reads it
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import timedelta
 
-    from penstock.work import Artifact
+MODELS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "static_ad": "penstock/static-ad",
+        "ugc_video": "penstock/ugc-video",
+        "persona": "penstock/persona",
+        "tts": "penstock/tts",
+    }
+)
+"""The models that are asked unless an operator names others: those of the local renderer."""
 
 Status = Literal["starting", "processing", "succeeded", "failed", "canceled"]
 
@@ -34,6 +46,15 @@ class Prediction(msgspec.Struct, frozen=True):
     @property
     def is_over(self) -> bool:
         return self.status in ("succeeded", "failed", "canceled")
+
+
+class Made(msgspec.Struct, frozen=True):
+    """What came of a part of a job that a provider was asked for."""
+
+    output: Any
+    """What the provider said, with the id of the artifact in place of each URL of a file."""
+    files: list[Artifact]
+    """What it made, in the order in which it named them. They are in storage."""
 
 
 class Callback(msgspec.Struct, frozen=True):
@@ -79,6 +100,18 @@ class Provider(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+def models(chosen: str) -> dict[str, str]:
+    """The model for each thing, as an operator has chosen: ``static_ad=owner/name, tts=owner/name``."""
+    made = dict(MODELS)
+    for part in filter(None, (part.strip() for part in chosen.split(","))):
+        name, _, model = (word.strip() for word in part.partition("="))
+        if name not in MODELS or "/" not in model:
+            hint = f"It must be THING=OWNER/NAME, with commas; things: {', '.join(MODELS)}."
+            raise SettingsError(f"PENSTOCK_MODELS: {part[:80]!r} cannot be read.", hint=hint)
+        made[name] = model
+    return made
 
 
 def _as_it_is(given: Any, prediction: Prediction, files: Sequence[Artifact]) -> Any:  # noqa: ARG001 - as all of them

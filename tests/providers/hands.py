@@ -30,7 +30,7 @@ from penstock.settings import Settings
 from penstock.storage.local import Local
 from penstock.worker.worker import Worker
 from tests.doubles.replicate import TOKEN
-from tests.providers.places import make_app, services
+from tests.providers.places import BLUEPRINT, make_app, services
 
 STEPS: dict[str, tuple[Any, str]] = {
     "begin": (submissions, "begin"),  # the row is written
@@ -45,6 +45,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "answer": (jobs, "answer"),  # the job is woken
     "fetch": (collecting, "_fetch"),  # a file is brought
     "collect": (collecting, "collect"),  # and is in storage
+    "keep": (submissions, "keep"),  # what came of a part is written
     "finish": (leases, "finish"),
     "cancel": (Replicate, "cancel"),  # what nobody wants is stopped
     "close": (submissions, "close"),
@@ -83,7 +84,7 @@ async def main(arguments: list[str], step: str) -> None:
         bell.run(stop),
         hub.run(stop),
         serve(app, host="", port=0, sock=sock, stop=stop, drain=1),
-        Worker(source, bound(engine, settings, ()), grace=timedelta(seconds=1)).run(stop),
+        Worker(source, bound(engine, settings, (BLUEPRINT,)), grace=timedelta(seconds=1)).run(stop),
         run_services(services(engine), stop),
     )
     await engine.close()

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from penstock.api.blueprint import bound
+from penstock.api.blueprint import Blueprint, bound, prepare
 from penstock.app import Penstock
 from penstock.engine.engine import Engine
+from penstock.errors import TransientError
 from penstock.kinds import Kind
+from penstock.lifecycle import STANDARD
 from penstock.providers import Ask, Provided
 from penstock.replicate import Replicate
 from penstock.retry import Backoff
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from penstock.engine.jobs import JobRecord
+    from penstock.providers import Provider
     from penstock.storage import Storage
     from tests.doubles.replicate import Replicate as Double
 
@@ -54,9 +57,47 @@ def kind(name: str = "paint", **traits: Any) -> Kind:
     return Kind(name=name, runs="provider", provider=provided, **traits)
 
 
+PAGES = ("page-1", "page-2")
+ALBUM = Kind(
+    name="album",
+    price=PRICE,
+    needs=("replicate",),
+    expires_in=timedelta(hours=1),
+    backoff=SOON,
+    lapses_max=50,
+    takes_whole_input=True,
+)
+
+
+def _album(engine: Engine, _: Settings) -> dict[str, Any]:
+    """Two pages at once, and then a cover; ``scripts`` says what becomes of each."""
+
+    async def make(job: Any, given: dict[str, Any]) -> dict[str, Any]:
+        scripts = given.get("scripts", {})
+        asks = {
+            part: Ask("acme/painter", {"part": part, "script": given["script"] | scripts.get(part, {})})
+            for part in (*PAGES, "cover")
+        }
+        pages = await engine.providers.ask_all(job, "replicate", {part: asks[part] for part in PAGES})
+        await job.progress(0.6)
+        if given.get("stumbles") and job.attempt == 1:
+            raise TransientError("It stumbled between two parts.")
+        cover = await engine.providers.ask(job, "replicate", asks["cover"], "cover")
+        return {
+            "files": [file.id for made in (*pages.values(), cover) for file in made.files],
+            "said": cover.output,
+            "saved": len(job.saved),
+        }
+
+    return {ALBUM.name: {None: make}}
+
+
+BLUEPRINT = Blueprint(lifecycle=STANDARD, kinds=(ALBUM,), title="Albums", handlers=_album)
+
+
 def make_app(*kinds: Kind) -> Penstock:
     app = Penstock()
-    for each in kinds or (kind(),):
+    for each in kinds or (kind(), ALBUM):
         app.add(each)
 
     @app.kind("plain")
@@ -89,7 +130,10 @@ class Place:
     async def submit(self, kind: str = "paint", **script: Any) -> UUID:
         """A job that is paid for, whose prediction does what the script says."""
         await self.engine.grant(TENANT, self.account, PRICE)
-        return (await self.engine.submit(kind, {"script": script}, **self.owner)).job_id
+        return await self.give(kind, {"script": script})
+
+    async def give(self, kind: str, given: dict[str, Any]) -> UUID:
+        return (await self.engine.submit(kind, given, **self.owner)).job_id
 
     async def read(self, job_id: UUID) -> JobRecord:
         return await self.engine.read(TENANT, job_id)
@@ -140,12 +184,16 @@ async def place(
     with_worker: bool = True,
     with_services: bool = True,
     with_provider: bool = True,
+    provider: Provider | None = None,
+    blueprint: Blueprint = BLUEPRINT,
+    settings: Settings | None = None,
     slots: int = 10,
     **options: Any,
 ) -> AsyncIterator[Place]:
     """All of it, for as long as the block lasts; every invariant must hold when it is over."""
-    providers = [Replicate(double.url, TOKEN)] if with_provider else []
+    providers = [provider or Replicate(double.url, TOKEN)] if with_provider else []
     engine = await Engine.open(dsn, app or make_app(), storage=files, providers=providers, **options)
+    await prepare(engine, [blueprint])
     made = Place(engine, double)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(engine.close)
@@ -156,7 +204,9 @@ async def place(
         running: list[Any] = []
         if with_worker:
             source = engine.source(heartbeat=timedelta(seconds=0.5))
-            worker = Worker(source, bound(engine, Settings(), ()), slots=slots, grace=timedelta(seconds=1))
+            worker = Worker(
+                source, bound(engine, settings or Settings(), (blueprint,)), slots=slots, grace=timedelta(seconds=1)
+            )
             running.append(worker.run(stop))
         if with_services:
             running.append(run_services(services(engine), stop))

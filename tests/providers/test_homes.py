@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from tests.factories import TENANT
-from tests.providers.places import PRICE, Place, kind, make_app, place
+from tests.providers.places import ALBUM, PRICE, Place, kind, make_app, place
 
 if TYPE_CHECKING:
     from penstock.storage.local import Local
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 async def test_jobs_of_a_tenant_that_lives_elsewhere_are_run_the_same_way(
     dsn: str, server: Server, template: str, files: Local, double: Replicate
 ) -> None:
-    app = make_app(kind(), kind("hasty", expires_in=timedelta(seconds=2)))
+    app = make_app(kind(), kind("hasty", expires_in=timedelta(seconds=2)), ALBUM)
     async with (
         server.database(template) as away,
         place(dsn, files, double, app, tenant_databases={TENANT: away}) as here,
@@ -31,6 +31,9 @@ async def test_jobs_of_a_tenant_that_lives_elsewhere_are_run_the_same_way(
         job = await here.ended(good)
         assert (job.state, job.captured) == ("succeeded", PRICE)
         assert len(await here.engine.artifacts.of_job(TENANT, good)) == 1
+        album = await here.submit("album", callbacks=0)
+        assert (await here.ended(album)).state == "succeeded"
+        assert len(await here.engine.artifacts.of_job(TENANT, album)) == 3
         await here.until(dropped, lambda job: job.phase == "parked")
         await here.engine.cancel(TENANT, dropped)
         assert (await here.ended(late)).state == "expired"

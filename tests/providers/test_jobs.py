@@ -105,7 +105,7 @@ async def test_the_jobs_of_a_resting_provider_stay_in_line(here: Place, double: 
     later = await here.submit()
     assert (await here.ended((await here.engine.submit("plain", **here.owner)).job_id, 5)).state == "succeeded"
     assert (await here.read(later)).phase == "ready"
-    assert here.engine.providers.resting() == {"paint"}
+    assert here.engine.providers.resting() == {"paint", "album"}
     assert len(double.bodies) == 1
     for job_id in (first, later):
         await here.engine.cancel(TENANT, job_id)

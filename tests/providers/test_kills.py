@@ -17,13 +17,14 @@ import pytest
 from tests.doubles.replicate import Replicate
 from tests.factories import TENANT
 from tests.providers.hands import STEPS
-from tests.providers.places import PRICE, Place, place
+from tests.providers.places import PAGES, PRICE, Place, place
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
     from collections.abc import AsyncIterator
     from uuid import UUID
 
+    from penstock.engine.jobs import JobRecord
     from penstock.storage.local import Local
 
 ROOT = Path(__file__).parent.parent.parent
@@ -33,29 +34,29 @@ CANCELED = ("cancel",)
 
 @pytest.mark.slow
 async def test_a_process_may_die_at_any_step(dsn: str, files: Local, double: Replicate) -> None:
-    """One process after the other dies; each finds what those before it left, and a job that is new."""
+    """One process after the other dies; each finds what those before it left, and two jobs that are new.
+
+    One of them has three parts.
+    """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     steps = list(STEPS)
     bare: dict[str, Any] = {"with_site": False, "with_worker": False, "with_services": False}
     async with hands(dsn, files, port, double) as process, place(dsn, files, double, **bare) as here:
         jobs: dict[str, UUID] = {}
+        albums: dict[str, UUID] = {}
         for step in steps:
             is_canceled = step in CANCELED
             jobs[step] = await here.submit(seconds=3600 if is_canceled else 0.05, callbacks=2)
+            albums[step] = await here.submit("album", seconds=0.05)
             await start(process, step)
             await died(here, process, jobs[step] if is_canceled else None)
         last = await start(process)
         for step in CANCELED:  # one that died of another's cancel
             await here.engine.cancel(TENANT, jobs[step])
         try:
-            states = {}
-            for step, job_id in jobs.items():
-                async with asyncio.timeout(60):
-                    while (job := await here.read(job_id)).phase != "ended":
-                        await here.hurry()
-                        await asyncio.sleep(0.1)
-                states[step] = job.state
+            states = {step: (await hurried(here, job_id)).state for step, job_id in jobs.items()}
+            made = {step: await hurried(here, job_id) for step, job_id in albums.items()}
             await here.settled(60)
         finally:
             os.kill(last, signal.SIGTERM)
@@ -70,13 +71,28 @@ async def test_a_process_may_die_at_any_step(dsn: str, files: Local, double: Rep
                 assert len(await here.engine.artifacts.of_job(TENANT, job_id)) == 1, step
         entries = [row["type"] for row in await here.rows("entries")]
         assert (entries.count("hold"), entries.count("capture"), entries.count("release")) == (
-            len(steps),
-            paid,
+            len(steps) * 2,
+            paid + len(steps),
             len(canceled),
         )
+        submissions = await here.rows("submissions")
+        for step, job in made.items():
+            assert job.state == "succeeded", step
+            found = await here.engine.artifacts.of_job(TENANT, albums[step])
+            assert sorted(file.id for file in found) == sorted(job.output["files"]), step
+            kept = [row["part"] for row in submissions if row["job_id"] == albums[step] and row["kept"]]
+            assert sorted(kept) == sorted([*PAGES, "cover"]), step
         # Only where the answer to a submission died with its process was a second prediction asked for.
-        asked = len(await here.rows("submissions"))
-        assert len(steps) <= len(double.predictions) <= asked
+        assert len(steps) * 4 <= len(double.predictions) <= len(submissions)
+
+
+async def hurried(here: Place, job_id: UUID) -> JobRecord:
+    """A job that has ended; what is due some time is due now."""
+    async with asyncio.timeout(60):
+        while (job := await here.read(job_id)).phase != "ended":
+            await here.hurry()
+            await asyncio.sleep(0.1)
+    return job
 
 
 @contextlib.asynccontextmanager

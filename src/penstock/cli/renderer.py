@@ -123,9 +123,9 @@ def is_installed() -> bool:
 
 
 def is_wanted(settings: Settings, kinds: Iterable[Kind]) -> bool:
-    """Whether there are kinds that a provider runs, and nobody else to run them."""
+    """Whether there are kinds that need a provider, and there is no other."""
     is_alone = settings.replicate_api_token is None and settings.renderer_url is None
-    return is_alone and any(kind.runs == "provider" for kind in kinds)
+    return is_alone and any(kind.needs for kind in kinds)
 
 
 def settled(settings: Settings, sock: socket.socket) -> Settings:

@@ -16,7 +16,7 @@ from penstock import values
 from penstock.errors import PermanentError, TooLargeError, TransientError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from penstock.outbound import Outbound
     from penstock.providers import Prediction
@@ -56,9 +56,14 @@ _SIGNS: Final = (
 """What files begin with: where, with what, and what that is. The first that fits is meant."""
 
 
-async def collect(outbound: Outbound, job: Job, origin: str, prediction: Prediction, size_max: int) -> list[Artifact]:
-    """Save every file that a prediction names, in its order; each once, however often it is named."""
-    found = list(dict.fromkeys(_urls(prediction.output)))
+async def collect(
+    outbound: Outbound, job: Job, origin: str, prediction: Prediction, *, size_max: int, part: str = ""
+) -> list[Artifact]:
+    """Save every file that a prediction names, in its order; each once, however often it is named.
+
+    Those of a part of a job are called after it: providers call all they make the same.
+    """
+    found = _files(prediction.output)
     if len(found) > FILES_MAX:
         raise PermanentError(f"The provider made {len(found)} files; {FILES_MAX} are the most.")
     taken: set[str] = set()
@@ -68,7 +73,7 @@ async def collect(outbound: Outbound, job: Job, origin: str, prediction: Predict
         for number, url in enumerate(found, 1):
             told = await _fetch(outbound, url, origin, path, size_max)
             media = _media(await asyncio.to_thread(_first_bytes, path), told, url)
-            name = _name(url, number, media, taken)
+            name = _part_name(part, number, media) if part else _name(url, number, media, taken)
             saved.append(await job.upload(path, name, media))
     return saved
 
@@ -97,6 +102,27 @@ async def _fetch(outbound: Outbound, url: str, origin: str, path: Path, size_max
 def _missing(status: int) -> PermanentError | TransientError:
     said = f"A file of the provider's output could not be fetched: it answered {status}."
     return PermanentError(said) if status in _GONE else TransientError(said)
+
+
+def told(output: Any, files: Sequence[Artifact]) -> Any:
+    """An output with the ids of its files in place of their URLs, which lead nowhere after a while."""
+    return _replaced(output, {url: file.id for url, file in zip(_files(output), files, strict=True)})
+
+
+def _replaced(output: Any, ids: Mapping[str, str]) -> Any:
+    match output:
+        case str():
+            return ids.get(output, output)
+        case list():
+            return [_replaced(part, ids) for part in cast("list[Any]", output)]
+        case dict():
+            return {name: _replaced(part, ids) for name, part in cast("dict[str, Any]", output).items()}
+        case _:
+            return output
+
+
+def _files(output: Any) -> list[str]:
+    return list(dict.fromkeys(_urls(output)))
 
 
 def _urls(output: Any) -> Iterator[str]:
@@ -129,7 +155,7 @@ def _media(head: bytes, told: str, url: str) -> str:
 def _name(url: str, number: int, media: str, taken: set[str]) -> str:
     """The last part of a URL's path, if that is a name, and no other file's."""
     given = "" if url.startswith("data:") else unquote(urlsplit(url).path).rpartition("/")[2]
-    plain = re.sub(r"[^\w.-]+", "_", values.printable(given, _LETTERS_MAX)).strip("._")
+    plain = _plain(values.printable(given, _LETTERS_MAX)).strip("._")
     ending = mimetypes.guess_extension(media) or ""
     name = plain or f"output{ending}"
     if not Path(name).suffix:
@@ -138,6 +164,15 @@ def _name(url: str, number: int, media: str, taken: set[str]) -> str:
         name = f"{number}-{name}"
     taken.add(name)
     return name
+
+
+def _part_name(part: str, number: int, media: str) -> str:
+    stem = _plain(part) + (f"-{number}" if number > 1 else "")
+    return stem + (mimetypes.guess_extension(media) or "")
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^\w.-]+", "_", text)
 
 
 def _first_bytes(path: Path) -> bytes:

@@ -4,6 +4,8 @@ A job of such a kind is run by a worker beside the database like any other. Its 
 to ask, asks, and lets go of the job. When the provider is done the reconciler (see services) answers the job, and
 whoever claims it then asks once more, brings the files into storage and ends it. A callback makes the reconciler look
 sooner, and that is all it does: nothing is believed that the provider did not say when it was asked.
+
+Code that needs a provider for parts of its job does the same by :meth:`Providers.ask`, for each part.
 """
 
 from __future__ import annotations
@@ -13,13 +15,14 @@ from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import msgspec
+
 from penstock import ids, logs, values
 from penstock.engine import callbacks, collecting, dispatches, submissions
 from penstock.engine.breakers import Breaker, RestingError
 from penstock.engine.callbacks import Address
 from penstock.errors import (
     BadSignatureError,
-    CanceledError,
     LeaseLostError,
     NotFoundError,
     PenstockError,
@@ -29,6 +32,7 @@ from penstock.errors import (
     UnauthorizedError,
     UnavailableError,
 )
+from penstock.providers import Made
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
     from penstock.engine.submissions import Begun
     from penstock.kinds import Handler, Kind
     from penstock.providers import Ask, Prediction, Provided, Provider
+    from penstock.work import Artifact
     from penstock.worker.context import Job
 
     Code = Mapping[str, Mapping[str | None, Handler]]
@@ -65,7 +70,7 @@ class Line:
     def name(self) -> str:
         return self.provider.name
 
-    async def submit(self, about: UUID, ask: Ask, *, callback: str | None, deadline: timedelta | None) -> Prediction:
+    async def submit(self, about: object, ask: Ask, *, callback: str | None, deadline: timedelta | None) -> Prediction:
         return await self._call(("submit", about), self.provider.submit(ask, callback=callback, deadline=deadline))
 
     async def status(self, about: UUID, prediction_id: str) -> Prediction:
@@ -142,24 +147,67 @@ class Providers:
 
     def check(self, kind: Kind) -> None:
         """Refuse a job that nobody here would run, before it is paid for."""
-        if kind.provider is not None:
-            self.line(kind.provider.provider)
+        for name in kind.needs:
+            self.line(name)
+
+    def serves(self, kind: Kind) -> bool:
+        """Whether all that its jobs need is here."""
+        return self._lines.keys() >= set(kind.needs)
 
     def resting(self) -> frozenset[str]:
-        """The queues of kinds whose provider is not to be called now: their jobs stay in line."""
+        """The queues of kinds that need a provider which is not to be called now: their jobs stay in line."""
         asleep = {name for name, line in self._lines.items() if line.breaker.seconds_left > 0}
         if not asleep:
             return frozenset()
-        users: dict[str, set[str | None]] = {}
-        for kind in self._engine.app.kinds.values():
-            users.setdefault(kind.queue, set()).add(None if kind.provider is None else kind.provider.provider)
-        return frozenset(queue for queue, names in users.items() if names <= asleep)
+        kinds = self._engine.app.kinds.values()
+        awake = {kind.queue for kind in kinds if asleep.isdisjoint(kind.needs)}
+        return frozenset(kind.queue for kind in kinds) - awake
 
     async def hurry(self, tenant: str, job_id: UUID) -> None:
         """Something happened to a job: what was submitted for it is looked at soon, if not at once."""
-        if any(kind.provider is not None for kind in self._engine.app.kinds.values()):
+        if any(kind.needs for kind in self._engine.app.kinds.values()):
             with contextlib.suppress(PenstockError):  # The reconciler comes by anyway.
                 await submissions.hurry(self._engine.home(tenant), job_id)
+
+    async def parked(self, tenant: str, job_id: UUID) -> None:
+        """A job has begun to wait: what its provider was done with in its last moments is not to wait with it."""
+        with contextlib.suppress(PenstockError):  # As above.
+            await submissions.hurry_over(self._engine.home(tenant), job_id)
+
+    # Parts of jobs
+
+    async def ask(self, job: Job, name: str, ask: Ask, part: str) -> Made:
+        """Have a provider do one thing for a job; see :meth:`ask_all`."""
+        return (await self.ask_all(job, name, {part: ask}))[part]
+
+    async def ask_all(self, job: Job, name: str, asks: Mapping[str, Ask]) -> dict[str, Made]:
+        """Have a provider do several things for a job at once, each under a name that is its own within the job.
+
+        The job waits without a worker while the provider is at them. Its code is then called again from its top, and
+        what is made by then is told at once, from what was kept: it reads as if it had never waited. So it must ask for
+        the same under the same name each time. Its kind names the provider in ``needs``.
+        """
+        line = self.line(name)
+        found = {values.check_name(part, field="part"): await self._part(line, job, part, asks[part]) for part in asks}
+        made = {part: each for part, each in found.items() if each is not None}
+        if len(made) < len(found):
+            await job.checkpoint()
+            job.park()
+        return made
+
+    async def _part(self, line: Line, job: Job, part: str, ask: Ask) -> Made | None:
+        begun, prediction = await self._go_on(line, job, part, ask)
+        if begun.kept is not None:
+            made = msgspec.json.decode(begun.kept, type=Made)
+            job.saved += tuple(made.files)
+            return made
+        if prediction is None:
+            return None
+        files = await self._collect(line, job, prediction, part)
+        made = Made(collecting.told(prediction.output, files), files)
+        text = values.encode(msgspec.to_builtins(made), field="output")
+        kept = await submissions.keep(self._engine.home(job.tenant), begun.id, text)
+        return msgspec.json.decode(kept, type=Made)
 
     # Running jobs
 
@@ -168,41 +216,46 @@ class Providers:
         return {
             kind.name: {None: self._handler(kind.provider)}
             for kind in self._engine.app.kinds.values()
-            if kind.provider is not None and kind.provider.provider in self._lines
+            if kind.provider is not None and self.serves(kind)
         }
 
     def _handler(self, provided: Provided) -> Handler:
         async def run(job: Job, given: Any) -> Any:
-            try:
-                return await self._run(provided, job, given)
-            except CanceledError:
-                await self.hurry(job.tenant, ids.parse("job", job.id))
-                raise
+            line = self.line(provided.provider)
+            begun, prediction = await self._go_on(line, job, "", provided.ask(given))
+            if prediction is None:
+                await job.checkpoint()
+                job.park({"submission": ids.text("sub", begun.id)})
+                raise AssertionError
+            return provided.output(given, prediction, await self._collect(line, job, prediction))
 
         return run
 
-    async def _run(self, provided: Provided, job: Job, given: Any) -> Any:
-        """Go on with a job: ask, wait, or collect."""
-        line = self.line(provided.provider)
-        ask = provided.ask(given)
+    async def _go_on(self, line: Line, job: Job, part: str, ask: Ask) -> tuple[Begun, Prediction | None]:
+        """Ask for a part of a job, or ask what became of it; nothing where it was kept, or has not succeeded yet."""
         await job.checkpoint()
         job_id = ids.parse("job", job.id)
-        begun = await submissions.begin(self._engine.home(job.tenant), job.tenant, job_id, job.epoch, line.name)
+        begun = await submissions.begin(
+            self._engine.home(job.tenant), job.tenant, job_id, job.epoch, line.name, part=part
+        )
+        if begun.kept is not None:
+            return begun, None
         await self._engine.db.run(dispatches.SQL["defer"], job_id, job.epoch, GRACE)
         if begun.prediction_id is None:
-            prediction = await self._submit(line, job, begun, ask)
+            prediction = await self._submit(line, job, begun, ask, about=(job_id, part))
         else:
             prediction = await self._ask(line, begun.id, begun.prediction_id)
         if prediction is None or not prediction.is_over:
-            await job.checkpoint()
-            job.park({"submission": ids.text("sub", begun.id)})
-            raise AssertionError
+            return begun, None
         if prediction.status != "succeeded":
             raise _failure(line, prediction)
-        files = await collecting.collect(self._engine.outbound, job, line.provider.origin, prediction, self.file_max)
-        return provided.output(given, prediction, files)
+        return begun, prediction
 
-    async def _submit(self, line: Line, job: Job, begun: Begun, ask: Ask) -> Prediction | None:
+    async def _collect(self, line: Line, job: Job, prediction: Prediction, part: str = "") -> list[Artifact]:
+        outbound, origin = self._engine.outbound, line.provider.origin
+        return await collecting.collect(outbound, job, origin, prediction, size_max=self.file_max, part=part)
+
+    async def _submit(self, line: Line, job: Job, begun: Begun, ask: Ask, *, about: object) -> Prediction | None:
         """Ask the provider; nothing where it is to be asked later."""
         db, job_id = self._engine.home(job.tenant), ids.parse("job", job.id)
         if begun.seconds_left <= 0:  # it was held for too long
@@ -210,7 +263,7 @@ class Providers:
             return None
         try:
             prediction = await line.submit(
-                job_id,
+                about,
                 ask,
                 callback=await self._callback_url(line, Address(job.tenant, begun.id)),
                 deadline=timedelta(seconds=begun.seconds_left),

@@ -39,6 +39,8 @@ class Begun:
     seconds_left: float
     """Until the deadline of the job."""
     looks: int
+    kept: str | None
+    """What came of it, where an attempt has collected that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +62,9 @@ class Look:
     phase: str
 
 
-async def begin(db: Database, tenant: str, job_id: UUID, epoch: int, provider: str) -> Begun:
-    """The submission of an attempt; raises where the attempt has lost its job."""
-    row = await db.run(SQL["begin"], tenant, job_id, epoch, new_id(), provider, MARK)
+async def begin(db: Database, tenant: str, job_id: UUID, epoch: int, provider: str, *, part: str = "") -> Begun:
+    """The submission of an attempt for a part of its job; raises where the attempt has lost that."""
+    row = await db.run(SQL["begin"], tenant, job_id, epoch, new_id(), provider, part, MARK)
     if row is None:
         raise LeaseLostError
     return Begun(*row)
@@ -85,9 +87,22 @@ async def refuse(db: Database, submission_id: UUID) -> None:
     await db.run(SQL["refuse"], submission_id)
 
 
+async def keep(db: Database, submission_id: UUID, made: str) -> str:
+    """What came of a part is in storage; tells what counts of it: the first that was kept."""
+    row = await db.run(SQL["keep"], submission_id, made)
+    if row is None:
+        raise LeaseLostError
+    return str(row["kept"])
+
+
 async def hurry(db: Database, job_id: UUID) -> None:
     """Let the reconciler look at what was submitted for a job at once."""
     await db.run(SQL["hurry"], job_id)
+
+
+async def hurry_over(db: Database, job_id: UUID) -> None:
+    """The same for what the provider is done with, where the job was parked just now."""
+    await db.run(SQL["hurry_over"], job_id)
 
 
 async def take(db: Database, provider: str, most: int) -> list[Look]:

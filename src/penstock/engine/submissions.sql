@@ -1,14 +1,15 @@
 -- Submissions: what providers were asked to do for jobs, and where that stands. Home: tenant.
--- Invariants: the row is there before the provider is asked. A job has one submission at most that is held, sending or
--- running; what another attempt replaces is unwanted, and canceled at the provider as soon as its name there is known.
--- Every submission that is not done with is due at some time: whoever dies, the reconciler looks at it again.
+-- Invariants: the row is there before the provider is asked. A part of a job has one submission at most that is held,
+-- sending or running; what another attempt replaces is unwanted, and canceled at the provider as soon as its name there is
+-- known. Every submission that is not done with is due at some time: whoever dies, the reconciler looks at it again. A part
+-- that is kept is done with: whatever becomes of the attempt, its job is told the same of it.
 
 -- function: begin_submission
--- The submission that an attempt at a job goes on with: the one that the provider has heard of, or a new one. What an
--- earlier attempt sent without hearing an answer is unwanted from now on. No row where the attempt has lost its job.
+-- The submission that an attempt goes on with for a part of its job: the one that the provider has heard of, or a new one.
+-- What an earlier attempt sent without hearing an answer is unwanted from now on. No row where the attempt has lost its job.
 create or replace function penstock.begin_submission(
-    tenant text, job_id uuid, epoch integer, fresh uuid, provider text, mark interval
-) returns table (id uuid, status text, prediction_id text, seconds_left float8, looks integer)
+    tenant text, job_id uuid, epoch integer, fresh uuid, provider text, part text, mark interval
+) returns table (id uuid, status text, prediction_id text, seconds_left float8, looks integer, kept jsonb)
 language plpgsql
 set plan_cache_mode = force_generic_plan set enable_seqscan = off
 as $$
@@ -16,6 +17,7 @@ as $$
 declare
     present timestamptz := penstock.clock();
     job record;
+    seconds float8;
     found_ record;
 begin
     select j.run, j.expires_at into job from penstock.jobs j
@@ -25,32 +27,33 @@ begin
     if job.run is null then
         return;
     end if;
-    select s.id, s.status, s.prediction_id, s.looks into found_ from penstock.submissions s
-    where s.job_id = begin_submission.job_id and s.run = job.run and s.status <> 'unwanted'
+    seconds := extract(epoch from job.expires_at - present);
+    select s.id, s.status, s.prediction_id, s.looks, s.kept into found_ from penstock.submissions s
+    where s.job_id = begin_submission.job_id and s.run = job.run and s.part = begin_submission.part
+        and s.status <> 'unwanted'
     order by s.id desc limit 1
     for update;
     if found_.status = 'held' then
         update penstock.submissions s set status = 'sending', due_at = present + mark where s.id = found_.id;
-        return query
-        select found_.id, 'sending', null::text, extract(epoch from job.expires_at - present)::float8, found_.looks;
+        return query select found_.id, 'sending', null::text, seconds, found_.looks, null::jsonb;
     elsif found_.prediction_id is null then
         update penstock.submissions s set status = 'unwanted', due_at = present
-        where s.job_id = begin_submission.job_id and s.status in ('held', 'sending', 'running');
-        insert into penstock.submissions (id, tenant, job_id, run, provider, status, created_at, expires_at, due_at)
+        where s.job_id = begin_submission.job_id and s.part = begin_submission.part
+            and s.status in ('held', 'sending', 'running');
+        insert into penstock.submissions (id, tenant, job_id, run, part, provider, status, created_at, expires_at, due_at)
         values (
-            fresh, begin_submission.tenant, begin_submission.job_id, job.run, begin_submission.provider,
-            'sending', present, job.expires_at, present + mark
+            fresh, begin_submission.tenant, begin_submission.job_id, job.run, begin_submission.part,
+            begin_submission.provider, 'sending', present, job.expires_at, present + mark
         );
-        return query select fresh, 'sending', null::text, extract(epoch from job.expires_at - present)::float8, 0;
+        return query select fresh, 'sending', null::text, seconds, 0, null::jsonb;
     else
-        return query
-        select found_.id, found_.status, found_.prediction_id, extract(epoch from job.expires_at - present)::float8,
-            found_.looks;
+        return query select found_.id, found_.status, found_.prediction_id, seconds, found_.looks, found_.kept;
     end if;
 end $$;
 
 -- name: begin :maybe
-select id, status, prediction_id, seconds_left, looks from penstock.begin_submission($1, $2, $3, $4, $5, $6::interval);
+select id, status, prediction_id, seconds_left, looks, kept
+from penstock.begin_submission($1, $2, $3, $4, $5, $6, $7::interval);
 
 -- name: sent :one
 -- The provider has taken it and tells what it calls it. One that is unwanted by now is canceled under that name.
@@ -71,9 +74,22 @@ where id = $1 and status = 'sending';
 update penstock.submissions set status = 'over', over_at = penstock.clock(), due_at = null
 where id = $1 and status = 'sending';
 
+-- name: keep :maybe
+-- What came of a part, and that there is no more to do. What was kept first stays: every attempt goes on with that. No row
+-- where all about the job was forgotten by now.
+update penstock.submissions
+set kept = coalesce(kept, $2::jsonb), status = 'over', over_at = coalesce(over_at, penstock.clock()), due_at = null
+where id = $1
+returning kept;
+
 -- name: hurry :exec
 -- Something happened to this job: the reconciler is to look at once.
 update penstock.submissions set due_at = penstock.clock() where job_id = $1 and due_at > penstock.clock();
+
+-- name: hurry_over :exec
+-- This job was parked just now: it may not have seen what the provider was done with meanwhile.
+update penstock.submissions set due_at = penstock.clock()
+where job_id = $1 and status = 'over' and due_at > penstock.clock();
 
 -- name: take :many
 -- Those of a provider that are due, each kept from the other reconcilers until the mark, with where its job is.

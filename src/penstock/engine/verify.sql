@@ -251,6 +251,7 @@ limit 100;
 select s.status as subject, s.job_id, 'its job has not ended, and nobody will look at it again' as detail
 from penstock.submissions s join penstock.jobs j on j.id = s.job_id and j.run = s.run
 where s.job_id >= $1 and j.phase <> 'ended' and s.due_at is null and s.prediction_id is not null and s.status <> 'unwanted'
+    and s.kept is null
 limit 100;
 
 -- name: provided_jobs_have_a_submission :many

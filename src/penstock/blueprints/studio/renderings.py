@@ -8,24 +8,16 @@ import msgspec
 
 from penstock.blueprints.studio.grammar import money, short_name
 from penstock.blueprints.studio.products import Product
-from penstock.errors import SettingsError
-from penstock.providers import Ask, Prediction
+from penstock.providers import MODELS, Ask, Prediction
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from penstock.settings import Settings
     from penstock.work import Artifact
 
 Style = Literal["lifestyle", "minimal", "bold", "elegant", "playful", "tech"]
 AspectRatio = Literal["1:1", "4:5", "9:16", "16:9"]
 
-MODELS: Final[Mapping[str, str]] = {
-    "static_ad": "penstock/static-ad",
-    "ugc_video": "penstock/ugc-video",
-    "tts": "penstock/tts",
-}
-"""The models that are asked unless an operator names others (PENSTOCK_STUDIO_MODELS)."""
 _NAME_MAX: Final = 80
 _HEADLINE_MAX: Final = 120
 _TEXT_MAX: Final = 400
@@ -49,18 +41,6 @@ class Order(msgspec.Struct, kw_only=True, omit_defaults=True):
     voice: str | None = None
     speed: float | None = None
     seed: int | None = None
-
-
-def models(settings: Settings) -> dict[str, str]:
-    """The model of each type, as an operator has chosen: ``static_ad=owner/name, tts=owner/name``."""
-    chosen = dict(MODELS)
-    for part in filter(None, (part.strip() for part in settings.studio_models.split(","))):
-        name, _, model = (word.strip() for word in part.partition("="))
-        if name not in MODELS or "/" not in model:
-            hint = f"It must be TYPE=OWNER/NAME, with commas; types: {', '.join(MODELS)}."
-            raise SettingsError(f"PENSTOCK_STUDIO_MODELS: {part[:80]!r} cannot be read.", hint=hint)
-        chosen[name] = model
-    return chosen
 
 
 def ask_picture(given: Any) -> Ask:
