@@ -223,7 +223,7 @@ async def test_what_is_not_there_is_not_found(running: Renderer) -> None:
 
 async def test_all_models_tell_their_inputs(running: Renderer) -> None:
     models = (await running.http.get("/v1/models")).json()["results"]
-    assert [model["name"] for model in models] == ["static-ad", "ugc-video", "tts"]
+    assert [model["name"] for model in models] == ["static-ad", "ugc-video", "persona", "tts"]
     for model in models:
         about = (await running.http.get(model["url"])).json()
         schemas = about["latest_version"]["openapi_schema"]["components"]["schemas"]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import io
+import itertools
 import wave
 import zlib
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -13,9 +15,12 @@ import av
 import pytest
 from PIL import Image, ImageChops, ImageDraw, ImageStat
 
-from penstock.renderer import pictures
+from penstock.renderer import personas, pictures
+from penstock.renderer.brush import Frame
+from penstock.renderer.figures import Figure, Person, Pose
+from penstock.renderer.hair import CUTS, Hair
 from penstock.renderer.lettering import Face, clean, face_for, fit, writable
-from penstock.renderer.models import StaticAd, Voice
+from penstock.renderer.models import Persona, StaticAd, Voice
 from penstock.renderer.wares import Label, ware
 from tests.renderer.renderers import LONG, renderer
 
@@ -192,6 +197,45 @@ async def test_pictures_of_the_inside_are_refused_unless_that_is_open(hooks: Rec
         by_name = hooks.url.replace("127.0.0.1", "localhost")
         answer = await closed.create("static-ad", LAMP | {"image": f"{by_name}/lamp.png"}, headers={"Prefer": "wait"})
         assert answer.status_code == 422 or answer.json()["status"] == "failed"
+
+
+# People
+
+
+def test_the_seed_is_the_person_and_the_shot_is_the_moment() -> None:
+    assert _traits(5) == _traits(5) != _traits(6)
+    assert [Person.born(5, "man", 40).is_woman, Person.born(5, "woman", 40).is_woman] == [False, True]
+    one = personas.draw(Persona(shot=1, aspect_ratio="1:1"), 5)
+    assert one.size == (1_080, 1_080)
+    assert not _differ(one, personas.draw(Persona(shot=1, aspect_ratio="1:1"), 5))
+    assert _differ(one, personas.draw(Persona(shot=2, aspect_ratio="1:1"), 5))
+
+
+def _traits(seed: int) -> dict[str, Any]:
+    person = Person.born(seed, None, None)
+    return {name: getattr(person, name) for name in Person.__slots__ if name != "hair"} | {"cut": person.hair.cut}
+
+
+def test_nobody_looks_like_anybody_else() -> None:
+    """Every cut, cloth and face, small: nothing raises, and no two are alike."""
+    seen: set[bytes] = set()
+    cloths = itertools.cycle(("tee", "vee", "shirt", "blazer", "hoodie", "roll"))
+    for number, cut in enumerate(CUTS):
+        person = replace(Person.born(number, None, 20 + number * 3), hair=Hair(cut, (90, 60, 40), number))
+        person = replace(person, beard=("", "stubble", "beard")[number % 3], has_glasses=True, has_freckles=True)
+        image = Image.new("RGB", (160, 200), (200, 210, 220))
+        pose = Pose(turn=number % 3 - 1.0, lean=4, smile=number / len(CUTS), light=(-1.0, 1.0)[number % 2])
+        Figure(image, person, pose, Frame(80, 80, 90), (next(cloths), (60, 90, 140))).draw()
+        seen.add(image.tobytes())
+    assert len(seen) == len(CUTS)
+
+
+async def test_a_person_is_drawn_by_a_press(running: Renderer) -> None:
+    given = {"seed": 5, "shot": 3, "aspect_ratio": "1:1", "format": "jpg"}
+    image = Image.open(io.BytesIO(await running.output("persona", given)))
+    assert (image.format, image.size) == ("JPEG", (1_080, 1_080))
+    refused = await running.create("persona", given | {"shot": 5})
+    assert refused.json()["invalid_fields"][0]["field"] == "input.shot"
 
 
 # Words

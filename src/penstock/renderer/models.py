@@ -81,6 +81,17 @@ class UgcVideo(_Input, frozen=True):
     aspect_ratio: AspectRatio = "9:16"
 
 
+class Persona(_Input, frozen=True):
+    """What ``penstock/persona`` takes. The same seed is the same person, in every shot."""
+
+    shot: Annotated[int, Meta(ge=1, le=4, description="Which picture: studio, park, home or evening.")] = 1
+    presents: Literal["woman", "man"] | None = None
+    age: Annotated[int, Meta(ge=18, le=80, description="In years; none: any.")] | None = None
+    style: Style = "lifestyle"
+    aspect_ratio: AspectRatio = "4:5"
+    format: Literal["png", "jpg"] = "png"
+
+
 class Speech(_Input, frozen=True):
     """What ``penstock/tts`` takes."""
 
@@ -91,7 +102,7 @@ class Speech(_Input, frozen=True):
     format: Literal["wav", "mp3"] = "mp3"
 
 
-Input = StaticAd | UgcVideo | Speech
+Input = StaticAd | UgcVideo | Persona | Speech
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +112,7 @@ class Model:
     owner: str
     name: str
     about: str
-    input: type[StaticAd | UgcVideo | Speech]
+    input: type[StaticAd | UgcVideo | Persona | Speech]
 
     @property
     def full_name(self) -> str:
@@ -135,6 +146,7 @@ class Model:
 MODELS: Final = (
     Model("penstock", "static-ad", "A picture that sells a product.", StaticAd),
     Model("penstock", "ugc-video", "A short film about a product, with a voice and captions.", UgcVideo),
+    Model("penstock", "persona", "A person who does not exist, in one of several shots.", Persona),
     Model("penstock", "tts", "A text, spoken.", Speech),
 )
 

@@ -87,8 +87,12 @@ def words_of(given: StaticAd | UgcVideo, rng: random.Random) -> Words:
 def make(given: StaticAd, order: Order, say: Callable[[str], None]) -> Made:
     image = draw(given, order.image, order.seed)
     say(f"Drew {image.width} × {image.height} pixels.")
-    path = f"{order.target}.{given.format}"
-    if given.format == "jpg":
+    return written(image, order.target, given.format)
+
+
+def written(image: Image.Image, target: str, ending: str) -> Made:
+    path = f"{target}.{ending}"
+    if ending == "jpg":
         image.save(path, "JPEG", quality=92, subsampling=0, optimize=True)
         return Made(path=path, content_type="image/jpeg")
     image.save(path, "PNG", compress_level=6)

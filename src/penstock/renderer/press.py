@@ -25,6 +25,7 @@ _TEXT_MAX: Final = 1_000
 _MAKERS: Final = {
     "penstock/static-ad": "penstock.renderer.pictures",
     "penstock/ugc-video": "penstock.renderer.films",
+    "penstock/persona": "penstock.renderer.personas",
     "penstock/tts": "penstock.renderer.speech",
 }
 _NICENESS: Final = 5
