@@ -495,6 +495,11 @@ class UnavailableError(StoreError):
 
     code = "unavailable"
     retryable = True
+    reason: str | None = None
+    """What the driver said: for the log of an operator, and not for whoever called."""
+
+    def __str__(self) -> str:
+        return super().__str__() + (f" {self.reason}" if self.reason else "")
 
 
 class BusyError(UnavailableError):

@@ -25,7 +25,8 @@ SIZE_MAX: Final = 500
 class Batcher(Generic[Item, Result]):
     """Gathers the items of concurrent callers into batches, at most ``lanes`` of them at a time.
 
-    A batch is all or nothing. Items that cannot share a statement are told ``apart`` and do not share a batch.
+    A batch is all or nothing. Items that cannot share a statement are told ``apart`` and do not share a batch. One
+    that stands for several weighs as many.
     """
 
     def __init__(
@@ -35,9 +36,11 @@ class Batcher(Generic[Item, Result]):
         size: int = SIZE_MAX,
         lanes: int = 1,
         apart: Callable[[Item], object] = lambda _: None,
+        weigh: Callable[[Item], int] = lambda _: 1,
     ) -> None:
         self._run = run
         self._apart = apart
+        self._weigh = weigh
         self._size = size
         self._free = lanes
         self._pending: deque[tuple[Item, asyncio.Future[Result]]] = deque()
@@ -56,8 +59,7 @@ class Batcher(Generic[Item, Result]):
     async def _drain(self) -> None:
         try:
             while self._pending:
-                taken = min(self._size, len(self._pending))
-                batch = [self._pending.popleft() for _ in range(taken)]
+                batch = self._taken()
                 # A caller that has gone (timed out, canceled) has not been served yet: its item is left out.
                 wanted = [(item, future) for item, future in batch if not future.done()]
                 groups: dict[object, list[tuple[Item, asyncio.Future[Result]]]] = {}
@@ -67,6 +69,13 @@ class Batcher(Generic[Item, Result]):
                     await self._serve(group)
         finally:
             self._free += 1
+
+    def _taken(self) -> list[tuple[Item, asyncio.Future[Result]]]:
+        batch = [self._pending.popleft()]
+        weight = self._weigh(batch[0][0])
+        while self._pending and (weight := weight + self._weigh(self._pending[0][0])) <= self._size:
+            batch.append(self._pending.popleft())
+        return batch
 
     async def _serve(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
         try:

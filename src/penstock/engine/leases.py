@@ -213,6 +213,12 @@ async def note(db: Door, notes: Sequence[Note]) -> list[bool | Exception]:
     ]
 
 
+async def note_groups(db: Door, groups: Sequence[Sequence[Note]]) -> list[bool | Exception]:
+    """Likewise; the notes of a group are of one lease, and so have one answer."""
+    answers = iter(await note(db, [item for group in groups for item in group]))
+    return [[next(answers) for _ in group][-1] for group in groups]
+
+
 async def extend(db: Door, leases: Sequence[Lease], duration: timedelta) -> Pulse:
     """Prolong leases, and learn which of their jobs must stop."""
     await db.run(dispatches.SQL["extend"], list({lease.token for lease in leases}), duration)

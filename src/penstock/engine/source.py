@@ -70,8 +70,8 @@ class EngineSource:
     async def extend(self, leases: Sequence[Lease]) -> Pulse:
         return await self.engine.extend(leases, self.lease)
 
-    async def note(self, note: Note) -> bool:
-        return await self.engine.note(note)
+    async def note(self, *notes: Note) -> bool:
+        return await self.engine.note(*notes)
 
     async def finish(self, end: End) -> None:
         await self.engine.finish(end)

@@ -537,7 +537,7 @@ class Workers:
         kind = self._engine.app.kinds.get(lease.kind)
         written = [_note(lease, kind, n, item) for n, item in enumerate(notes)]
         try:
-            return any(await asyncio.gather(*map(self._engine.note, written)))
+            return bool(written) and await self._engine.note(*written)
         except LeaseLostError:
             self._leases.forget(lease)
             raise

@@ -243,12 +243,19 @@ def translated() -> Any:
         if error.sqlstate in _OURS:
             raise _OURS[error.sqlstate](error) from error
         if isinstance(error, _LOST):
-            raise UnavailableError(f"The database could not be reached: {error}") from error
+            raise _away(error) from error
         if isinstance(error, _UNFIT) or type(error) is pg.DataError:  # the latter by the driver, before it sends
             raise InvalidError(f"The database cannot take it: {error}") from error
         raise
     except _LOST as error:
-        raise UnavailableError(f"The database could not be reached: {error}") from error
+        raise _away(error) from error
+
+
+def _away(error: BaseException) -> UnavailableError:
+    """The driver speaks of its own calls: that is for the log, and for nobody who is told the error."""
+    away = UnavailableError()
+    away.reason = f"{type(error).__name__}: {error}"
+    return away
 
 
 class DuplicateError(StoreError):

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 
 def load_app(name: str) -> Penstock:
     """The one Penstock() that a file or module makes."""
-    module = _import_file(Path(name)) if name.endswith(".py") else _import_module(name)
+    return app_of(name, load_module(name))
+
+
+def load_module(name: str) -> ModuleType:
+    """The file or module itself, for whoever looks for more in it than the app."""
+    return _import_file(Path(name)) if name.endswith(".py") else _import_module(name)
+
+
+def app_of(name: str, module: ModuleType) -> Penstock:
     found = {id(value): value for value in vars(module).values() if isinstance(value, Penstock)}
     if len(found) != 1:
         count = "no" if not found else "more than one"

@@ -7,20 +7,25 @@ import contextlib
 import math
 import mimetypes
 import os
+import random
 import tempfile
 import time
+from datetime import timedelta
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
 from penstock import ids, values
-from penstock.errors import CanceledError, InputError, InvalidError, LeaseLostError
+from penstock.errors import CanceledError, InputError, InvalidError, LeaseLostError, UnavailableError
+from penstock.retry import Backoff
 from penstock.work import Note
+from penstock.worker.telling import Telling
 
 if TYPE_CHECKING:
     import concurrent.futures
-    from collections.abc import Awaitable, Coroutine, Generator
+    from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 
     from penstock.kinds import Kind
     from penstock.work import Artifact, Lease
@@ -32,6 +37,7 @@ _PROGRESS_GAP: Final = 0.25
 """Seconds between two written progress values: the ones between are passed over, not queued."""
 _LOG_MAX: Final = 8_192
 _LEVEL_MAX: Final = 20
+_AWAY: Final = Backoff(first=timedelta(seconds=0.1), longest=timedelta(seconds=2), jitter=0.5)
 _UNKNOWN_TYPE: Final = "application/octet-stream"
 
 
@@ -56,8 +62,10 @@ class Job:
         self._kind = kind
         self._loop = loop
         self._notes = 0
+        self._telling = Telling(self._tell)
         self._written_at = 0.0
         self._value = round(lease.progress, 6)  # the database keeps fewer digits than Python shows
+        self._stage = -1 if lease.stage is None or lease.stage not in kind.stages else kind.stages.index(lease.stage)
         self._stop: Exception | None = None
         self._seen_at = time.monotonic()
         self._asking = 0
@@ -137,6 +145,9 @@ class Job:
                 field="stage",
                 hint=f"Its stages: {', '.join(self._kind.stages) or 'none'}.",
             )
+        if self._kind.stages.index(name) <= self._stage:  # told already, perhaps by the code of an earlier attempt
+            return self.checkpoint()
+        self._stage = self._kind.stages.index(name)
         return self._say("stage", {"stage": name}, stage=name)
 
     def log(self, text: str, *, level: str = "info") -> Awaitable[None]:
@@ -211,7 +222,7 @@ class Job:
 
     async def _proceed(self, answer: Any, memo: Any) -> str:
         with self._doing():
-            state = await self._source.proceed(self._lease, answer, memo)
+            state = await self._insist(lambda: self._source.proceed(self._lease, answer, memo))
         said = {"memo": memo, "answer": answer}
         told = {name: msgspec.json.encode(given).decode() for name, given in said.items() if given is not None}
         self._lease = msgspec.structs.replace(self._lease, state=state, **told)
@@ -270,11 +281,28 @@ class Job:
         note = Note(self._lease, self._notes, word, text, value, stage)
         with self._doing():
             try:
-                if await self._source.note(note):
+                if await self._telling.add(note):
                     self.stop(CanceledError())
             except LeaseLostError as lost:
                 self.stop(lost)
         await self.checkpoint()
+
+    async def _tell(self, notes: Sequence[Note]) -> bool:
+        return await self._insist(lambda: self._source.note(*notes))
+
+    async def _insist(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+        """What the code has done cannot be undone because it cannot be written just now: so that is waited for.
+
+        What is asked may be asked twice. The wait ends with the lease, or when the job must stop.
+        """
+        for failures in count(1):
+            try:
+                return await ask()
+            except UnavailableError:
+                await asyncio.sleep(_AWAY.delay(failures, random.random()).total_seconds())  # noqa: S311 - jitter
+                if self._stop is not None:
+                    raise self._stop from None
+        raise AssertionError  # the count has no end
 
     def _run(self, call: Coroutine[Any, Any, Answer], *, is_plain: bool = False) -> Any:
         """On the loop's own thread, something to await; on any other, done when it returns.

@@ -21,6 +21,7 @@ from penstock import ids, logs, wire
 from penstock.client.errors import UnreadableError, retry_after
 from penstock.client.ports import AwaitingPort
 from penstock.client.requests import Requests, Server
+from penstock.client.trust import trusted
 from penstock.errors import (
     InputError,
     InvalidError,
@@ -133,7 +134,8 @@ class RemoteSource:
         self._ears = ears
         self._is_leaving = False
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=8, keepalive_expiry=15)
-        http = httpx2.AsyncClient(base_url=str(self.url), headers={"Accept": "application/json"}, limits=limits)
+        headers = {"Accept": "application/json"}
+        http = httpx2.AsyncClient(base_url=str(self.url), headers=headers, limits=limits, verify=trusted())
         self._port = AwaitingPort(http)
         self._requests = Requests(self._port, Server(str(self.url), None), _TIMEOUT)
         self._transfers = Transfers.open()
@@ -281,19 +283,9 @@ class RemoteSource:
 
     # About a job
 
-    async def note(self, note: Note) -> bool:
-        holding = self._holding(note.lease)
-        said: dict[str, Any] = msgspec.json.decode(note.data) if note.type == "log" else {}
-        holding.notes.add(
-            wire.WorkerNote(
-                number=note.number,
-                type=note.type,  # pyright: ignore[reportArgumentType] - a Note has checked it
-                value=note.value,
-                stage=note.stage,
-                level=said.get("level"),
-                text=said.get("text"),
-            )
-        )
+    async def note(self, *notes: Note) -> bool:
+        for note in notes:
+            self._holding(note.lease).notes.add(_worker_note(note))
         return False  # a cancel is heard from the server's answer
 
     async def _send_notes(self, lease: Lease, notes: list[wire.WorkerNote]) -> None:
@@ -473,6 +465,18 @@ def _lease(job: Assignment) -> Lease:
         expires_at=job.expires_at,
         stages=tuple(job.stages),
         time_limit=None if job.time_limit_seconds is None else timedelta(seconds=job.time_limit_seconds),
+    )
+
+
+def _worker_note(note: Note) -> wire.WorkerNote:
+    said: dict[str, Any] = msgspec.json.decode(note.data) if note.type == "log" else {}
+    return wire.WorkerNote(
+        number=note.number,
+        type=note.type,  # pyright: ignore[reportArgumentType] - a Note has checked it
+        value=note.value,
+        stage=note.stage,
+        level=said.get("level"),
+        text=said.get("text"),
     )
 
 

@@ -71,8 +71,8 @@ class Source(Protocol):
 
     async def extend(self, leases: Sequence[Lease]) -> Pulse: ...
 
-    async def note(self, note: Note) -> bool:
-        """Say something about a job; tells whether it must stop, as far as that is known yet."""
+    async def note(self, *notes: Note) -> bool:
+        """Say something about a job, all of it or nothing; tells whether it must stop, as far as that is known yet."""
         ...
 
     async def finish(self, end: End) -> None: ...

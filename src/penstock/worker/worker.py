@@ -409,6 +409,7 @@ class Worker:
         if run.is_over:
             return
         run.is_over = True
+        run.job.stop(LeaseLostError())  # what still speaks for it is not heard any more
         if self._runs.get(run.lease.job_id) is run:
             del self._runs[run.lease.job_id]
         self._held[run.lease.token] -= 1
