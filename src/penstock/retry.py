@@ -10,6 +10,8 @@ from typing import Final
 _EXPONENT_MAX: Final = 32
 _DIGITS_MAX: Final = 9
 """Of a number of seconds; nobody is waited for longer."""
+_LONGEST: Final = timedelta(hours=1)
+"""More than that nobody is left alone, whatever it asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +45,9 @@ def read_retry_after(text: str, now: datetime | None = None) -> timedelta | None
         return max(until - (now or datetime.now(UTC)), timedelta(0))
     except (TypeError, ValueError, OverflowError):  # a zone or a year that no date has
         return None
+
+
+def read_pause(text: str) -> timedelta | None:
+    """What a ``Retry-After`` says, and an hour at most."""
+    asked = read_retry_after(text)
+    return None if asked is None else min(asked, _LONGEST)

@@ -68,7 +68,7 @@ class Door(httpcore2.AsyncNetworkBackend):
         timeout: float | None = None,  # noqa: ARG002, ASYNC109 - httpcore's word; the caller's deadline holds
         local_address: str | None = None,  # noqa: ARG002 - as above
         socket_options: Iterable[Any] | None = None,  # noqa: ARG002 - as above
-    ) -> httpcore2.AsyncNetworkStream:
+    ) -> Wire:
         try:
             addresses = await self._look_up(host, port)
         except socket.gaierror as error:

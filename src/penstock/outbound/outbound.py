@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import httpcore2
 
     from penstock.outbound.addresses import Address
-    from penstock.outbound.network import Pools
+    from penstock.outbound.network import Pools, Wire
 
 _LOOK_UP_SECONDS: Final = 5.0
 _OURS: Final = frozenset({"host", "content-length", "transfer-encoding", "connection"})
@@ -178,6 +178,17 @@ class Outbound:
         """Make one call whose answer is read piece by piece. One that is larger than ``size_max`` is an error."""
         async with self._call(method, url, headers, body, seconds=seconds, may=may) as response:
             yield Streamed(response, size_max)
+
+    async def dial(self, url: str, *, seconds: float = 15.0) -> Wire:
+        """Make a bare connection to where a URL leads, for programs that speak by themselves. The caller closes it."""
+        from penstock.outbound import network  # noqa: PLC0415 - as in _call
+
+        target = self.check(url)
+        try:
+            async with asyncio.timeout(seconds):
+                return await network.Door(self._look_up).connect_tcp(target.host, target.port)
+        except TimeoutError as error:
+            raise OutboundFailedError(f"There was no connection within {seconds:g} s.", reason="timeout") from error
 
     async def close(self) -> None:
         self._resolver.close()

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from starlette.responses import Response
 
-from penstock.blueprints.studio import chat, markup, scraping
+from penstock.blueprints.studio import chat, markup
 from penstock.errors import TransientError
 from penstock.outbound import Answer, Outbound
+from penstock.pages import fetching
 
 if TYPE_CHECKING:
     from tests.blueprints.studio.places import Place
@@ -144,7 +145,7 @@ async def test_in_production_this_machine_is_not_read(place: Place) -> None:
     assert (problem["code"], problem["field"], await user.balance()) == ("url_refused", "url", 100)
 
 
-@pytest.mark.parametrize("check", [chat._check_status, lambda answer: scraping._check_status(answer, "http://x.test/")])
+@pytest.mark.parametrize("check", [chat._check_status, lambda answer: fetching._check_status(answer, "http://x.test/")])
 @pytest.mark.parametrize(("said", "seconds"), [("9" * 5_000, 3_600), ("7", 7), ("", None), ("soon", None)])
 def test_a_server_may_ask_for_time_but_not_for_ever(check: Any, said: str, seconds: int | None) -> None:
     answer = Answer(status=503, headers={"retry-after": said}, body=b"", is_cut=False, address="", seconds=0.0)

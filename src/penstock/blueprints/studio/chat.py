@@ -8,7 +8,6 @@ that has nothing of use in it is tried again.
 from __future__ import annotations
 
 import re
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
@@ -16,7 +15,7 @@ import msgspec
 from penstock import values
 from penstock.blueprints.studio import grammar
 from penstock.errors import OutboundFailedError, PermanentError, TransientError
-from penstock.retry import read_retry_after
+from penstock.retry import read_pause
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,8 +34,6 @@ _LATER: Final = frozenset({408, 409, 425, 429})
 _OK: Final = 200
 _NOT_SO: Final = frozenset({400, 422})
 _OURS: Final = 500
-_LONGEST: Final = timedelta(hours=1)
-"""More than that nobody is left alone, whatever it asks for."""
 _RULES: Final = """\
 You write advertising copy. Use only the facts you are given about the product; invent nothing. Answer with one JSON \
 object and nothing else, with exactly these members: "headlines" (an array of {headlines} short headlines), "body" \
@@ -108,8 +105,7 @@ def _check_status(answer: Answer) -> None:
         return
     told = f"The language model answered {answer.status}."
     if answer.status in _LATER or answer.status >= _OURS:
-        asked = read_retry_after(answer.headers.get("retry-after", ""))
-        raise TransientError(told, retry_after=None if asked is None else min(asked, _LONGEST))
+        raise TransientError(told, retry_after=read_pause(answer.headers.get("retry-after", "")))
     raise PermanentError(told, hint="Its settings are PENSTOCK_CHAT_URL, PENSTOCK_CHAT_KEY and PENSTOCK_CHAT_MODEL.")
 
 

@@ -7,14 +7,8 @@ people. They are believed in this order, each fact by itself.
 from __future__ import annotations
 
 import re
-from html import unescape
-from typing import TYPE_CHECKING, Any, Final, cast
-from urllib.parse import urljoin
+from typing import TYPE_CHECKING, Any, cast
 
-import msgspec
-from selectolax.lexbor import LexborHTMLParser
-
-from penstock import values
 from penstock.blueprints.studio.products import (
     FEATURE_MAX,
     FEATURES_MAX,
@@ -25,34 +19,39 @@ from penstock.blueprints.studio.products import (
     URL_MAX,
     Page,
 )
+from penstock.pages import reading
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-_SCRIPTS_MAX: Final = 50
-_NODES_MAX: Final = 2_000
-_TAGS_MAX: Final = 100
+    from selectolax.lexbor import LexborHTMLParser
 
 
 def read(html: str, url: str) -> Page:
     """Read a page; what is broken in it is passed over."""
-    tree = LexborHTMLParser(html)
-    metas = _metas(tree)
+    tree = reading.parse(html)
+    metas = reading.metas(tree)
     found = _json_ld(tree)
     offer = _offer(found)
-    rating = _member(found, "aggregateRating")
+    rating = reading.member(found, "aggregateRating")
     return Page(
         url=url,
-        title=_first(NAME_MAX, found.get("name"), metas.get("og:title"), _text(tree, "h1"), _text(tree, "title")),
-        description=_first(
+        title=reading.first(
+            NAME_MAX,
+            found.get("name"),
+            metas.get("og:title"),
+            reading.text_of(tree, "h1"),
+            reading.text_of(tree, "title"),
+        ),
+        description=reading.first(
             TEXT_MAX,
             found.get("description"),
             metas.get("og:description"),
             metas.get("description"),
-            _text(tree, "[itemprop=description]"),
-            _text(tree, "main p"),
+            reading.text_of(tree, "[itemprop=description]"),
+            reading.text_of(tree, "main p"),
         ),
-        brand=_first(NAME_MAX, _named(found.get("brand")), metas.get("product:brand"), metas.get("og:brand")),
+        brand=reading.first(
+            NAME_MAX, reading.named(found.get("brand")), metas.get("product:brand"), metas.get("og:brand")
+        ),
         price=_price(offer, metas, tree),
         currency=_currency(offer, metas, tree),
         features=_features(found, tree),
@@ -67,51 +66,9 @@ def read(html: str, url: str) -> Page:
 # What each part of a page says
 
 
-def _metas(tree: LexborHTMLParser) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for node in tree.css("meta[content]")[:_TAGS_MAX]:
-        given = node.attributes
-        name = (given.get("property") or given.get("name") or given.get("itemprop") or "").strip().lower()
-        text = _clean(given.get("content"), TEXT_MAX)
-        if name and text:
-            found.setdefault(name[:NAME_MAX], text)
-    return found
-
-
 def _json_ld(tree: LexborHTMLParser) -> dict[str, Any]:
     """The first thing in all JSON-LD of the page that calls itself a product."""
-    for script in tree.css("script[type]")[:_SCRIPTS_MAX]:
-        if (script.attributes.get("type") or "").strip().lower() != "application/ld+json":
-            continue
-        for node in _nodes(_decoded(script.text(deep=True))):
-            if _is_product(node):
-                return node
-    return {}
-
-
-def _decoded(text: str) -> Any:
-    """Some shops put comments around it, or line breaks into its texts."""
-    bare = text.strip().removeprefix("<!--").removesuffix("-->").strip().rstrip(";")
-    for given in (bare, re.sub(r"[\x00-\x1f]+", " ", bare)):
-        try:
-            return msgspec.json.decode(given)
-        except (msgspec.DecodeError, RecursionError):
-            continue
-    return None
-
-
-def _nodes(value: Any) -> Iterator[dict[str, Any]]:
-    pending: list[Any] = [value]
-    for _ in range(_NODES_MAX):
-        if not pending:
-            return
-        node = pending.pop(0)
-        if isinstance(node, dict):
-            members = cast("dict[str, Any]", node)
-            yield members
-            pending += [part for part in members.values() if isinstance(part, dict | list)]
-        elif isinstance(node, list):
-            pending += cast("list[Any]", node)
+    return next(filter(_is_product, reading.json_ld(tree)), dict[str, Any]())
 
 
 def _is_product(node: dict[str, Any]) -> bool:
@@ -122,7 +79,7 @@ def _is_product(node: dict[str, Any]) -> bool:
 
 def _offer(found: dict[str, Any]) -> dict[str, Any]:
     """The first offer that has a price; the lowest where there is a range."""
-    for node in _nodes(found.get("offers")):
+    for node in reading.nodes(found.get("offers")):
         if node.get("price") or node.get("lowPrice"):
             return node
     return {}
@@ -134,10 +91,10 @@ def _price(offer: dict[str, Any], metas: dict[str, str], tree: LexborHTMLParser)
         metas.get("product:price:amount"),
         metas.get("og:price:amount"),
         metas.get("price"),
-        _text(tree, "[itemprop=price]"),
-        _text(tree, ".price"),
+        reading.text_of(tree, "[itemprop=price]"),
+        reading.text_of(tree, ".price"),
     )
-    return _first(40, *said)
+    return reading.first(40, *said)
 
 
 def _currency(offer: dict[str, Any], metas: dict[str, str], tree: LexborHTMLParser) -> str:
@@ -148,21 +105,24 @@ def _currency(offer: dict[str, Any], metas: dict[str, str], tree: LexborHTMLPars
         metas.get("og:price:currency"),
         None if node is None else node.attributes.get("content"),
     )
-    return _first(8, *said).upper()
+    return reading.first(8, *said).upper()
 
 
 def _features(found: dict[str, Any], tree: LexborHTMLParser) -> list[str]:
     """What it has: properties of its JSON-LD, or the points of a list that is about it."""
     named = [
-        f"{_clean(node.get('name'), 80)}: {_clean(node.get('value'), 80)}"
-        for node in _nodes(found.get("additionalProperty"))
+        f"{reading.clean(node.get('name'), 80)}: {reading.clean(node.get('value'), 80)}"
+        for node in reading.nodes(found.get("additionalProperty"))
         if node.get("name") and node.get("value")
     ]
     if not named:
         lists = (
             "[itemprop=description] li, .features li, #features li, .product-features li, .description li, main ul li"
         )
-        named = [_clean(node.text(deep=True, separator=" "), FEATURE_MAX) for node in tree.css(lists)[:_TAGS_MAX]]
+        named = [
+            reading.clean(node.text(deep=True, separator=" "), FEATURE_MAX)
+            for node in tree.css(lists)[: reading.TAGS_MAX]
+        ]
     return list(dict.fromkeys(filter(None, named)))[:FEATURES_MAX]
 
 
@@ -179,10 +139,10 @@ def _images(found: dict[str, Any], metas: dict[str, str], tree: LexborHTMLParser
         metas.get("twitter:image"),
         *(
             node.attributes.get("src")
-            for node in tree.css("[itemprop=image][src], main img[src], img[src]")[:_TAGS_MAX]
+            for node in tree.css("[itemprop=image][src], main img[src], img[src]")[: reading.TAGS_MAX]
         ),
     ]
-    whole = (_absolute(url, _clean(text, URL_MAX)) for text in said)
+    whole = (reading.absolute(url, reading.clean(text, URL_MAX)) for text in said)
     return list(dict.fromkeys(filter(None, whole)))[:IMAGES_MAX]
 
 
@@ -197,45 +157,7 @@ def _addresses(given: Any) -> list[Any]:
     return []
 
 
-def _absolute(base: str, text: str) -> str:
-    try:
-        whole = urljoin(base, text) if text else ""
-    except ValueError:
-        return ""
-    return whole if whole.startswith(("http://", "https://")) and len(whole) <= URL_MAX else ""
-
-
 # Small readers
-
-
-def _text(tree: LexborHTMLParser, selector: str) -> str:
-    node = tree.css_first(selector)
-    if node is None:
-        return ""
-    return node.attributes.get("content") or node.text(deep=True, separator=" ")
-
-
-def _first(most: int, *said: Any) -> str:
-    """The first of these that says anything."""
-    return next((text for text in (_clean(each, most) for each in said) if text), "")
-
-
-def _clean(given: Any, most: int) -> str:
-    """One line of text without markup, at most so long."""
-    if isinstance(given, bool) or not isinstance(given, str | int | float):
-        return ""
-    plain = re.sub(r"<[^<>]{0,500}>", " ", unescape(str(given)[: most * 8]))
-    text = " ".join(values.printable(plain, most * 8).split())
-    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
-
-
-def _named(given: Any) -> Any:
-    return cast("dict[str, Any]", given).get("name") if isinstance(given, dict) else given
-
-
-def _member(given: dict[str, Any], name: str) -> dict[str, Any]:
-    found = given.get(name)
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
 def _number(given: Any) -> float | None:
@@ -251,4 +173,4 @@ def _count(given: Any) -> int | None:
 def _plain(found: dict[str, Any]) -> dict[str, Any]:
     """The product's own JSON-LD as far as it is short; reviews and the like are left out."""
     kept = ("@type", "name", "description", "sku", "gtin", "gtin13", "mpn", "category", "color", "material", "brand")
-    return {name: text for name in kept if (text := _first(TEXT_MAX, _named(found.get(name))))}
+    return {name: text for name in kept if (text := reading.first(TEXT_MAX, reading.named(found.get(name))))}

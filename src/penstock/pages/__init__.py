@@ -1,0 +1,1 @@
+"""Pages of the web: fetched through the outbound guard, and read with patience."""
