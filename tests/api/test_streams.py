@@ -15,7 +15,7 @@ import pytest
 from penstock import wire
 from penstock.api import app as applications
 from penstock.api import streams
-from penstock.api.streams import Hub, Page, Stream
+from penstock.api.streams import NATIVE, Form, Hub, Page, Stream
 from penstock.engine.engine import Engine
 from penstock.engine.leases import Lease, Note
 from penstock.services.bell import Bell
@@ -367,7 +367,7 @@ async def test_a_foreign_watcher_does_not_disturb_the_owner(hub: Hub, make: Fact
 
 async def test_a_foreign_event_is_not_read(hub: Hub, make: Factory) -> None:
     job = await make.ended()
-    owner, stranger = await hub._read([Page(job.job_id, tenant, 0) for tenant in (TENANT, STRANGER)])
+    owner, stranger = await hub._read([Page(job.job_id, tenant, 0, NATIVE) for tenant in (TENANT, STRANGER)])
     assert len(owner) == job.events
     assert stranger == []
 
@@ -593,3 +593,48 @@ async def left(hub: Hub) -> None:
     async with asyncio.timeout(PATIENCE):
         while hub.streams:
             await asyncio.sleep(0.01)
+
+
+# In other words
+
+LINES = Form(
+    lambda row: (
+        b"id: %d\nevent: log\ndata: %s\n\n" % (row["seq"], row["data"].encode()) if row["type"] == "log" else None
+    ),
+    lambda row: b"event: over\ndata: %s\n\n" % (row["output"] or "null").encode(),
+    tells_output=True,
+)
+
+
+async def test_a_form_tells_of_some_events_alone_and_counts_the_others(hub: Hub, make: Factory) -> None:
+    """Many that it does not tell of stand between two lines: more than a page, and more than are at hand."""
+    await make.submitted("staged")
+    (lease,) = await make.claimed("staged")
+    async with aclosing(hub.stream(TENANT, lease.job_id, form=LINES)) as stream:
+        await chat(make.engine, lease, 1, 1)
+        (first,) = await read(stream, "log")
+        await asyncio.gather(*(make.engine.note(Note(lease, n, "stage", "{}")) for n in range(2, 400)))
+        await chat(make.engine, lease, 400, 400)
+        await make.finish(lease)
+        assert names(await read(stream, "over")) == ["log", "over"]
+    async with aclosing(hub.stream(TENANT, lease.job_id, form=LINES)) as stream:
+        again = await read(stream, "over")
+    assert (names(again), again[0], again[-1].data) == (["log", "log", "over"], first, None)
+    async with aclosing(hub.stream(TENANT, lease.job_id, int(first.id or 0), form=LINES)) as stream:
+        assert await read(stream, "over") == again[1:]
+
+
+async def test_forms_of_one_job_do_not_disturb_each_other(hub: Hub, make: Factory) -> None:
+    await make.submitted("staged")
+    (lease,) = await make.claimed("staged")
+    async with (
+        aclosing(hub.stream(TENANT, lease.job_id)) as native,
+        aclosing(hub.stream(TENANT, lease.job_id, form=LINES)) as lines,
+    ):
+        told = asyncio.gather(read(native), read(lines, "over"))
+        await chat(make.engine, lease, 1, 3)
+        await make.finish(lease)
+        of_native, of_lines = await told
+    assert names(of_native) == ["submitted", "started", "log", "log", "log", "succeeded", "end"]
+    assert names(of_lines) == ["log", "log", "log", "over"]
+    assert hub.streams == 0

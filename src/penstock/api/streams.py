@@ -1,9 +1,9 @@
 """Live streams: every event of a job, to all who watch it, soon after its commit.
 
 The hub of a process asks the database about all watched jobs at once, in a rhythm; what is written in this very
-process it hears of at once. Each new event is read and put into its frame once, and all streams of its job send the
-same bytes. A stream keeps nothing but the number of the event it came to: one that falls behind reads the rest from
-the database, and one that stops reading is dropped.
+process it hears of at once. Each new event is read and put into its frame once for each form in which it is told, and
+all streams of its job in that form send the same bytes. A stream keeps nothing but the number of the event it came to:
+one that falls behind reads the rest from the database, and one that stops reading is dropped.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import contextlib
 import random
 import time
 from collections import Counter, deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -27,7 +28,7 @@ from penstock.retry import Backoff
 from penstock.store.queries import queries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from penstock.engine.engine import Engine
     from penstock.services.bell import Bell
@@ -54,16 +55,29 @@ _BYTES_ALL: Final = 64 * 1024 * 1024
 _OVER: Final = 3_600_000  # milliseconds until a reader that does not understand `end` asks again
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Form:
+    """In which words events are told."""
+
+    frame: Callable[[Row], bytes | None]
+    """An event as a frame; none where this form does not tell of it. Its number counts all the same."""
+    end: Callable[[Row], bytes]
+    """What is sent after the last event, from how the job ended."""
+    tells_output: bool = False
+    """Whether that needs the job's output, which is read for it once."""
+
+
 class Page(NamedTuple):
     """What a stream lacks: the events of a job after one that it has seen."""
 
     job_id: UUID
     tenant: str | None
     seen: int
+    form: Form
 
 
 class Frame(NamedTuple):
-    """An event, ready to be sent."""
+    """An event, ready to be sent; without a text where its form does not tell of it."""
 
     seq: int
     text: bytes
@@ -93,11 +107,24 @@ class Listener:
 class Watch:
     """A job that somebody waits for, with its newest events."""
 
-    __slots__ = ("_frames", "_size", "end", "floor", "job_id", "known", "last", "listeners", "streams", "tenant")
+    __slots__ = (
+        "_frames",
+        "_size",
+        "end",
+        "floor",
+        "form",
+        "job_id",
+        "known",
+        "last",
+        "listeners",
+        "streams",
+        "tenant",
+    )
 
-    def __init__(self, tenant: str | None, job_id: UUID, seen: int) -> None:
+    def __init__(self, tenant: str | None, job_id: UUID, seen: int, form: Form) -> None:
         self.tenant = tenant
         self.job_id = job_id
+        self.form = form
         self.last = seen
         """The number of the last event that was heard of."""
         self.known = -1
@@ -144,14 +171,15 @@ class Watch:
 class Stream(Listener):
     """The frames of one job for one reader, from after an event on; ends with the job, or with the hub."""
 
-    __slots__ = ("_hub", "_is_begun", "_is_open", "_is_pinged", "_job_id", "_seen", "_tenant", "_watch")
+    __slots__ = ("_form", "_hub", "_is_begun", "_is_open", "_is_pinged", "_job_id", "_seen", "_tenant", "_watch")
 
-    def __init__(self, hub: Hub, tenant: str | None, job_id: UUID, seen: int) -> None:
+    def __init__(self, hub: Hub, tenant: str | None, job_id: UUID, seen: int, form: Form) -> None:
         super().__init__()
         self._hub = hub
         self._tenant = tenant
         self._job_id = job_id
         self._seen = seen
+        self._form = form
         self._watch: Watch | None = None
         self._is_begun = False
         self._is_open = True
@@ -165,7 +193,9 @@ class Stream(Listener):
             self._is_begun = True
             return RETRY
         try:
-            watch = self._watch = self._watch or self._hub.join(self, self._tenant, self._job_id, self._seen)
+            watch = self._watch = self._watch or self._hub.join(
+                self, self._tenant, self._job_id, self._seen, self._form
+            )
             while self._is_open and self._hub.is_open:
                 if text := await self._next(watch):
                     return text
@@ -181,15 +211,18 @@ class Stream(Listener):
 
     async def _next(self, watch: Watch) -> bytes:
         """What can be sent now."""
-        fresh = await self._hub.page(watch, self._seen) if self._seen < watch.floor else watch.after(self._seen)
-        if fresh:
+        while fresh := await self._fresh(watch):
             self._seen = fresh[-1].seq
-            return fresh[0].text if len(fresh) == 1 else b"".join(frame.text for frame in fresh)
+            if text := fresh[0].text if len(fresh) == 1 else b"".join(frame.text for frame in fresh):
+                return text
         if watch.end is not None and self._seen >= watch.last:
             self._close()
             return watch.end
         pinged, self._is_pinged = self._is_pinged, False
         return PING if pinged else b""
+
+    async def _fresh(self, watch: Watch) -> list[Frame]:
+        return await self._hub.page(watch, self._seen) if self._seen < watch.floor else watch.after(self._seen)
 
     def ping(self) -> None:
         self._is_pinged = True
@@ -213,7 +246,7 @@ class Hub:
 
     def __init__(self, engine: Engine, bell: Bell | None = None) -> None:
         self._homes = engine.homes
-        self._watches: dict[UUID, dict[str | None, Watch]] = {}
+        self._watches: dict[UUID, dict[tuple[str | None, Form], Watch]] = {}
         self._touched: set[UUID] = set()
         self._wake = asyncio.Event()
         self._took = 0.0
@@ -231,9 +264,9 @@ class Hub:
         """How many streams are open."""
         return sum(watch.streams for watch in self._all())
 
-    def stream(self, tenant: str | None, job_id: UUID, after: int = 0) -> Stream:
+    def stream(self, tenant: str | None, job_id: UUID, after: int = 0, *, form: Form | None = None) -> Stream:
         """The frames of a job after this event; whoever does not read it to its end must close it."""
-        return Stream(self, tenant, job_id, after)
+        return Stream(self, tenant, job_id, after, form or NATIVE)
 
     async def wait(
         self, tenant: str | None, job_id: UUID, *, seen: int, seconds: float, until_ended: bool = True
@@ -259,11 +292,12 @@ class Hub:
 
     # For those who listen
 
-    def join(self, listener: Listener, tenant: str | None, job_id: UUID, seen: int) -> Watch:
+    def join(self, listener: Listener, tenant: str | None, job_id: UUID, seen: int, form: Form | None = None) -> Watch:
+        form = form or NATIVE
         watches = self._watches.setdefault(job_id, {})
-        watch = watches.get(tenant)
+        watch = watches.get((tenant, form))
         if watch is None:
-            watch = watches[tenant] = Watch(tenant, job_id, seen)
+            watch = watches[tenant, form] = Watch(tenant, job_id, seen, form)
         watch.listeners.add(listener)
         watch.streams += isinstance(listener, Stream)
         self.touch((job_id,))
@@ -276,13 +310,13 @@ class Hub:
         watch.streams -= isinstance(listener, Stream)
         if not watch.listeners:
             watches = self._watches[watch.job_id]
-            del watches[watch.tenant]
+            del watches[watch.tenant, watch.form]
             if not watches:
                 del self._watches[watch.job_id]
 
     async def page(self, watch: Watch, seen: int) -> list[Frame]:
         """Events that are no longer at hand."""
-        return await self._pages.add(Page(watch.job_id, watch.tenant, seen))
+        return await self._pages.add(Page(watch.job_id, watch.tenant, seen, watch.form))
 
     # Looking
 
@@ -354,9 +388,21 @@ class Hub:
         behind = [watch for watch, row in changed if watch.streams and (row["events"] or 0) > watch.last]
         for start in range(0, len(behind), _READ_MAX):
             await self._catch_up(behind[start : start + _READ_MAX])
+        outputs = await self._outputs([watch for watch, row in changed if row["is_ended"] and watch.form.tells_output])
         for watch, row in changed:
-            self._renew(watch, row)
+            self._renew(watch, row, outputs.get(id(watch)))
             watch.wake()
+
+    async def _outputs(self, watches: Sequence[Watch]) -> dict[int, Row]:
+        """How these jobs ended, with their output."""
+        found: dict[int, Row] = {}
+        for db, own in self._by_home(watches) if watches else ():
+            with contextlib.nullcontext() if db is self._homes.central else passed_over():
+                rows: Sequence[Row] = await db.run(
+                    SQL["ended"], [watch.job_id for watch in own], [watch.tenant for watch in own]
+                )
+                found |= {id(own[int(row["n"]) - 1]): row for row in rows}
+        return found
 
     async def _changes(self, watches: Sequence[Watch]) -> list[tuple[Watch, Row]]:
         """What is new of each job; nothing of those whose database cannot be reached."""
@@ -393,12 +439,12 @@ class Hub:
         return [(db, group) for db, group in groups.items() if group]
 
     async def _catch_up(self, watches: Sequence[Watch]) -> None:
-        pages = await self._read([Page(watch.job_id, watch.tenant, watch.last) for watch in watches])
+        pages = await self._read([Page(watch.job_id, watch.tenant, watch.last, watch.form) for watch in watches])
         share = _BYTES_ALL // max(1, len(self._watches))
         for watch, frames in zip(watches, pages, strict=True):
             watch.add(frames, max(_BYTES_MIN, min(share, _BYTES_MAX)))
 
-    def _renew(self, watch: Watch, row: Row) -> None:
+    def _renew(self, watch: Watch, row: Row, ended: Row | None) -> None:
         """Take over what a look has shown."""
         if row["events"] is None:
             watch.end = b""
@@ -407,16 +453,21 @@ class Hub:
             watch.skip(row["events"])
         if watch.last < row["events"]:  # there is more than a page
             self.touch((watch.job_id,))
-        else:
+        elif not row["is_ended"]:
             watch.known = row["events"]
-            watch.end = _end(row) if row["is_ended"] else None
+            watch.end = None
+        elif ended is not None or not watch.form.tells_output:  # else its database went away just now
+            watch.known = row["events"]
+            watch.end = watch.form.end(ended or row)
 
     async def _read(self, pages: Sequence[Page]) -> list[list[Frame]]:
         frames = {page: list[Frame]() for page in pages}
         for db, own in self._by_home(list(frames)):
-            rows: Sequence[Row] = await db.run(SQL["after"], *map(list, zip(*own, strict=True)), PAGE)
+            job_ids, tenants, seen, _ = map(list, zip(*own, strict=True))
+            rows: Sequence[Row] = await db.run(SQL["after"], job_ids, tenants, seen, PAGE)
             for row in rows:
-                frames[own[int(row["n"]) - 1]].append(_frame(row))
+                page = own[int(row["n"]) - 1]
+                frames[page].append(Frame(row["seq"], page.form.frame(row) or b""))
         return [frames[page] for page in pages]
 
     def _all(self) -> list[Watch]:
@@ -435,7 +486,7 @@ class Hub:
             logs.emit("service.failed", service="hub", error=f"{type(error).__name__}: {error}")
 
 
-def _frame(row: Row) -> Frame:
+def _frame(row: Row) -> bytes:
     event = wire.Event(
         seq=row["seq"],
         at=row["at"],
@@ -444,9 +495,12 @@ def _frame(row: Row) -> Frame:
         data=None if row["data"] is None else msgspec.Raw(row["data"].encode()),
     )
     head = f"id: {event.seq}\nevent: {event.type}\ndata: ".encode()
-    return Frame(event.seq, head + msgspec.json.encode(event) + b"\n\n")
+    return head + msgspec.json.encode(event) + b"\n\n"
 
 
 def _end(row: Row) -> bytes:
     told = msgspec.json.encode({"state": row["state"], "outcome": row["outcome"]})
     return b"retry: %d\nevent: end\ndata: %s\n\n" % (_OVER, told)
+
+
+NATIVE: Final = Form(_frame, _end)

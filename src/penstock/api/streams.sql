@@ -22,3 +22,13 @@ cross join lateral (
     order by e.seq limit $4
 ) e
 order by i.n, e.seq;
+
+-- name: ended :many
+-- How jobs ended, with what came of them: for those who tell that at the end.
+select i.n, j.events, j.state, j.outcome, j.output
+from unnest($1::uuid[], $2::text[]) with ordinality as i(job_id, tenant, n)
+join (
+    select j.id, j.tenant, j.events, j.state, j.outcome, j.output, j.phase from penstock.jobs j
+    where j.id = any($1::uuid[]) and j.id >= penstock.least_id($1::uuid[]) and j.id <= penstock.greatest_id($1::uuid[])
+) j on j.id = i.job_id and (i.tenant is null or j.tenant = i.tenant)
+where j.phase = 'ended';
