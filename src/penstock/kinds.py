@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 CAP_MAX: Final = 1_000
 
 _PLACE: Final = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<path>.*?)`)?$", re.DOTALL)
+_NAMED: Final = re.compile(r"^Object (?:missing required|contains unknown) field `(?P<name>.*)`$", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,8 @@ class Kind:
     """Who runs it: a worker beside the database, one of the fleet, which comes over HTTP, or an outside provider."""
     provider: Provided | None = None
     """What a provider is asked, and what becomes of its answer."""
+    needs: tuple[str, ...] = ()
+    """The providers that its code asks, by name. Where one is missing no job is taken in, and none is begun."""
     webhook: Webhook = field(default_factory=lambda: NATIVE)
     """In which words the URL that a job was submitted with is told of it."""
     is_delivered: bool = False
@@ -101,10 +104,11 @@ class Kind:
             values.check_amount(self.price, field="price", most=values.PRICE_MAX)
         if self.runs not in ("handler", "fleet", "provider"):
             raise LifecycleError(f"Kind {self.name!r}: runs must be 'handler', 'fleet' or 'provider'.")
-        if (self.runs == "provider") != (self.provider is not None) or (self.provider and self.expires_in is None):
-            raise LifecycleError(f"Kind {self.name!r}: what a provider runs must say what it is asked, and expires_in.")
+        if (self.runs == "provider") != (self.provider is not None):
+            raise LifecycleError(f"Kind {self.name!r}: what a provider runs must say what it is asked.")
         self._check_stages()
         self._check_limits()
+        self._check_needs()
         self._check_delivery()
         if self.schema is not None:
             _validator(self.name, self.schema)
@@ -176,6 +180,14 @@ class Kind:
             if stage not in self.stages:
                 raise LifecycleError(f"Kind {self.name!r}: {stage!r} refuses cancels but is not a stage.")
 
+    def _check_needs(self) -> None:
+        if self.provider is not None and self.provider.provider not in self.needs:
+            object.__setattr__(self, "needs", (self.provider.provider, *self.needs))
+        for name in self.needs:
+            values.check_name(name, field="needs")
+        if self.needs and self.expires_in is None:
+            raise LifecycleError(f"Kind {self.name!r}: its jobs wait for a provider, so it must say expires_in.")
+
     def _check_delivery(self) -> None:
         """What is delivered must come to a state for it, from which it can succeed, and fail."""
         moves = self.lifecycle.moves
@@ -245,8 +257,9 @@ def _is_record(hint: Any) -> bool:
 
 def _input_error(told: str) -> InputError:
     place = _PLACE.fullmatch(told)
-    path = place["path"] if place and place["path"] else ""
-    return InputError(f"{place['what'] if place else told}.", field=f"input{path}")
+    what, path = (place["what"], place["path"] or "") if place else (told, "")
+    named = _NAMED.fullmatch(what)
+    return InputError(f"{what}.", field=values.printable(f"input{path}{'.' + named['name'] if named else ''}", 200))
 
 
 def _validator(name: str, schema: Mapping[str, Any]) -> Any:

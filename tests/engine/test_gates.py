@@ -252,7 +252,7 @@ async def test_a_gate_that_fails_lets_nothing_in(db: Database, engine: Engine, m
 
 
 async def test_an_input_that_no_longer_fits_is_refused(db: Database, engine: Engine) -> None:
-    async with refused(db, InputError, field="input"):
+    async with refused(db, InputError, field="input.ann@example.com"):
         await engine.submit("ad", {"prompt": "x", "ann@example.com": "y"}, **OWNER)
 
 

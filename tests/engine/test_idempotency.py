@@ -5,7 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import pytest
+
 from penstock.engine import idempotency
+from penstock.errors import IdempotencyConflictError
 from tests.factories import HOUR, OWNER
 
 if TYPE_CHECKING:
@@ -57,3 +60,17 @@ async def test_a_prune_takes_no_more_than_it_is_told(db: Database, engine: Engin
         await make.finish(lease)
     await make.clock.advance(2 * DAY)
     assert [await idempotency.prune(db, DAY, 2) for _ in range(4)] == [2, 2, 1, 0]
+
+
+async def test_who_asks_first_is_told_what_a_key_was_answered(engine: Engine) -> None:
+    """By the request, whatever the input was made from it at the time."""
+    asked = {"idempotency_key": "k", "request": {"path": "/ads", "body": {"n": 1}}}
+    assert await engine.replay("free", **OWNER, **asked) is None
+    first = await engine.submit("free", {"size": 7}, **OWNER, **asked)
+    known = await engine.replay("free", **OWNER, **asked)
+    assert known is not None
+    assert known.is_replay
+    assert (known.job_id, known.price, known.created_at) == (first.job_id, first.price, first.created_at)
+    for kind, request in (("free", {"path": "/ads", "body": {"n": 2}}), ("brief", asked["request"])):
+        with pytest.raises(IdempotencyConflictError):
+            await engine.replay(kind, **OWNER, idempotency_key="k", request=request)

@@ -194,11 +194,13 @@ async def test_a_firm_stage_refuses_a_cancel(db: Database, engine: Engine, make:
     assert caught.value.details == {"state": "running", "stage": "uploading"}
 
 
-async def test_a_job_that_went_back_from_a_firm_stage_can_be_canceled(engine: Engine, make: Factory) -> None:
+async def test_a_firm_stage_refuses_a_cancel_between_two_attempts(db: Database, engine: Engine, make: Factory) -> None:
+    """What was ordered in it is ordered, whether somebody is at the job or not."""
     lease = await make.leased("staged")
     await engine.note(stage(lease, 1, "uploading"))
     await engine.give_back(attempt(lease))
-    assert (await engine.cancel(TENANT, lease.job_id)).is_accepted
+    async with refused(db, CancelUnavailableError):
+        await engine.cancel(TENANT, lease.job_id)
 
 
 async def test_a_job_whose_cancel_was_asked_for_does_not_enter_a_firm_stage(engine: Engine, make: Factory) -> None:
@@ -361,6 +363,16 @@ async def test_a_studio_job_is_retried_in_place_as_a_new_run_with_its_own_hold(
     assert [(entry.type, entry.run) for entry in entries] == [
         *(("capture", 2), ("hold", 2), ("release", 1), ("hold", 1), ("grant", None)),
     ]
+
+
+async def test_a_retry_in_place_takes_no_key(engine: Engine, make: Factory) -> None:
+    """None is remembered for it: one that was taken would only seem to make it once."""
+    lease = await make.leased("studio")
+    await make.finish(lease, "failed")
+    with pytest.raises(InvalidError, match="retried in place") as told:
+        await engine.retry(TENANT, lease.job_id, idempotency_key="once")
+    assert told.value.field == "idempotency_key"
+    assert (await make.read(lease.job_id)).run == 1
 
 
 async def test_a_retry_that_cannot_be_paid_leaves_the_job_untouched(

@@ -315,7 +315,7 @@ async def test_a_start_in_the_past_is_now(engine: Engine, make: Factory) -> None
 BAD: dict[str, tuple[dict[str, Any], type[InvalidError], str]] = {
     "an unknown kind": ({"kind": "nonsense"}, UnknownKindError, "kind"),
     "a kind that is no text": ({"kind": None}, UnknownKindError, "kind"),
-    "an unknown member": ({"input": {"colour": 1}}, InputError, "input"),
+    "an unknown member": ({"input": {"colour": 1}}, InputError, "input.colour"),
     "a member of the wrong type": ({"input": {"product": 7}}, InputError, "input.product"),
     "input that is no object": ({"input": [1]}, InputError, "input"),
     "input outside its schema": ({"kind": "drawn", "input": {"width": 0}}, InputError, "input.width"),

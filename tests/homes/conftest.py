@@ -19,9 +19,10 @@ from penstock.services.expirer import expirer
 from penstock.services.reaper import reaper
 from penstock.services.scheduler import scheduler
 from penstock.store.db import Database
+from tests.checks import Snapshot
 from tests.clocks import Clock
 from tests.factories import TENANT, Factory
-from tests.faults.dumps import Dump, story, wipe
+from tests.faults.dumps import story, wipe
 from tests.post import LOOPBACK, VAULT
 from tests.product import app
 
@@ -90,7 +91,7 @@ class Town:
                 await deliveries.conclude_left(self.engine, home, 100)
         return await self.engine.verify() == []
 
-    async def tenants_story(self, *, in_order: bool = True) -> Dump:
+    async def tenants_story(self, *, in_order: bool = True) -> Snapshot:
         told = await story(self.home, in_order=in_order)
         return {name: told.get(name, []) for name in TENANTS if name != "owed"}
 

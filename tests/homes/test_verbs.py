@@ -10,10 +10,10 @@ import pytest
 from penstock.engine.engine import Engine
 from penstock.outbound import Outbound
 from penstock.store.db import Database
-from tests.checks import until
+from tests.checks import Snapshot, until
 from tests.clocks import Clock
 from tests.factories import Factory
-from tests.faults.dumps import Dump, story, wipe
+from tests.faults.dumps import story, wipe
 from tests.faults.verbs import VERBS, Verb
 from tests.homes.conftest import CENTRAL, TENANTS, Town
 from tests.post import LOOPBACK, VAULT
@@ -58,7 +58,7 @@ async def test_a_verb_writes_to_two_databases_what_it_writes_to_one(town: Town, 
         assert home.get(table, []) == [], f"{table} of central in a tenant's home"
 
 
-def away(told: Dump, table: str) -> list[str]:
+def away(told: Snapshot, table: str) -> list[str]:
     return [AWAY.sub(")", row) for row in told.get(table, [])]
 
 

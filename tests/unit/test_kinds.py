@@ -53,10 +53,10 @@ def test_the_parameters_after_the_job_are_the_input() -> None:
 @pytest.mark.parametrize(
     ("given", "field", "told"),
     [
-        ({}, "input", "missing required field `product`"),
+        ({}, "input.product", "missing required field `product`"),
         ({"product": 5}, "input.product", "Expected `str`, got `int`"),
         ({"product": "a", "sizes": [1, "x"]}, "input.sizes[1]", "Expected `int`, got `str`"),
-        ({"product": "a", "colour": "red"}, "input", "unknown field `colour`"),
+        ({"product": "a", "colour": "red"}, "input.colour", "unknown field `colour`"),
         ([], "input", "Expected `object`, got `array`"),
         ("product", "input", "Expected `object`, got `str`"),
     ],

@@ -116,8 +116,10 @@ class Engine:
             lambda batch: leases.give_back(door(batch[0].lease.tenant), batch),
             apart=lambda item: (item.cause, door(item.lease.tenant)),
         )
-        self._notes: Batcher[Note, bool] = Batcher(
-            lambda batch: leases.note(door(batch[0].lease.tenant), batch), apart=lambda note: door(note.lease.tenant)
+        self._notes: Batcher[Sequence[Note], bool] = Batcher(
+            lambda batch: leases.note_groups(door(batch[0][0].lease.tenant), batch),
+            apart=lambda notes: door(notes[0].lease.tenant),
+            weigh=len,
         )
         self._watchers: set[asyncio.Task[None]] = set()
 
@@ -193,14 +195,30 @@ class Engine:
             options = {name: value for name, value in hooked.items() if name != "input"}
         item = jobs.prepare(self.app.kinds, kind, input, **options)
         self.providers.check(self.app.kinds[item.kind])
-        if self.app.kinds[item.kind].gate is not None:
-            (passed,) = await self._admit([item])
-            if isinstance(passed, Exception):
-                raise passed
-            if isinstance(passed, Submitted):
-                return passed
-            item = passed
-        return await (self._submits.add(item) if tx is None else self._submit_in(borrow(tx), item))
+        passed = await self._passed(item)
+        if isinstance(passed, Submitted):
+            return passed
+        return await (self._submits.add(passed) if tx is None else self._submit_in(borrow(tx), passed))
+
+    async def _passed(self, item: Submission) -> Submission | Submitted:
+        """A job to be as its gate, if its kind has one, lets it pass; or what its key was answered."""
+        if self.app.kinds[item.kind].gate is None:
+            return item
+        (passed,) = await self._admit([item])
+        if isinstance(passed, Exception):
+            raise passed
+        return passed
+
+    async def replay(self, kind: str, input: Any = None, **options: Any) -> Submitted | None:
+        """What the key of a submit was answered before, or none if it is new; for who would rather know first.
+
+        Whatever has changed since, a replay is a replay: what the input is made from need not be there any more.
+        """
+        item = jobs.prepare(self.app.kinds, kind, input, **options)
+        known = (await jobs.replays(self.home(item.tenant), [item])).get(item.job_id)
+        if isinstance(known, Exception):
+            raise known
+        return known
 
     async def _admit(self, items: Sequence[Submission]) -> list[Submission | Submitted | Exception]:
         """Jobs of kinds with gates: each as its gate lets it pass, or its refusal.
@@ -375,23 +393,32 @@ class Engine:
         self.ring_back({queue})
         return state
 
-    async def retry(self, tenant: str, job_id: UUID | str) -> Submitted:
-        """Run an ended job once more: in place where its lifecycle says so, otherwise as a new job."""
+    async def retry(self, tenant: str, job_id: UUID | str, *, idempotency_key: str | None = None) -> Submitted:
+        """Run an ended job once more: in place where its lifecycle says so, otherwise as a new job.
+
+        A key makes that new job once. In place there is none to remember it by, and it is refused: a job that has
+        begun anew has not ended, so that a second retry changes nothing while it runs.
+        """
         job = await self.read(tenant, job_id)
         kind = self.app.kinds.get(job.kind)
         if kind is not None:
             self.providers.check(kind)
         if kind is not None and any(m.moment == "retried" for m in kind.lifecycle.moves):
+            if idempotency_key is not None:
+                raise InvalidError(
+                    f"Jobs of kind {kind.name!r} are retried in place: no key is remembered for that.",
+                    field="idempotency_key",
+                    hint="Send it without one, and read the job first where it may have been retried already.",
+                )
             if kind.gate is not None:
                 await self.gates.admit_again(kind, job)
             with jobs.denied_as(job.job_id, kind.lifecycle.initial):
                 submitted = await jobs.revive(self.homes.door(tenant), job, kind.expires_in)
             jobs.report_path(job.job_id, job.kind, job.state, kind.lifecycle.initial, submitted.state)
         else:
-            item = jobs.again(self.app.kinds, job, **await self._same_hook(job))
-            if kind is not None and kind.gate is not None:
-                item = await self.gates.admit(kind, item)
-            submitted = await self._submits.add(item)
+            item = jobs.again(self.app.kinds, job, idempotency_key=idempotency_key, **await self._same_hook(job))
+            passed = await self._passed(item)
+            submitted = passed if isinstance(passed, Submitted) else await self._submits.add(passed)
         self.ring_back({job.queue})
         self._touch((job.job_id,))
         return submitted
@@ -469,10 +496,13 @@ class Engine:
     async def extend(self, held: Sequence[Lease], duration: timedelta) -> Pulse:
         return await leases.extend(self.db, held, duration)
 
-    async def note(self, note: Note) -> bool:
-        """Write progress, a stage or a line of log; tells whether the job must stop."""
-        must_stop = await self._notes.add(note)
-        self.audience.touch((note.lease.job_id,))
+    async def note(self, *notes: Note) -> bool:
+        """Write progress, a stage or a line of log; tells whether the job must stop.
+
+        Several of one lease are written all, or none: where they are tried again, none of them has been overtaken.
+        """
+        must_stop = await self._notes.add(notes)
+        self.audience.touch((notes[0].lease.job_id,))
         return must_stop
 
     async def finish(self, end: End) -> str:
@@ -492,8 +522,14 @@ class Engine:
             end = msgspec.structs.replace(end, outcome="failed")
             state = await self._finishes.add(end)
         self.estimates.saw(end)
-        self._touch((end.lease.job_id,))
+        await self._ended(kind, end.lease)
         return state
+
+    async def _ended(self, kind: Kind | None, lease: Lease) -> None:
+        """Its worker has no more to do with a job; nor has whoever else was at it."""
+        if kind is not None and kind.needs:
+            await self.providers.hurry(lease.tenant, lease.job_id)
+        self._touch((lease.job_id,))
 
     async def _release(self, kind: Kind | None, end: End) -> End:
         """What its gate lets pass of an output, or of an error."""
@@ -519,8 +555,11 @@ class Engine:
             told = await self.gates.release_error(kind, item.lease.tenant, item.error)
             item = dataclasses.replace(item, error=told)
         fate = await self._returns.add(item)
+        if fate != "requeued":
+            await self._ended(kind, item.lease)
+            return fate
         self._touch((item.lease.job_id,))
-        if fate == "requeued" and item.delay is None:
+        if item.delay is None:
             self.ring_back({item.lease.queue})
         return fate
 
@@ -531,8 +570,10 @@ class Engine:
         except LeaseLostError:
             if not await leases.is_canceling(self.db, lease):
                 raise
-            state = await self.finish(End(lease, "canceled", error=CanceledError().as_dict()))
-            await self.providers.hurry(lease.tenant, lease.job_id)
+            return await self.finish(End(lease, "canceled", error=CanceledError().as_dict()))
+        kind = self.app.kinds.get(lease.kind)
+        if kind is not None and kind.needs:
+            await self.providers.parked(lease.tenant, lease.job_id)
         self._touch((lease.job_id,))
         return state
 

@@ -489,7 +489,10 @@ async def cancel(db: Door, tenant: str, job_id: UUID | str, *, grace: timedelta 
             raise _absent(job_id)
         case "firm":
             raise CancelUnavailableError(
-                f"The stage {row['stage']!r} cannot be interrupted.", state=row["state"], stage=row["stage"]
+                f"The stage {row['stage']!r} cannot be interrupted.",
+                state=row["state"],
+                stage=row["stage"],
+                hint="Wait for the next stage and try again, or let the job finish.",
             )
         case "unavailable":
             raise CancelUnavailableError("Jobs of this kind cannot be canceled.", state=row["state"])
@@ -539,8 +542,10 @@ async def revive(db: Door, job: JobRecord, lifetime: timedelta | None) -> Submit
             raise RetryUnavailableError(f"A job in state {row['state']!r} cannot be retried.", state=row["state"])
 
 
-def again(declared: Mapping[str, Kind], job: JobRecord, **options: Any) -> Submission:
-    """Retry as a new job that names the one it repeats."""
+def again(
+    declared: Mapping[str, Kind], job: JobRecord, *, idempotency_key: str | None = None, **options: Any
+) -> Submission:
+    """Retry as a new job that names the one it repeats. What a key stands for is that it is repeated, not its input."""
     if job.outcome is None:
         raise RetryUnavailableError(f"A job in state {job.state!r} has not ended yet.", state=job.state)
     return prepare(
@@ -550,6 +555,8 @@ def again(declared: Mapping[str, Kind], job: JobRecord, **options: Any) -> Submi
         tenant=job.tenant,
         account=job.account,
         priority=job.priority,
+        idempotency_key=idempotency_key,
+        request=None if idempotency_key is None else {"retry_of": job.id},
         retry_of=job.job_id,
         route=job.queue if kinds.find(declared, job.kind).runs == "fleet" else None,
         **options,

@@ -305,11 +305,11 @@ begin
         where m.lifecycle = job.lifecycle and m.from_state = job.state and m.moment = 'canceled'
     ) then
         return query select 'unavailable', job.state, job.stage, job.kind, job.state, job.price, job.captured;
+    elsif exists (select from penstock.kinds k where k.kind = job.kind and job.stage = any(k.firm_stages)) then
+        return query select 'firm', job.state, job.stage, job.kind, job.state, job.price, job.captured;
     elsif dispatch_phase in ('waiting', 'ready', 'parked', 'delivering') then
         return query select 'canceled', m.state, m.stage, m.kind, m.from_state, m.price, m.captured
         from penstock.move('canceled', 'ended', array[job.id], null, null, null, null, null, null, null, null) m;
-    elsif exists (select from penstock.kinds k where k.kind = job.kind and job.stage = any(k.firm_stages)) then
-        return query select 'firm', job.state, job.stage, job.kind, job.state, job.price, job.captured;
     else
         if not is_asked then
             perform penstock.write(job.id, 'cancel_requested', null, true);

@@ -29,6 +29,7 @@ SQL: Final = queries("penstock.engine", "views")
 
 WALK: Final = 10_000
 """How many jobs a page walks over in search of what its filters ask for."""
+_PAGES_MAX: Final = 20
 _LAST: Final = UUID(int=2**128 - 1)
 _SEQ_MAX: Final = 2**31 - 1
 _ENTRY_MAX: Final = 2**63 - 1
@@ -142,6 +143,22 @@ class Views:
         return _page(
             await self._read_all(SQL["page"], tenant, account, start, kind, state, phase, limit + 1, WALK), limit
         )
+
+    async def jobs_of(
+        self, lifecycle: str, tenant: str, account: str, *, before: UUID | None, limit: int, **filters: str | None
+    ) -> JobPage:
+        """One page of the jobs of one product, the newest first.
+
+        Those of others have the same owner: they are passed over, and a page may be shorter for it.
+        """
+        found: list[JobView] = []
+        for _ in range(_PAGES_MAX):
+            page = await self.jobs(tenant, account, before=before, limit=limit - len(found), **filters)
+            found += [job for job in page.data if job.lifecycle == lifecycle]
+            before = page.before
+            if before is None or len(found) == limit:
+                break
+        return JobPage(found, before)
 
     async def events(
         self, tenant: str | None, account: str | None, job_id: UUID | str, *, after: int = 0, limit: int = 500
