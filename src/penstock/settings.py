@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from penstock import values
+from penstock import allowed, values
 from penstock.errors import InvalidError, SettingsError
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ _CHOICES: Final = {
     "log_format": ("auto", "json", "console"),
     "fleet_approval": ("auto", "manual"),
 }
+_LISTS: Final = {"commands": allowed.commands, "repositories": allowed.Repositories.read}
+"""What is read where it is used, and must be known to be good before that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +96,15 @@ class Settings:
     """The key to show there."""
     chat_model: str = "gpt-4o-mini"
     """The model to ask for there."""
-    studio_models: str = ""
-    """Which models at Replicate the studio asks: static_ad=OWNER/NAME, ugc_video=…, tts=…; for the rest, ours."""
+    models: str = ""
+    """Which models at Replicate are asked: static_ad=OWNER/NAME, ugc_video=…, persona=…, tts=…; for the rest, ours."""
     github_url: str = "https://api.github.com"
     """Where the REST API of GitHub is."""
     github_token: str | None = field(default=None, repr=False)
     """The token for GitHub: workflows are dispatched and pull requests opened with it. Without one, neither is."""
+    repositories: str = ""
+    """The repositories at GitHub for which that is done, with commas: OWNER/NAME, or OWNER/* for all of an owner. Every
+    tenant can have it done there. Empty: for none."""
     itunes_url: str = "https://itunes.apple.com"
     """Where the lookup API of the App Store is."""
     branches: str | None = None
@@ -168,6 +173,8 @@ def _read(name: str, default: Any, text: str) -> Any:
         if text not in _CHOICES[name]:
             raise InvalidError(f"{text!r} is not one of {', '.join(_CHOICES[name])}.")
         return text
+    if name in _LISTS:
+        _LISTS[name](text)
     match default:
         case bool():
             if text not in _BOOLEANS:
