@@ -1,0 +1,483 @@
+"""PAR-8 and PAR-14: projects, what is known of them, what was made for them, and TikTok leases."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pytest
+
+from penstock.blueprints.partner import identifiers, projects, resources
+from penstock.blueprints.partner.kinds import KINDS
+from penstock.errors import LeaseLostError, PermanentError, TransientError
+from tests.blueprints.partner.places import TENANT, made, new_key, number
+
+if TYPE_CHECKING:
+    from tests.blueprints.partner.places import Partner, Place
+
+MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+
+
+# PAR-14
+
+
+async def test_par_14_a_project_is_made_and_read(place: Place, partner: Partner) -> None:
+    told = await partner.post("/v1/projects", {"name": "Lumen", "description": "A lamp"}, 201)
+    assert set(told) == {"projectId", "name", "description", "context", "createdAt", "updatedAt"}
+    assert told["context"] == {"summary": {"name": "Lumen", "description": "A lamp", "category": None, "keywords": []}}
+    assert MOMENT.fullmatch(told["createdAt"])
+    assert await partner.get(f"/v1/projects/{told['projectId']}") == told
+    second = await partner.project(name="Umbra")
+    listed = await partner.get("/v1/projects?limit=1")
+    assert [each["projectId"] for each in listed["data"]] == [second]
+    rest = await partner.get(f"/v1/projects?cursor={listed['nextCursor']}")
+    assert rest == {"data": [told], "nextCursor": None}
+    await partner.refused("GET", "/v1/projects?cursor=prj_1", status=400, code="VALIDATION")
+    stranger = await place.partner()
+    await stranger.refused("GET", f"/v1/projects/{second}", status=404, code="NOT_FOUND")
+    await stranger.refused("POST", f"/v1/projects/{second}/content", {}, status=404, code="NOT_FOUND")
+    assert (await stranger.get("/v1/projects"))["data"] == []
+
+
+async def _merged(place: Place, partner: Partner, project: str, source: str, facts: dict[str, Any]) -> str:
+    """What an ingest finds out."""
+    names: Any = {"github": "project_ingest_github", "website": "project_ingest_website", "appstore": "appstore_ingest"}
+
+    async def find(job: Any, given: dict[str, Any]) -> dict[str, Any]:
+        where: Any = source
+        await projects.merge(place.engine, job, UUID(given["project_id"]), where, facts)
+        return made(given)
+
+    place.scripts[names[source]] = find
+    job_id = (await partner.start(names[source], project))["jobId"]
+    assert (await partner.ended(job_id))["status"] == "completed"
+    return job_id
+
+
+async def test_par_14_the_context_shows_what_ingests_merged(place: Place, partner: Partner) -> None:
+    project = await partner.project(description="A lamp")
+    github = {"name": "lumen", "description": "Code of a lamp", "topics": ["iot"], "languages": {"Swift": 0.9}}
+    website = {"name": "Lumen.io", "description": "Light for desks", "keywords": ["lamp", "desk"]}
+    appstore = {"name": "Lumen App", "category": "Lifestyle", "genres": ["Lifestyle", "Home"]}
+    await _merged(place, partner, project, "github", github)
+    told = (await partner.get(f"/v1/projects/{project}"))["context"]
+    assert (told["github"], told["summary"]["name"]) == (github, "lumen")
+    await _merged(place, partner, project, "website", website)
+    await _merged(place, partner, project, "appstore", appstore)
+    told = (await partner.get(f"/v1/projects/{project}"))["context"]
+    assert told == {
+        "github": github,
+        "website": website,
+        "appstore": appstore,
+        "summary": {
+            "name": "Lumen App",
+            "description": "Light for desks",
+            "category": "Lifestyle",
+            "keywords": ["Lifestyle", "Home", "lamp", "desk", "iot"],
+        },
+    }
+    await _merged(place, partner, project, "github", {"name": "umbra"})
+    assert (await partner.get(f"/v1/projects/{project}"))["context"]["github"] == {"name": "umbra"}
+
+
+async def test_par_14_an_order_has_the_context_of_its_time(place: Place, partner: Partner) -> None:
+    project = await partner.project()
+    seen: list[Any] = []
+
+    async def look(job: Any, given: dict[str, Any]) -> dict[str, Any]:
+        seen.append(given["context"])
+        return made(given)
+
+    place.scripts["influencer_create"] = look
+    await _merged(place, partner, project, "website", {"title": "Before"})
+    async with place.paused("influencer_create"):
+        job_id = (await partner.start("influencer_create", project))["jobId"]
+        await _merged(place, partner, project, "website", {"title": "After"})
+    await partner.ended(job_id)
+    summary = {"name": "Before", "description": None, "category": None, "keywords": []}
+    assert seen == [{"summary": summary}]
+
+
+async def test_par_14_however_much_is_known_content_is_made_and_projects_are_listed(
+    place: Place, partner: Partner
+) -> None:
+    """An order is bounded, and so is a page: both tell what is known in short."""
+    project = await partner.project()
+    much = "y" * 12_000
+    facts = {"name": much, "description": much, "category": much, "keywords": [much, "lamp"], "text": [much]}
+    for source in ("github", "website", "appstore"):
+        await _merged(place, partner, project, source, facts)
+    known = (await partner.get(f"/v1/projects/{project}"))["context"]
+    assert known["github"] == known["website"] == known["appstore"] == facts
+    answer = await partner.send("GET", "/v1/projects?limit=200")
+    assert answer.json()["data"][0]["context"] == {"summary": known["summary"]}
+    assert len(answer.content) < 10_000
+    assert (len(known["summary"]["name"]), known["summary"]["keywords"]) == (200, ["lamp"])
+    seen: list[Any] = []
+
+    async def look(job: Any, given: dict[str, Any]) -> dict[str, Any]:
+        seen.append(given["context"])
+        return made(given)
+
+    place.scripts["content_generate"] = place.scripts["influencer_create"] = look
+    source = await partner.start("content_generate", project)
+    await partner.ended(source["jobId"])
+    body = {"sourceContainerId": source["containerId"]}
+    for job in (
+        await partner.post(f"/v1/projects/{project}/content/clone", body, 202),
+        await partner.start("influencer_create", project),
+    ):
+        assert (await partner.ended(job["jobId"]))["status"] == "completed"
+    assert seen == [{"summary": known["summary"]}] * 3
+
+
+async def test_par_14_an_attempt_that_lost_its_job_merges_nothing(place: Place, partner: Partner) -> None:
+    project = await partner.project()
+    attempts: list[Any] = []
+
+    async def find(job: Any, given: dict[str, Any]) -> dict[str, Any]:
+        project_id = UUID(given["project_id"])
+        attempts.append(job)
+        if job.attempt == 1:
+            raise TransientError("Once more.", retry_after=timedelta(milliseconds=1))
+        with pytest.raises(LeaseLostError):  # the first one did not know that it had ended
+            await projects.merge(place.engine, attempts[0], project_id, "website", {"title": "stale"})
+        await projects.merge(place.engine, job, project_id, "website", {"title": "good"})
+        await projects.merge(place.engine, job, project_id, "website", {"title": "good"})
+        return made(given)
+
+    place.scripts["project_ingest_website"] = find
+    job_id = (await partner.start("project_ingest_website", project))["jobId"]
+    assert (await partner.ended(job_id))["status"] == "completed"
+    with pytest.raises(LeaseLostError):  # and when the job has ended, nobody holds it
+        await projects.merge(place.engine, attempts[1], UUID(project[4:]), "website", {"title": "late"})
+    assert (await partner.get(f"/v1/projects/{project}"))["context"]["website"] == {"title": "good"}
+
+
+async def test_par_14_what_a_later_job_found_out_stays(place: Place, partner: Partner) -> None:
+    project = await partner.project()
+    goes_on: dict[str, asyncio.Event] = {}
+
+    async def find(job: Any, given: dict[str, Any]) -> dict[str, Any]:
+        await goes_on[given["url"]].wait()
+        await projects.merge(place.engine, job, UUID(given["project_id"]), "website", {"url": given["url"]})
+        return made(given)
+
+    place.scripts["project_ingest_website"] = find
+    urls = [f"http://127.0.0.1:9/{n}" for n in range(2)]
+    goes_on |= {url: asyncio.Event() for url in urls}
+    jobs = [(await partner.start("project_ingest_website", project, url=url))["jobId"] for url in urls]
+    for job_id, url in reversed(list(zip(jobs, urls, strict=True))):
+        goes_on[url].set()
+        assert (await partner.ended(job_id))["status"] == "completed"
+    assert (await partner.get(f"/v1/projects/{project}"))["context"]["website"] == {"url": urls[1]}
+
+
+# What jobs make
+
+
+async def test_containers_and_influencers_outlive_their_jobs(place: Place, partner: Partner) -> None:
+    project = await partner.project()
+    started = await partner.start("content_generate", project)
+    path = f"/v1/projects/{project}/containers/{started['containerId']}"
+    result = (await partner.ended(started["jobId"]))["result"]
+    told = await partner.get(path)
+    assert (told["status"], told["jobId"], told["result"]) == ("completed", started["jobId"], result)
+    persona = await partner.start("influencer_create", project)
+    await partner.ended(persona["jobId"])
+    assert [each["influencerId"] for each in (await partner.get(f"/v1/projects/{project}/influencers"))["data"]] == [
+        persona["influencerId"]
+    ]
+    assert (await partner.get(f"/v1/projects/{project}/influencers/{persona['influencerId']}"))["status"] == "completed"
+    await _forget(place, project)
+    after = await partner.get(path)
+    assert (after["status"], after["result"]) == ("completed", result)
+    assert (await partner.get(f"/v1/projects/{project}/containers"))["data"] == [after]
+
+
+async def _kept(place: Place, container: str) -> tuple[str | None, bool]:
+    """How its job has ended, as the resource itself says, and whether something is kept of it."""
+    async with place.engine.home(TENANT).transaction() as tx:
+        row = await tx.fetchrow(
+            "select status, made is not null as is_made from penstock.partner_resources where id = $1", container[4:]
+        )
+    assert row is not None
+    return row["status"], row["is_made"]
+
+
+async def _forget(place: Place, project: str) -> None:
+    """As when the week of the jobs was dropped, before anybody had read what they made."""
+    async with place.engine.home(TENANT).transaction() as tx:
+        await tx.execute(
+            "update penstock.partner_resources set job_id = gen_random_uuid() where project_id = $1", project[4:]
+        )
+
+
+@pytest.mark.parametrize("end", ["failed", "canceled"])
+async def test_what_a_job_kept_that_did_not_complete_was_not_made(place: Place, partner: Partner, end: str) -> None:
+    is_kept = asyncio.Event()
+
+    async def output(job: Any, given: dict[str, Any]) -> dict[str, Any]:
+        return made(given)
+
+    async def keep(job: Any, given: dict[str, Any]) -> dict[str, Any]:
+        await resources.kept(place.engine, "content_generate", output)(job, given)
+        is_kept.set()
+        if end == "failed":
+            raise PermanentError("After all it is of no use.")
+        while True:
+            await job.checkpoint()
+            await asyncio.sleep(0.01)
+
+    place.scripts["content_generate"] = keep
+    project = await partner.project()
+    started = await partner.start("content_generate", project)
+    await asyncio.wait_for(is_kept.wait(), 30)
+    if end == "canceled":
+        await partner.post(f"/v1/jobs/{started['jobId']}/cancel", status=202)
+    assert (await partner.ended(started["jobId"]))["status"] == end
+    assert await _kept(place, started["containerId"]) == (end, False)
+    await _forget(place, project)
+    told = await partner.get(f"/v1/projects/{project}/containers/{started['containerId']}")
+    assert (told["status"], "result" in told) == (end, False)
+    body = {"sourceContainerId": started["containerId"]}
+    await partner.refused("POST", f"/v1/projects/{project}/content/clone", body, status=409, code="CONFLICT")
+
+
+async def test_a_job_that_ends_before_it_is_answered_for_says_how(place: Place, partner: Partner) -> None:
+    """The end comes between the job and what it makes: whoever writes that down second says it."""
+    project = await partner.project()
+    async with place.paused("content_generate"):
+        started = await partner.start("content_generate", project, key=(key := new_key()))
+        async with place.engine.home(TENANT).transaction() as tx:
+            await tx.execute("delete from penstock.partner_resources where id = $1", started["containerId"][4:])
+        await partner.post(f"/v1/jobs/{started['jobId']}/cancel", status=202)
+    assert await partner.start("content_generate", project, key=key) == started
+    assert await _kept(place, started["containerId"]) == ("canceled", False)
+
+
+async def test_what_is_too_large_to_be_told_is_not_kept(place: Place, partner: Partner) -> None:
+    async def endless(job: Any, given: dict[str, Any]) -> dict[str, Any]:
+        return made(given) | {"script": "x" * 300_000}
+
+    place.scripts["content_generate"] = endless
+    started = await partner.start("content_generate")
+    assert (await partner.ended(started["jobId"]))["status"] == "failed"
+    assert await _kept(place, started["containerId"]) == ("failed", False)
+
+
+async def test_par_09_a_cancel_is_heard_before_something_is_kept(place: Place, partner: Partner) -> None:
+    is_asked, is_there = asyncio.Event(), asyncio.Event()
+
+    async def deaf(job: Any, given: dict[str, Any]) -> dict[str, Any]:
+        await job.stage("rendering")
+        is_there.set()
+        await is_asked.wait()
+        return made(given)
+
+    place.scripts["content_generate"] = deaf
+    started = await partner.start("content_generate")
+    await asyncio.wait_for(is_there.wait(), 30)
+    await partner.post(f"/v1/jobs/{started['jobId']}/cancel", status=202)
+    is_asked.set()
+    assert (await partner.ended(started["jobId"]))["status"] == "canceled"
+    assert await _kept(place, started["containerId"]) == ("canceled", False)
+
+
+async def test_a_container_is_made_by_the_job_that_completed(place: Place, partner: Partner) -> None:
+    """An operator has a failed one tried again: that is another job, at the same order."""
+    does_fail = True
+
+    async def fail_once(job: Any, given: dict[str, Any]) -> dict[str, Any]:
+        if does_fail:
+            raise PermanentError("Not now.")
+        return made(given)
+
+    place.scripts["content_generate"] = fail_once
+    project = await partner.project()
+    started = await partner.start("content_generate", project)
+    assert (await partner.ended(started["jobId"]))["status"] == "failed"
+    does_fail = False
+    again = await place.engine.retry(TENANT, number(started["jobId"]))
+    result = (await partner.ended(identifiers.job_text(again.job_id)))["result"]
+    told = await partner.get(f"/v1/projects/{project}/containers/{started['containerId']}")
+    assert (told["status"], told["result"]) == ("completed", result)
+    assert told["jobId"] == identifiers.job_text(again.job_id)
+
+
+async def test_par_08_a_clone_shows_who_its_source_showed(place: Place, partner: Partner) -> None:
+    shown: list[str | None] = []
+
+    async def look(job: Any, given: dict[str, Any]) -> dict[str, Any]:
+        shown.append(given["influencer_id"])
+        return made(given)
+
+    place.scripts["content_generate"] = look
+    project = await partner.project()
+    first, other = [await partner.start("influencer_create", project) for _ in range(2)]
+    for persona in (first, other):
+        await partner.ended(persona["jobId"])
+    source = await partner.start("content_generate", project, influencerId=first["influencerId"])
+    await partner.ended(source["jobId"])
+    body = {"sourceContainerId": source["containerId"]}
+    for more, persona in (({}, first), ({"influencerId": other["influencerId"]}, other)):
+        clone = await partner.post(f"/v1/projects/{project}/content/clone", body | more, 202)
+        assert clone["influencerId"] == persona["influencerId"]
+        await partner.ended(clone["jobId"])
+    assert shown == [each["influencerId"][4:] for each in (first, first, other)]
+
+
+async def test_par_08_a_clone_is_content_made_like_its_source(place: Place, partner: Partner) -> None:
+    given: list[dict[str, Any]] = []
+
+    async def note(job: Any, order: dict[str, Any]) -> dict[str, Any]:
+        given.append(order)
+        return made(order)
+
+    place.scripts["content_generate"] = note
+    project = await partner.project()
+    source = await partner.start("content_generate", project, brief="Sun", style="bold", images=3)
+    await partner.ended(source["jobId"])
+    path, body = f"/v1/projects/{project}/content/clone", {"sourceContainerId": source["containerId"]}
+    clone = await partner.post(path, body | {"style": "tech"}, 202)
+    assert (clone["kind"], clone["status"], clone["stage"]) == ("content_generate", "running", "queued")
+    assert set(clone) == set(source)
+    assert clone["containerId"] != source["containerId"]
+    assert (await partner.ended(clone["jobId"]))["result"]["containerId"] == clone["containerId"]
+    first, second = given
+    assert (second["brief"], second["style"], second["images"]) == ("Sun", "tech", 3)
+    assert (second["cloned_from"], second["plan"]) == (source["containerId"][4:], {"scenes": 1})
+    assert first["plan"] is None
+    stranger = await place.partner()
+    other = await stranger.project()
+    for whose, theirs in ((stranger, other), (partner, await partner.project())):
+        await whose.refused("POST", f"/v1/projects/{theirs}/content/clone", body, status=404, code="NOT_FOUND")
+
+
+async def test_par_08_what_was_not_made_cannot_be_cloned(place: Place, partner: Partner) -> None:
+    project = await partner.project()
+    async with place.paused("content_generate"):
+        source = await partner.start("content_generate", project)
+        body = {"sourceContainerId": source["containerId"]}
+        told = await partner.refused("POST", f"/v1/projects/{project}/content/clone", body, status=409, code="CONFLICT")
+        assert (told["details"]["field"], told["details"]["state"]) == ("sourceContainerId", "running")
+        await partner.post(f"/v1/jobs/{source['jobId']}/cancel", status=202)
+    assert (await partner.get(f"/v1/projects/{project}/containers/{source['containerId']}"))["status"] == "canceled"
+
+
+async def test_content_shows_an_influencer_that_was_made(place: Place, partner: Partner) -> None:
+    project = await partner.project()
+    async with place.paused("influencer_create"):
+        persona = await partner.start("influencer_create", project)
+        body = {"influencerId": persona["influencerId"]}
+        await partner.refused("POST", f"/v1/projects/{project}/content", body, status=409, code="CONFLICT")
+    await partner.ended(persona["jobId"])
+    told = await partner.start("content_generate", project, **body)
+    assert told["influencerId"] == persona["influencerId"]
+    assert (await partner.ended(told["jobId"]))["result"]["containerId"] == told["containerId"]
+
+
+# TikTok leases
+
+
+async def _lease(partner: Partner, project: str) -> dict[str, Any]:
+    answer = await partner.send("POST", f"/v1/projects/{project}/tiktok-leases", {"country": "de"})
+    assert answer.status_code == 202, answer.text
+    told = answer.json()
+    assert answer.headers["location"] == told["locationUrl"]
+    return told
+
+
+async def test_par_08_a_lease_request_is_no_job_and_has_a_status_of_its_own(place: Place, partner: Partner) -> None:
+    assert not any("lease" in name for name in KINDS)
+    project = await partner.project()
+    lease = await _lease(partner, project)
+    assert (lease["status"], lease["projectId"], lease["country"]) == ("pending", project, "de")
+    assert lease["locationUrl"].startswith("/partner/v1/projects/")
+    path = f"/v1/projects/{project}/tiktok-leases/{lease['leaseId']}"
+    assert await partner.get(path) == lease
+    assert (await partner.get("/v1/jobs"))["data"] == []
+    assert (await partner.get(f"/v1/projects/{project}/social-accounts"))["data"] == []
+
+    admin = f"/v1/admin/tiktok-leases/{lease['leaseId']}"
+    handle = f"@lumen{new_key()[:6]}"
+    body = {"handle": handle, "displayName": "Lumen"}
+    await partner.refused("POST", f"{admin}/fulfil?tenant={TENANT}", body, status=403, code="FORBIDDEN")
+    await place.admin.refused("POST", f"{admin}/fulfil", body, status=400, code="VALIDATION")
+    waiting = await place.admin.get(f"/v1/admin/tiktok-leases?tenant={TENANT}")
+    assert lease["leaseId"] in [each["leaseId"] for each in waiting["data"]]
+    told = await place.admin.post(f"{admin}/fulfil?tenant={TENANT}", body)
+    assert told["status"] == "fulfilled"
+    assert await partner.get(path) == told
+    (account,) = (await partner.get(f"/v1/projects/{project}/social-accounts"))["data"]
+    assert account["socialAccountId"] == told["socialAccountId"]
+    assert (account["platform"], account["handle"], account["displayName"]) == ("tiktok", handle, "Lumen")
+    assert (account["leaseId"], account["projectId"]) == (lease["leaseId"], project)
+    assert (await partner.get(f"/v1/projects/{project}/tiktok-leases"))["data"] == [told]
+    for act, sent in (("fulfil", body), ("reject", {"reason": "no"})):
+        await place.admin.refused("POST", f"{admin}/{act}?tenant={TENANT}", sent, status=409, code="CONFLICT")
+    headers = {"Authorization": f"Bearer {place.admin.key}"}
+    noted = (await place.http.get(f"{place.url}/v1/audit?tenant={TENANT}&limit=5", headers=headers)).json()["data"]
+    assert ("partner.lease.fulfilled", lease["leaseId"]) in [(entry["action"], entry["subject"]) for entry in noted]
+
+
+async def test_par_08_a_lease_request_may_be_rejected(place: Place, partner: Partner) -> None:
+    project = await partner.project()
+    lease = await _lease(partner, project)
+    admin = f"/v1/admin/tiktok-leases/{lease['leaseId']}/reject?tenant={TENANT}"
+    told = await place.admin.post(admin, {"reason": "None is left."})
+    assert (told["status"], told["reason"]) == ("rejected", "None is left.")
+    assert (await partner.get(f"/v1/projects/{project}/social-accounts"))["data"] == []
+    await place.admin.refused(
+        "POST", admin.replace(lease["leaseId"], "lse_1"), {"reason": "-"}, status=404, code="NOT_FOUND"
+    )
+    stranger = await place.partner()
+    path = f"/v1/projects/{project}/tiktok-leases"
+    await stranger.refused("GET", path, status=404, code="NOT_FOUND")
+    await stranger.refused("POST", path, {}, status=404, code="NOT_FOUND")
+
+
+async def test_par_08_no_account_is_given_to_two(place: Place, partner: Partner) -> None:
+    project = await partner.project()
+    leases = [await _lease(partner, project) for _ in range(2)]
+    handle = f"@two{new_key()[:6]}"
+    answers = await asyncio.gather(
+        *(
+            place.admin.send(
+                "POST", f"/v1/admin/tiktok-leases/{lease['leaseId']}/fulfil?tenant={TENANT}", {"handle": handle}
+            )
+            for lease in leases
+        )
+    )
+    assert sorted(answer.status_code for answer in answers) == [200, 409]
+    refused = next(answer for answer in answers if answer.status_code == 409)
+    assert refused.json()["error"]["details"]["field"] == "handle"
+    states = [each["status"] for each in (await partner.get(f"/v1/projects/{project}/tiktok-leases"))["data"]]
+    assert sorted(states) == ["fulfilled", "pending"]
+    other = await place.partner(tenant="globex")
+    lease = await _lease(other, await other.project())
+    path = f"/v1/admin/tiktok-leases/{lease['leaseId']}/fulfil?tenant=globex"
+    body = {"handle": handle.upper()}
+    told = await place.admin.refused("POST", path, body, status=409, code="CONFLICT")
+    assert told["details"]["field"] == "handle"
+
+
+async def test_a_text_that_cannot_be_kept_is_refused_by_its_field(place: Place, partner: Partner) -> None:
+    project = await partner.project()
+    lease = await _lease(partner, project)
+    admin = f"/v1/admin/tiktok-leases/{lease['leaseId']}"
+    nul = "a\0b"
+    wrong: list[tuple[Partner, str, dict[str, str], str]] = [
+        (partner, "/v1/projects", {"name": nul}, "name"),
+        (partner, "/v1/projects", {"name": "Lumen", "description": nul}, "description"),
+        (partner, f"/v1/projects/{project}/tiktok-leases", {"note": nul}, "note"),
+        (place.admin, f"{admin}/reject?tenant={TENANT}", {"reason": nul}, "reason"),
+        (place.admin, f"{admin}/fulfil?tenant={TENANT}", {"handle": "lumen", "displayName": nul}, "displayName"),
+    ]
+    for who, path, body, field in wrong:
+        told = await who.refused("POST", path, body, status=400, code="VALIDATION")
+        assert told["details"]["field"] == field
+    assert (await partner.get(f"/v1/projects/{project}/tiktok-leases"))["data"] == [lease]
