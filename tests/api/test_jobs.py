@@ -291,3 +291,15 @@ async def test_times_to_come_are_taken_over(site: Site, make: Factory) -> None:
     told = (await site.get(f"/v1/jobs/{job_id}")).json()
     assert (told["phase"], told["priority"]) == ("waiting", 7)
     assert told["run_at"] < told["expires_at"]
+
+
+async def test_a_retry_with_a_key_makes_one_job_and_answers_as_the_first_did(site: Site, make: Factory) -> None:
+    old, other = await make.ended("free"), await make.ended("free")
+    keyed = {"Idempotency-Key": "again"}
+    first = await site.post(f"/v1/jobs/{old.id}/retry", headers=keyed)
+    again = await site.post(f"/v1/jobs/{old.id}/retry", headers=keyed)
+    assert (first.status_code, again.status_code, again.content) == (202, 202, first.content)
+    assert ("idempotency-replayed" in first.headers, again.headers["idempotency-replayed"]) == (False, "true")
+    assert (await site.get(f"/v1/jobs/{first.json()['id']}")).json()["retry_of"] == old.id
+    refused = await site.post(f"/v1/jobs/{other.id}/retry", headers=keyed)
+    assert (refused.status_code, refused.json()["code"]) == (409, "idempotency_conflict")

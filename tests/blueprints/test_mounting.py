@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import httpx2
 import jsonschema_rs
+import msgspec
 import pytest
 
 from penstock.api import openapi, problems
@@ -16,134 +17,264 @@ from penstock.cli.apps import chosen
 from penstock.errors import MigrationError, SettingsError
 from penstock.store import books
 from penstock.store.db import connect
-from tests.blueprints.effects.places import Place, running_place
+from tests.blueprints.places import NOWHERE, Place, running_place
+from tests.factories import ACCOUNT, TENANT
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterator, Mapping
     from pathlib import Path
 
+    import httpx2
+
+    from penstock.api.blueprint import Blueprint
     from tests.databases import Server
 
-DOCUMENT = openapi.document(BLUEPRINT.routes, {}, blueprint=BLUEPRINT)
+DOCUMENTS = {each.name: msgspec.to_builtins(openapi.document(each.routes, {}, blueprint=each)) for each in BLUEPRINTS}
+PAGES = {each.name for each in BLUEPRINTS if any(route.path == "/" for route in each.routes)}
+FIRST = {
+    "actions": "/api/actions",
+    "effects": "/api/effects",
+    "guard": "/api/v1/health/queues",
+    "partner": "/v1/projects",
+    "studio": "/api/credits",
+}
+"""What a user may read there, and nobody may delete."""
+STARTS: Mapping[str, tuple[str, dict[str, Any], str]] = {
+    "actions": ("/api/jobs", {"action": "http-request", "input": {"url": NOWHERE}}, "/api/jobs/{id}"),
+    "effects": (
+        "/api/videos/uploads",
+        {"filename": "in.png", "mime_type": "image/png", "size": 1},
+        "/api/files/{file[id]}",
+    ),
+    "guard": ("/v1/jobs", {"message_input": "Hello!", "webhook_url": NOWHERE}, "/v1/jobs/{job_id}"),
+    "partner": ("/v1/projects/{project}/ingest/website", {"url": NOWHERE}, "/v1/jobs/{jobId}"),
+    "studio": ("/api/generate/copy", {"product": {"name": "Lumen Desk Lamp"}}, "/api/jobs/{job_id}"),
+}
+"""What can be begun, and where it is then, by what the answer says."""
+LOCATED = {"actions", "guard", "partner"}
+"""Those whose contract has a Location."""
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["mounted", "alone"])
-async def place(
-    anyio_backend: str,
-    server: Server,
-    template: str,
-    tmp_path_factory: pytest.TempPathFactory,
-    request: pytest.FixtureRequest,
-) -> AsyncIterator[Place]:
-    folder = tmp_path_factory.mktemp("files")
-    async with server.database(template) as dsn, running_place(dsn, folder, alone=request.param) as running:
+@dataclass(frozen=True, slots=True)
+class Door:
+    """A blueprint where it is served, and a user of it."""
+
+    place: Place
+    blueprint: Blueprint
+    root: str
+    key: str
+
+    @property
+    def name(self) -> str:
+        return self.blueprint.name
+
+    async def send(self, method: str, path: str, json: Any = None, *, with_key: bool = True) -> httpx2.Response:
+        """A request below where the blueprint is."""
+        return await self.beside(method, f"{self.root}{path}", json, with_key=with_key)
+
+    async def beside(self, method: str, path: str, json: Any = None, *, with_key: bool = True) -> httpx2.Response:
+        """A request to the same server."""
+        headers = {"Authorization": f"Bearer {self.key}"} if with_key else {}
+        body = {} if json is None else {"json": json}
+        return await self.place.http.request(method, path, headers=headers, **body)
+
+
+def links(page: str) -> set[str]:
+    """Where a page leads to, but for its own places."""
+    found = set(re.findall(r"""href=["']([^"'#]+)""", page))
+    assert found
+    return found
+
+
+@pytest.fixture(scope="module")
+async def own_dsn(anyio_backend: str, server: Server, template: str) -> AsyncIterator[str]:
+    async with server.database(template) as dsn:
+        yield dsn
+
+
+@pytest.fixture(scope="module")
+async def together(own_dsn: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
+    async with running_place(own_dsn, tmp_path_factory.mktemp("files")) as running:
         yield running
 
 
-async def test_it_is_served_with_the_native_api_below(place: Place) -> None:
-    user = await place.user()
-    assert [effect["slug"] for effect in (await user.get("/api/effects"))["data"]] == ["invert"]
-    async with httpx2.AsyncClient(base_url=place.url, headers=user.headers) as http:
-        assert (await http.get("/v1/wallet")).json()["available"] == 100
-        assert (await http.get("/healthz")).json()["status"] == "ok"
-        assert (await http.get("/v1/nothing")).status_code == 404
+@pytest.fixture(scope="module", params=[f"{each.name}-{way}" for each in BLUEPRINTS for way in ("mounted", "alone")])
+async def door(
+    own_dsn: str, together: Place, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> AsyncIterator[Door]:
+    name, _, way = request.param.partition("-")
+    (blueprint,) = (each for each in BLUEPRINTS if each.name == name)
+    await together.engine.grant(TENANT, ACCOUNT, 100)
+    key = await together.key(scope="client", tenant=TENANT, account=ACCOUNT)
+    if way == "mounted":
+        yield Door(together, blueprint, f"/{name}", key)
+    else:
+        async with running_place(own_dsn, tmp_path_factory.mktemp("files"), alone=name) as running:
+            yield Door(running, blueprint, "", key)
 
 
-async def test_it_has_a_document_and_a_page_of_its_own(place: Place) -> None:
-    document = (await place.http.get("/openapi.json")).json()
-    assert document["info"]["title"] == "Effects"
-    assert document["servers"] == [{"url": place.root or "/"}]
-    assert "/v1/jobs" not in document["paths"]
-    assert "/api/ai-jobs" in document["paths"]
-    assert "ai-jobs" in (await place.http.get("/docs")).text
-    page = await place.http.get("/")
+async def test_it_is_served_with_the_native_api_below(door: Door) -> None:
+    assert (await door.send("GET", FIRST[door.name])).status_code == 200
+    assert (await door.beside("GET", "/v1/wallet")).json()["available"] >= 100
+    assert (await door.beside("GET", "/healthz")).json()["status"] == "ok"
+    assert (await door.beside("GET", "/v1/nothing")).status_code == 404
+    if not door.root:
+        assert (await door.beside("GET", "/native/openapi.json")).json()["servers"] == [{"url": "/native"}]
+
+
+async def test_it_has_a_document_of_its_own(door: Door) -> None:
+    document = (await door.send("GET", "/openapi.json", with_key=False)).json()
+    assert document["info"]["title"] == door.blueprint.title
+    assert document["servers"] == [{"url": door.root or "/"}]
+    assert set(document["paths"]) == {route.path for route in door.blueprint.routes if route.path}
+    page = (await door.send("GET", "/docs", with_key=False)).text
+    assert all(re.sub(r"{(\w+)}.*", "", path) in page for path in document["paths"])
+    for link in links(page):
+        assert link.startswith(f"{door.root}/")
+        assert (await door.beside("GET", link, with_key=False)).status_code == 200, link
+
+
+async def test_it_has_a_page_if_it_has_one(door: Door) -> None:
+    page = await door.send("GET", "/", with_key=False)
+    if door.name not in PAGES:
+        assert page.status_code == 404
+        return
     assert page.status_code == 200
     policy = page.headers["content-security-policy"]
     assert "unsafe" not in policy
-    assert re.search(r"connect-src 'self' http://127\.0\.0\.1:\d+;", policy)
+    assert re.search(r"connect-src 'self'( http://127\.0\.0\.1:\d+)?;", policy)
     for part in re.findall(r'(?:src|href)="(static/[^"]+)"', page.text):
-        assert (await place.http.get(f"/{part}")).status_code == 200
-    assert (await place.http.get("/static/nothing.js")).status_code == 404
-    assert not re.search(r"https?://", page.text)
+        assert (await door.send("GET", f"/{part}", with_key=False)).status_code == 200
+    assert (await door.send("GET", "/static/nothing.js", with_key=False)).status_code == 404
+    assert not re.search(r'(?:src|href|action)="https?://', page.text)
 
 
-async def test_it_refuses_in_its_own_words(place: Place) -> None:
+async def test_it_refuses_in_its_own_words(door: Door) -> None:
     for path in ("/nothing", "/api/nothing"):
-        problem = (await place.http.get(path)).json()
-        assert (problem["code"], problem["message"]) == ("not_found", "There is nothing at this path.")
-        assert problem["type"] == f"{place.root}/docs/problems/not_found"
-        page = await place.http.get(f"{place.url}{problem['type']}")
-        assert page.status_code == 200
-    wrong = await place.http.delete("/api/effects")
-    assert (wrong.status_code, wrong.headers["allow"], wrong.json()["message"][:6]) == (405, "GET", "DELETE")
-    assert (await place.http.get("/api/effects")).headers["www-authenticate"] == 'Bearer realm="penstock"'
+        answer = await door.send("GET", path, with_key=False)
+        assert answer.status_code == 404
+        assert jsonschema_rs.is_valid(_schema(door.name, door.blueprint.refusal.__name__), answer.json())
+        assert answer.headers["content-type"] == door.blueprint.refusal_form.decode()
+        if door.blueprint.refusal_form == problems.MEDIA_TYPE:
+            assert answer.json()["type"] == f"{door.root}/docs/problems/not_found"
+    page = await door.send("GET", "/docs/problems/not_found", with_key=False)
+    assert page.status_code == 200
+    assert all(link.startswith(f"{door.root}/") for link in links(page.text))
+    wrong = await door.send("DELETE", FIRST[door.name])
+    assert (wrong.status_code, "GET" in wrong.headers["allow"]) == (405, True)
+    unknown = await door.send("GET", FIRST[door.name], with_key=False)
+    assert (unknown.status_code, unknown.headers["www-authenticate"]) == (401, 'Bearer realm="penstock"')
 
 
-async def test_its_requests_are_counted_by_where_they_are_served(place: Place) -> None:
-    user = await place.user()
-    await user.get("/api/wallet")
-    metrics = (await place.http.get(f"{place.url}/metrics")).text
-    assert f'route="{place.root}/api/wallet"' in metrics
+async def test_nothing_of_it_is_open_that_needs_a_key(door: Door) -> None:
+    for route in door.blueprint.routes:
+        if route.who:
+            path = re.sub(r"{\w+}", "x", route.path)
+            answer = await door.send(route.method, path, with_key=False)
+            assert answer.status_code == 401, (route.method, route.path)
 
 
-async def test_its_kind_is_nobody_elses_to_submit(place: Place) -> None:
+async def test_its_requests_are_counted_by_where_they_are_served(door: Door) -> None:
+    await door.send("GET", FIRST[door.name])
+    metrics = (await door.beside("GET", "/metrics", with_key=False)).text
+    assert f'route="{door.root}{FIRST[door.name]}"' in metrics
+
+
+async def test_what_it_starts_is_found_where_it_says(door: Door) -> None:
+    path, body, found = STARTS[door.name]
+    if "{project}" in path:
+        project = (await door.send("POST", "/v1/projects", {"name": "Lumen"})).json()
+        path = path.format(project=project["projectId"])
+    answer = await door.send("POST", path, body)
+    assert answer.status_code in (201, 202), answer.text
+    there = f"{door.root}{found.format(**answer.json())}"
+    assert answer.headers.get("location") == (there if door.name in LOCATED else None)
+    assert answer.json().get("locationUrl", there) == there
+    assert (await door.beside("GET", there)).status_code == 200
+
+
+async def test_its_kinds_are_nobody_elses_to_submit(door: Door) -> None:
     """What stands in such a job's input is trusted: the price, and the paths of files."""
-    user = await place.user()
-    given = {"workflow": {}, "output_node_id": "1", "extension": "png", "effect": {"price": 0}}
-    given["assets"] = [{"name": "secret", "path": "effects/anything"}]
-    async with httpx2.AsyncClient(base_url=place.url, headers=user.headers) as http:
-        answer = await http.post("/v1/jobs", json={"kind": "effects", "input": given})
+    native = "" if door.root else "/native"
+    own = {kind.name for kind in door.blueprint.kinds if not kind.is_open}
+    for name in own:
+        answer = await door.beside("POST", f"{native}/v1/jobs", {"kind": name, "input": {}})
         assert (answer.status_code, answer.json()["field"]) == (403, "kind")
-        many = (await http.post("/v1/jobs/bulk", json={"jobs": [{"kind": "effects", "input": given}]})).json()
+        given = {"jobs": [{"kind": name, "input": {}}]}
+        many = (await door.beside("POST", f"{native}/v1/jobs/bulk", given)).json()
         assert (many["accepted"], many["results"][0]["status"]) == (0, 403)
-        assert (await http.get("/v1/kinds")).json()["data"] == []
+    known = (await door.beside("GET", f"{native}/v1/kinds")).json()["data"]
+    assert not own & {kind["name"] for kind in known}
 
 
-async def test_a_mount_without_its_slash_leads_to_the_page(server: Server, template: str, tmp_path: Path) -> None:
-    async with server.database(template) as dsn, running_place(dsn, tmp_path) as running:
-        answer = await running.http.get(f"{running.url}/effects")
-        assert (answer.status_code, answer.headers["location"]) == (308, "/effects/")
+@pytest.mark.parametrize("name", FIRST)
+async def test_a_mount_without_its_slash_leads_to_the_page(together: Place, name: str) -> None:
+    answer = await together.http.get(f"/{name}")
+    if name in PAGES:
+        assert (answer.status_code, answer.headers["location"]) == (308, f"/{name}/")
+    else:
+        assert answer.status_code == 404
 
 
 # Its document
 
 
-def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
-    for path, methods in DOCUMENT["paths"].items():
+def _schema(blueprint: str, name: str) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{name}", "components": DOCUMENTS[blueprint]["components"]}
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in document["paths"].items():
         for method, operation in methods.items():
             yield path, method, operation
 
 
-def test_every_route_is_described() -> None:
-    routes = {(route.path, route.method) for route in BLUEPRINT.routes if route.path}
-    assert {(path, method.upper()) for path, method, _ in operations()} == routes
-    ids = [operation["operationId"] for _, _, operation in operations()]
+@pytest.mark.parametrize("blueprint", BLUEPRINTS, ids=lambda each: each.name)
+def test_every_route_is_described(blueprint: Blueprint) -> None:
+    document = DOCUMENTS[blueprint.name]
+    routes = {(route.path, route.method) for route in blueprint.routes if route.path}
+    assert {(path, method.upper()) for path, method, _ in operations(document)} == routes
+    ids = [operation["operationId"] for _, _, operation in operations(document)]
     assert len(set(ids)) == len(ids)
-    for path, method, operation in operations():
-        assert operation["tags"][0] in {tag["name"] for tag in DOCUMENT["tags"]}, (path, method)
+    for path, method, operation in operations(document):
+        assert operation["tags"][0] in {tag["name"] for tag in document["tags"]}, (path, method)
         assert all(parameter["description"] for parameter in operation["parameters"] if parameter["in"] == "path")
 
 
-def test_every_example_fits_its_schema() -> None:
-    for path, method, operation in operations():
-        described = [
-            *operation["responses"].values(),
-            *([operation["requestBody"]] if "requestBody" in operation else []),
-        ]
-        for part in described:
+@pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS)
+def test_every_example_fits_its_schema(document: dict[str, Any]) -> None:
+    seen = 0
+    for path, method, operation in operations(document):
+        asked = [operation["requestBody"]] if "requestBody" in operation else []
+        for part in (*operation["responses"].values(), *asked):
             for form in part.get("content", {}).values():
                 if "example" in form:
-                    schema = {**form["schema"], "components": DOCUMENT["components"]}
+                    seen += 1
+                    schema = {**form["schema"], "components": document["components"]}
                     assert jsonschema_rs.is_valid(schema, form["example"]), (path, method, form["example"])
+    assert seen > 8
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "status"), [("effects", "insufficient_credits", 422), ("partner", "invalid", 400)]
+)
+async def test_a_page_tells_the_status_that_a_problem_has_here(
+    together: Place, name: str, code: str, status: int
+) -> None:
+    page = (await together.http.get(f"/{name}/docs/problems/{code}")).text
+    assert f"HTTP status {status}." in page
+    every = (await together.http.get(f"/{name}/docs")).text
+    assert f"<code>{code}</code></a></td><td>{status}</td>" in every
 
 
 def test_a_refusal_is_described_with_the_status_it_has_here() -> None:
-    responses = DOCUMENT["paths"]["/api/ai-jobs"]["post"]["responses"]
+    document = DOCUMENTS["effects"]
+    responses = document["paths"]["/api/ai-jobs"]["post"]["responses"]
     assert "402" not in responses
     form = responses["422"]["content"][problems.MEDIA_TYPE.decode()]
     assert "insufficient_credits" in form["examples"]
     assert form["schema"] == {"$ref": "#/components/schemas/Refusal"}
-    example = DOCUMENT["components"]["examples"]["insufficient_credits"]["value"]
+    example = document["components"]["examples"]["insufficient_credits"]["value"]
     assert (example["status"], example["message"]) == (422, "Insufficient token balance.")
 
 

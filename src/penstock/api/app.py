@@ -115,6 +115,10 @@ class Api(Starlette):
         self.desk = desk
         self._authenticate = authenticate
         self._limiter = Limiter(desk.settings.rate_limit)
+        blueprints = tuple(blueprints)
+        served = (desk, *blueprints, *(() if alone is None else (alone,)))
+        limits = {route.limit for each in served for route in each.routes if route.limit is not None}
+        self._own_limiters = {name: Limiter(getattr(desk.settings, name)) for name in limits}
         self._native = Door(desk, tree(desk.routes))
         self._mounted = {blueprint.name: _door(desk, blueprint, f"/{blueprint.name}") for blueprint in blueprints}
         self._alone = None if alone is None else _door(desk, alone, "")
@@ -184,13 +188,22 @@ class Api(Starlette):
         else:
             principal = await self._authenticate(Request(call.scope, call.receive))
         call.principal = principal
-        key = (principal.actor, principal.tenant, principal.account, principal.job_id)
-        try:
-            call.limits = self._limiter.take(key, principal.rate_limit)
-        except RateLimitedError:
-            call.limits = self._limiter.refused(principal.rate_limit)
-            raise
+        self._count(call, self._limiter)
+        if route.limit is not None:
+            self._count(call, self._own_limiters[route.limit])
         principals.check(principal, route, call)
+
+    def _count(self, call: Call, limiter: Limiter) -> None:
+        """One request more of this key. Its own limit may be smaller than that of a route, and never raises it."""
+        principal = call.principal
+        key = (principal.actor, principal.tenant, principal.account, principal.job_id)
+        own = principal.rate_limit
+        rate = own if limiter is self._limiter or own is None else min(own, limiter.rate)
+        try:
+            call.limits = limiter.take(key, rate)
+        except RateLimitedError:
+            call.limits = limiter.refused(rate)
+            raise
 
     def _request_id(self, scope: Scope) -> str:
         """The caller's own id if it is a sane one, otherwise a new one."""

@@ -103,7 +103,8 @@ def bound(engine: Engine, settings: Settings, blueprints: Iterable[Blueprint]) -
     app = Penstock()
     for kind in engine.app.kinds.values():
         whole = kind.takes_whole_input or kind.name in provided
-        app.add(replace(kind, handlers=code[kind.name], takes_whole_input=whole) if kind.name in code else kind)
+        known = code.get(kind.name, kind.handlers) if engine.providers.serves(kind) else _NOTHING
+        app.add(replace(kind, handlers=known, takes_whole_input=whole))
     return app
 
 

@@ -321,7 +321,7 @@ def _invalid(told: str, shape: Any) -> InvalidError:
     field = f"{path}.{named['name']}" if path else named["name"]
     if what.startswith("Object missing"):
         return InvalidError("It is required.", field=field[:200])
-    known = None if path else f"Known are: {', '.join(shape.__struct_fields__)}."
+    known = None if path else f"Known are: {', '.join(shape.__struct_encode_fields__)}."
     return InvalidError("There is no such field.", field=_LONE_SURROGATE.sub("\ufffd", field[:200]), hint=known)
 
 

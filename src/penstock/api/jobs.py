@@ -18,7 +18,7 @@ from penstock.api.parameters import WAIT_MAX
 from penstock.errors import ConflictError, ForbiddenError, InvalidError, PenstockError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from penstock.api.calls import Call, Headers
     from penstock.engine.estimates import Estimate
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from penstock.engine.views import JobView
 
 _PREFER_WAIT: Final = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,9})\"?(?:$|[,;\s])", re.IGNORECASE)
-_FIRST: Final = "Leave it out to begin with the first event."
+FIRST: Final = "Leave it out to begin with the first event."
 _POLL_SECONDS_MAX: Final = 30
 _SOON: Final = (b"retry-after", b"1")
 _REPLAYED: Final = (b"idempotency-replayed", b"true")
 _RUNNING: Final = (b"cache-control", b"private, no-cache")
 _FOREVER: Final = (b"cache-control", b"private, max-age=31536000, immutable")
 _SEQ_DIGITS: Final = 10  # no event has a longer number, and no longer one need be read
-_STREAM: Final[Headers] = [
+STREAM: Final[Headers] = [
     (b"content-type", EVENT_STREAM),
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),  # nginx would hold frames back
@@ -77,7 +77,8 @@ async def retry(call: Call) -> Reply:
     job = await _view(call)
     if (closed := _closed(call, job.kind)) is not None:
         raise closed
-    return _accepted(call, await call.engine.retry(job.tenant, job.job_id))
+    key = call.header(b"idempotency-key")
+    return _accepted(call, await call.engine.retry(job.tenant, job.job_id, idempotency_key=key))
 
 
 def _closed(call: Call, kind: str) -> ForbiddenError | None:
@@ -190,13 +191,16 @@ def _links(root: str, job_id: str) -> wire.Links:
 
 
 async def read(call: Call) -> Reply:
-    """A job; where the caller can wait, once it has ended or the time is up."""
+    return await answered(call, await _view(call), lambda view, estimate: encode(_told(call, view, estimate)))
+
+
+async def answered(call: Call, view: JobView, told: Callable[[JobView, Estimate | None], bytes]) -> Reply:
+    """A job, in the words that this makes; where the caller can wait, once it has ended or the time is up."""
     asked, headers = _wait(call)
-    view = await _view(call)
     if asked and view.outcome is None:
         view = await _when_ended(call, view, asked)
     estimate = await _estimate(call, view)
-    body = encode(_told(call, view, estimate))
+    body = told(view, estimate)
     tag = b'"%s"' % hashlib.blake2b(body, digest_size=12).hexdigest().encode()
     headers += [(b"etag", tag), *_freshness(call, view, estimate)]
     if _is_known(call, tag):
@@ -404,8 +408,8 @@ async def stream(call: Call) -> Reply:
     job = await _view(call)
     field, after = _resume(call)
     if after > job.events:
-        raise ConflictError(f"The last event of this job is {job.events}.", field=field, hint=_FIRST)
-    return Reply(200, headers=_STREAM.copy(), frames=call.desk.hub.stream(job.tenant, job.job_id, after))
+        raise ConflictError(f"The last event of this job is {job.events}.", field=field, hint=FIRST)
+    return Reply(200, headers=STREAM.copy(), frames=call.desk.hub.stream(job.tenant, job.job_id, after))
 
 
 async def logs(call: Call) -> Reply:
@@ -425,6 +429,11 @@ def _resume(call: Call) -> tuple[str, int]:
     field, given = ("last_event_id", call.query.last_event_id) if not header else ("Last-Event-ID", header)
     if not given:
         return "after", call.query.after
+    return field, event_number(given, field)
+
+
+def event_number(given: str, field: str) -> int:
+    """The number of an event, as whoever has seen it says it."""
     if not given.isascii() or not given.isdigit() or len(given) > _SEQ_DIGITS:
-        raise InvalidError(f"{given[:40]!r} is not the number of an event.", field=field, hint=_FIRST)
-    return field, int(given)
+        raise InvalidError(f"{given[:40]!r} is not the number of an event.", field=field, hint=FIRST)
+    return int(given)

@@ -14,9 +14,11 @@ from penstock.api import problems
 from penstock.api.advice import ADVICE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from penstock.errors import PenstockError
+
+    StatusOf = Callable[[type[PenstockError]], int]
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8881; --accent: #0a6b8a; }
@@ -39,7 +41,7 @@ POLICY: Final = (
 _CODE: Final = re.compile(r"`([^`]+)`")
 
 
-def page(document: dict[str, Any], root: str = "") -> str:
+def page(document: dict[str, Any], root: str, status_of: StatusOf) -> str:
     """The whole document, to be read from the top."""
     info, schemas = document["info"], document["components"]["schemas"]
     groups = {tag["name"]: tag["description"] for tag in document["tags"]}
@@ -53,18 +55,21 @@ def page(document: dict[str, Any], root: str = "") -> str:
             "<h2 id='shapes'>Shapes</h2>",
             *(_shape(name, schema) for name, schema in sorted(schemas.items())),
             "<h2 id='problems'>Problems</h2>",
-            _table(("code", "status", "meaning"), (_problem_row(kind, root) for kind in problems.every_kind())),
+            _table(
+                ("code", "status", "meaning"),
+                (_problem_row(kind, root, status_of(kind)) for kind in problems.every_kind()),
+            ),
         ]
     )
     return _html(info["title"], body)
 
 
-def problem_page(kind: type[PenstockError], root: str = "") -> str:
+def problem_page(kind: type[PenstockError], root: str, status_of: StatusOf) -> str:
     """What one code means and what to do about it."""
     body = (
         f"<h1><code>{kind.code}</code></h1><p>{escape(problems.title(kind))}.</p>"
         f"<p>{_inline(ADVICE[kind.code])}</p>"
-        f"<p>HTTP status {kind.status}. Sent again, it {'may succeed' if kind.retryable else 'fails again'}.</p>"
+        f"<p>HTTP status {status_of(kind)}. Sent again, it {'may succeed' if kind.retryable else 'fails again'}.</p>"
         f"<p><a href='{escape(root)}/docs#problems'>All problems</a></p>"
     )
     return _html(kind.code, body)
@@ -155,10 +160,10 @@ def _answer_row(item: tuple[str, dict[str, Any]]) -> tuple[str, ...]:
     return status, ", ".join(dict.fromkeys(schemas)), _inline(answer["description"])
 
 
-def _problem_row(kind: type[PenstockError], root: str) -> tuple[str, ...]:
+def _problem_row(kind: type[PenstockError], root: str, status: int) -> tuple[str, ...]:
     return (
         f"<a href='{escape(root)}{problems.DOCS}{kind.code}'><code>{kind.code}</code></a>",
-        str(kind.status),
+        str(status),
         escape(f"{problems.title(kind)}."),
     )
 
@@ -220,7 +225,14 @@ def _table(head: tuple[str, ...], rows: Any) -> str:
 
 
 def _paragraphs(text: str) -> str:
-    return "".join(f"<p>{_inline(part)}</p>" for part in text.strip().split("\n\n"))
+    parts = text.strip().split("\n\n")
+    return "".join(_tabulated(part) if part.startswith("|") else f"<p>{_inline(part)}</p>" for part in parts)
+
+
+def _tabulated(part: str) -> str:
+    """A table, as Markdown writes it."""
+    head, _, *rows = (tuple(_inline(cell.strip()) for cell in line.strip("|").split("|")) for line in part.splitlines())
+    return _table(head, rows)
 
 
 def _inline(text: str) -> str:

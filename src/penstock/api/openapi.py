@@ -107,6 +107,7 @@ _REQUEST_HEADERS: Final = {
 }
 _SENT: Final = {
     "POST /v1/jobs": ("Idempotency-Key",),
+    "POST /v1/jobs/{id}/retry": ("Idempotency-Key",),
     "GET /v1/jobs/{id}": ("Prefer", "If-None-Match"),
     "GET /v1/jobs/{id}/events": ("Last-Event-ID",),
     "GET /v1/jobs/{id}/stream": ("Last-Event-ID",),
@@ -202,7 +203,20 @@ _SECURITY: Final = {
 def _schemas(routes: Iterable[Route], refusal: Any) -> dict[str, Any]:
     shapes = [shape for route in routes for shape in (route.body, *route.answers.values()) if _is_shape(shape)]
     _, components = wire.schema_of(*dict.fromkeys((*shapes, refusal, wire.Event)))
+    for shape in shapes:
+        if either := _either(shape):
+            components[shape.__name__]["oneOf"] = [_only(name, either) for name in either]
     return components
+
+
+def _either(shape: type[msgspec.Struct]) -> tuple[str, ...]:
+    return shape.either if issubclass(shape, wire.Request) else ()
+
+
+def _only(given: str, either: tuple[str, ...]) -> dict[str, Any]:
+    """One of them is there, and the others are not."""
+    members = {name: {"not": {"type": "null"}} if name == given else {"type": "null"} for name in either}
+    return {"required": [given], "properties": members}
 
 
 def _is_shape(shape: Any) -> TypeGuard[type[msgspec.Struct]]:
@@ -289,7 +303,7 @@ def _operation(route: Route, schemas: dict[str, Any], about: _About) -> dict[str
     if route.body is not None:
         schema = _ref(route.body)
         made["requestBody"] = {
-            "required": bool(msgspec.json.schema_components([route.body])[1][route.body.__name__].get("required")),
+            "required": any(schemas[route.body.__name__].get(word) for word in ("required", "oneOf")),
             "content": {JSON.decode(): {"schema": schema, "example": sample(schema, schemas)}},
         }
     return made
@@ -323,15 +337,17 @@ def _parameters(route: Route, about: _About) -> Iterator[dict[str, Any]]:
     shape = msgspec.json.schema_components([route.query])[1][route.query.__name__]
     for name, schema in shape["properties"].items():
         yield {"name": name, "in": "query", "required": False, **_query_parameter(schema)}
-    for name in _SENT.get(f"{route.method} {route.path}", ()):
+    for name in dict.fromkeys((*_SENT.get(f"{route.method} {route.path}", ()), *route.heeds)):
         told, schema = _REQUEST_HEADERS[name]
+        if name in about.parameters:
+            schema, told = about.parameters[name]
         yield {"name": name, "in": "header", "required": False, "description": told, "schema": schema}
 
 
 def _path_parameter(route: Route, name: str) -> tuple[dict[str, Any], str]:
     if name == "id":
         return _IDS.get(route.tag, _IDS["jobs"])
-    return _PATH[name]
+    return _PATH.get(name, ({"type": "string"}, ""))  # a blueprint need not tell more of its own
 
 
 def _query_parameter(schema: dict[str, Any]) -> dict[str, Any]:
@@ -349,8 +365,9 @@ def _answers(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _answer(route: Route, status: int, shape: Any, schemas: dict[str, Any]) -> dict[str, Any]:
-    made: dict[str, Any] = {"description": _meaning(status, shape), "headers": _headers(route, _GIVEN.get(shape, ()))}
-    if status in (204, 304):  # which have no body
+    given = (*_GIVEN.get(shape, ()), *route.gives)
+    made: dict[str, Any] = {"description": _meaning(status, shape), "headers": _headers(route, given)}
+    if status in (204, 302, 304):  # which have no body
         return made
     content: dict[str, Any] = {}
     for form in route.offers:
@@ -387,6 +404,11 @@ def refusals(route: Route) -> list[type[PenstockError]]:
     if route.body is not None:
         found += [errors.MediaTypeError]
     return [*found, *route.errors, errors.PenstockError]
+
+
+def status_of(kind: type[PenstockError], blueprint: Blueprint | None = None) -> int:
+    """The status that an error is answered with: a blueprint may have one of its own for it."""
+    return _example(kind, _NATIVE if blueprint is None else blueprint)[0]
 
 
 def _refusals(route: Route, about: _About) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.api import manual, openapi, problems
@@ -29,7 +30,7 @@ async def document(call: Call) -> Reply:
 
 
 async def docs(call: Call) -> Reply:
-    body = _made(call, "docs", lambda: manual.page(_document(call), call.root).encode())
+    body = _made(call, "docs", lambda: manual.page(_document(call), call.root, _statuses(call)).encode())
     return Reply(200, body, _HTML.copy())
 
 
@@ -37,7 +38,11 @@ async def problem(call: Call) -> Reply:
     kind = _KINDS.get(call.params["code"])
     if kind is None:
         raise NotFoundError(f"There is no problem {call.params['code'][:40]!r}.", field="code")
-    return Reply(200, manual.problem_page(kind, call.root).encode(), _HTML.copy())
+    return Reply(200, manual.problem_page(kind, call.root, _statuses(call)).encode(), _HTML.copy())
+
+
+def _statuses(call: Call) -> manual.StatusOf:
+    return partial(openapi.status_of, blueprint=call.desk.blueprint)
 
 
 def _document(call: Call) -> dict[str, Any]:

@@ -19,6 +19,7 @@ JobCursor = Annotated[str, Meta(description=_NEXT, extra_json_schema={"pattern":
 KeyCursor = Annotated[str, Meta(description=_NEXT, extra_json_schema={"pattern": f"^key_{_ID}"})]
 AuditCursor = Annotated[str, Meta(description=_NEXT, extra_json_schema={"pattern": f"^audit_{_ID}"})]
 DeliveryCursor = Annotated[str, Meta(description=_NEXT, extra_json_schema={"pattern": f"^msg_{_ID}"})]
+EndpointCursor = Annotated[str, Meta(description=_NEXT, extra_json_schema={"pattern": f"^ep_{_ID}"})]
 EntryCursor = Annotated[str, Meta(description=_NEXT, extra_json_schema={"pattern": "^[0-9]{1,18}$"})]
 EventNumber = Annotated[
     str,
@@ -108,6 +109,13 @@ class ListAudit(OfTenant):
 
     cursor: AuditCursor | None = None
     limit: Limit = 50
+
+
+class ListEndpoints(OfTenant):
+    """Which endpoints."""
+
+    cursor: EndpointCursor | None = None
+    limit: Limit = 100
 
 
 class ListDeliveries(OfTenant):

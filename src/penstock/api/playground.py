@@ -79,6 +79,7 @@ def _page(package: str, name: str, *, with_storage: bool) -> Handler:
         ]
         return Reply(200, _read(package, name), headers)
 
+    show.__name__ = name.partition(".")[0]  # for each operation has a name of its own
     return show
 
 

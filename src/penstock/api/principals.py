@@ -73,21 +73,21 @@ def _check_token(principal: Principal, route: Route, call: Call) -> None:
         raise NotFoundError(f"There is no job {call.params['id'][:60]!r}.", field="id")
 
 
-def tenant(call: Call, given: str | None) -> str | None:
-    """The tenant that is meant; none means all of them, for an operator of all."""
+def tenant(call: Call, given: str | None, *, field: str = "tenant") -> str | None:
+    """The tenant that is meant; none means all of them, for an operator of all. ``field`` is where it is named."""
     own = call.principal.tenant
     if given is None:
         return own
     if own is not None and given != own:
-        raise ForbiddenError("The key is for another tenant.", field="tenant")
-    return values.check_name(given, field="tenant")
+        raise ForbiddenError("The key is for another tenant.", field=field)
+    return values.check_name(given, field=field)
 
 
-def one_tenant(call: Call, given: str | None) -> str:
+def one_tenant(call: Call, given: str | None, *, field: str = "tenant") -> str:
     """The tenant that is meant, where there must be one."""
-    found = tenant(call, given)
+    found = tenant(call, given, field=field)
     if found is None:
-        raise InvalidError("It is required: the key is for every tenant.", field="tenant", hint="Add ?tenant=NAME.")
+        raise InvalidError("It is required: the key is for every tenant.", field=field, hint=f"Name one as {field}.")
     return found
 
 
@@ -107,6 +107,14 @@ def one_account(call: Call, given: str | None) -> str:
     if found is None:
         raise InvalidError("It is required: the key is for every account of the tenant.", field="account")
     return found
+
+
+def owner(call: Call) -> tuple[str, str]:
+    """Whose things are meant, where each account is a user: a client's key is for one."""
+    principal = call.principal
+    if principal.tenant is None or principal.account is None:
+        raise NotFoundError("The key is no user's.")
+    return principal.tenant, principal.account
 
 
 def job_id(call: Call) -> UUID:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import unquote
 
@@ -68,6 +69,12 @@ class Route:
     """What a browser's token must allow; none means that no token reaches this."""
     is_local: bool = False
     """Whether a caller on this machine needs no key."""
+    limit: str | None = None
+    """The setting that says how many times a second a key may call it; none: only the limit of all requests counts."""
+    heeds: tuple[str, ...] = ()
+    """The headers of a request that mean something to it alone."""
+    gives: tuple[str, ...] = ()
+    """The headers of its good answers, beside those of every answer."""
     query: type[parameters.Query] = parameters.Query
     body: type[wire.Request] | None = None
     body_max: int = BODY_MAX
@@ -78,10 +85,10 @@ class Route:
     """More about it than the summary."""
     group: str = ""
     """Where it stands in its document, if the path does not say it."""
-    decoder: msgspec.json.Decoder[Any] = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "decoder", msgspec.json.Decoder(self.body or Any))
+    @property
+    def decoder(self) -> msgspec.json.Decoder[Any]:
+        return _decoder(self.body or Any)
 
     @property
     def tag(self) -> str:
@@ -90,6 +97,12 @@ class Route:
             return self.group
         parts = self.path.split("/")
         return parts[2] if parts[1] == "v1" else "server"
+
+
+@cache
+def _decoder(type: Any) -> msgspec.json.Decoder[Any]:
+    """Made when a body of this type first comes: of all the routes that a process knows, it serves few."""
+    return msgspec.json.Decoder(type)
 
 
 _LET_IN: Final = (errors.WorkerRevokedError, errors.WorkerUnapprovedError)
@@ -165,11 +178,14 @@ ROUTES: Final = (
         path="/v1/jobs/{id}/retry",
         handle=jobs.retry,
         summary="Run an ended job once more.",
-        told="In place where its lifecycle says so, otherwise as a new job that names the old one.",
+        told="In place where its lifecycle says so, otherwise as a new job that names the old one; then the same"
+        " Idempotency-Key brings the first answer again, as with a submit. In place a key is refused.",
         query=parameters.OfTenant,
         answers={202: wire.Accepted},
         errors=(
             NotFoundError,
+            errors.IdempotencyKeyError,
+            errors.IdempotencyConflictError,
             errors.RetryUnavailableError,
             errors.InsufficientCreditsError,
             errors.TooManyActiveJobsError,
@@ -713,9 +729,9 @@ ROUTES: Final = (
         method="GET",
         path="/v1/endpoints",
         handle=endpoints.list_endpoints,
-        summary="List a tenant's endpoints, without their secrets.",
+        summary="List a tenant's endpoints, the oldest first, without their secrets.",
         who=OPERATORS,
-        query=parameters.OfTenant,
+        query=parameters.ListEndpoints,
         answers={200: wire.Endpoints},
     ),
     Route(

@@ -66,6 +66,11 @@ _WHOLES: Final[dict[str, Any]] = {
     "states": {"queued": "waiting", "running": "leased", "succeeded": "ended"},
 }
 """Members that have no shape of their own, or one whose parts have the names of others."""
+_FORMATS: Final = {
+    "date-time": _WORDS["created_at"],
+    "uri": "https://example.com/hooks",
+    "uuid": "7d2f4c1e-0b3a-4e5f-9c8d-1a2b3c4d5e6f",
+}
 _BY_TYPE: Final[dict[str, Any]] = {"string": "text", "integer": 1, "number": 1.5, "boolean": True, "null": None}
 
 
@@ -75,6 +80,8 @@ def sample(schema: Any, components: dict[str, Any], name: str = "") -> Any:
         schema = {}
     if name in _WHOLES and (_WHOLES[name] is not None or not {"$ref", "properties"} & schema.keys()):
         return _WHOLES[name]
+    if "properties" in schema:
+        return _typed(schema, components, name)
     for word, take in _TAKES.items():
         if word in schema:
             return take(schema[word], components, name)
@@ -104,20 +111,26 @@ def _typed(schema: Any, components: dict[str, Any], name: str) -> Any:
         case [first, *_]:
             return _typed(schema | {"type": first}, components, name)
         case "object":
-            required = schema.get("required", ())
+            members = schema.get("properties", {})
+            first = schema.get("oneOf", [{}])[0].get("required", ())  # of several ways to make it whole
             return {
-                member: sample(below, components, member)
-                for member, below in schema.get("properties", {}).items()
-                if member in required
+                member: sample(_given(below) if member in first else below, components, member)
+                for member, below in members.items()
+                if member in (*schema.get("required", ()), *first) or "examples" in below
             }
         case "array":
             return [sample(schema.get("items", {}), components, name)] if schema.get("minItems", 1) else []
-        case "string" if schema.get("format") == "date-time":
-            return _WORDS["created_at"]
+        case "string" if schema.get("format") in _FORMATS:
+            return _FORMATS[schema["format"]]
         case None:
             return {}
         case kind:
             return _fitting(schema, _WORDS[name] if isinstance(_WORDS.get(name), _PYTHON[kind]) else _BY_TYPE[kind])
+
+
+def _given(schema: Any) -> Any:
+    """What it is where it is not null."""
+    return next((below for below in schema.get("anyOf", ()) if below != {"type": "null"}), schema)
 
 
 _PYTHON: Final[dict[str, Any]] = {

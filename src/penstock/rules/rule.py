@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -34,6 +34,20 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _LABEL: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 
+def _for_readers(**schema: Any) -> msgspec.Meta:
+    """Bounds for readers of the schema; who goes beyond is told so in plain words."""
+    return msgspec.Meta(extra_json_schema=schema)
+
+
+Label = Annotated[str, _for_readers(pattern=f"^{_LABEL.pattern}$")]
+Word = Annotated[str, _for_readers(maxLength=WORD_LENGTH_MAX, pattern=r"\S")]
+Words = Annotated[tuple[Word, ...], _for_readers(maxItems=WORDS_MAX)]
+Domain = Annotated[str, _for_readers(maxLength=DOMAIN_LENGTH_MAX, pattern=r"\S")]
+Domains = Annotated[tuple[Domain, ...], _for_readers(maxItems=DOMAINS_MAX)]
+_SOME: Final = _for_readers(minItems=1)
+Bound = Annotated[int, _for_readers(minimum=0, maximum=TEXT_MAX)]
+
+
 class _Matcher(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"):
     """What to look for. Which one it is stands in ``type``."""
 
@@ -41,70 +55,70 @@ class _Matcher(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Keywords(_Matcher, frozen=True, tag="keywords"):
     """Words and phrases, however they are dressed up. One that ends in ``*`` is the beginning of a word."""
 
-    words: tuple[str, ...]
+    words: Annotated[Words, _SOME]
     whole_words: bool = True
     """Whether they must stand alone. Scripts that are written without spaces are always looked through."""
     leet: bool = False
     """Whether digits and signs are also read as the letters they look like: ``s3cr3t``."""
-    label: str | None = None
+    label: Label | None = None
 
 
 class Pattern(_Matcher, frozen=True, tag="pattern"):
     """A regular expression of RE2: it takes time in proportion to the text, whatever it says."""
 
-    pattern: str
+    pattern: Annotated[str, _for_readers(minLength=1, maxLength=PATTERN_MAX)]
     folded: bool = False
     """Whether it sees the text in lower case, without accents, look-alikes and what cannot be seen."""
-    label: str | None = None
+    label: Label | None = None
 
 
 class Pii(_Matcher, frozen=True, tag="pii"):
     """What tells who somebody is, or where the money goes. Check digits are checked."""
 
-    labels: tuple[PiiLabel, ...] = ("email", "phone", "iban", "card", "ip")
+    labels: Annotated[tuple[PiiLabel, ...], _SOME] = ("email", "phone", "iban", "card", "ip")
 
 
 class Secrets(_Matcher, frozen=True, tag="secrets"):
     """Keys, tokens and passwords: by the form that their makers gave them, or by what stands before them."""
 
-    labels: tuple[str, ...] | None = None
+    labels: Annotated[tuple[str, ...], _SOME] | None = None
     """Only these; all if it is not said."""
 
 
 class Urls(_Matcher, frozen=True, tag="urls"):
     """Addresses on the web: all of them, those of denied domains, or those that are not of allowed ones."""
 
-    allow: tuple[str, ...] = ()
-    deny: tuple[str, ...] = ()
-    label: str | None = None
+    allow: Domains = ()
+    deny: Domains = ()
+    label: Label | None = None
 
 
 class Length(_Matcher, frozen=True, tag="length"):
     """A text that is too short or too long."""
 
-    min: int | None = None
-    max: int | None = None
+    min: Bound | None = None
+    max: Bound | None = None
     unit: Literal["characters", "bytes"] = "characters"
 
 
 class Profanity(_Matcher, frozen=True, tag="profanity"):
     """Bad language, by a list of words from many languages."""
 
-    extra: tuple[str, ...] = ()
-    allow: tuple[str, ...] = ()
+    extra: Words = ()
+    allow: Words = ()
     """Words of the list that are fine here."""
-    label: str | None = None
+    label: Label | None = None
 
 
 class Classified(_Matcher, frozen=True, tag="classifier"):
     """Whatever a classifier of this name finds."""
 
-    name: str
-    threshold: float = 0.5
+    name: Annotated[str, _for_readers(minLength=1)]
+    threshold: Annotated[float, _for_readers(minimum=0, maximum=1)] = 0.5
     """The score from which a finding counts."""
-    labels: tuple[str, ...] | None = None
+    labels: Annotated[tuple[str, ...], _SOME] | None = None
     """Only these; all if it is not said."""
-    seconds: float = 2.0
+    seconds: Annotated[float, _for_readers(exclusiveMinimum=0, maximum=SECONDS_MAX)] = 2.0
     """How long it may take."""
     on_error: Literal["closed", "open"] = "closed"
     """What to do where it fails or takes longer. What goes out is never let pass for that."""

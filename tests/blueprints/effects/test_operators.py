@@ -192,10 +192,10 @@ async def test_the_seed_is_harmless_to_repeat(place: Place) -> None:
     ("change", "field"),
     [
         ({"filename": ""}, "filename"),
-        ({"filename": "a\nb"}, "name"),
+        ({"filename": "a\nb"}, "filename"),
         ({"mime_type": "text/html"}, "mime_type"),
         ({"mime_type": "image"}, "mime_type"),
-        ({"mime_type": "image/png\r\nX: 1"}, "content_type"),
+        ({"mime_type": "image/png\r\nX: 1"}, "mime_type"),
         ({"size": 0}, "size"),
         ({"size": -1}, "size"),
         ({"size": 10**15}, "size"),

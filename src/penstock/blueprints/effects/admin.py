@@ -13,7 +13,7 @@ from penstock.api.calls import Reply, cursor, reply
 from penstock.blueprints.effects import ai_jobs, outcomes, wire, worker
 from penstock.blueprints.effects.kinds import ATTEMPTS_MAX, KIND, route, workflow_of
 from penstock.blueprints.effects.operators import check_all_tenants
-from penstock.errors import NotFoundError
+from penstock.errors import InvalidError, NotFoundError
 from penstock.store.queries import queries
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def told(view: WorkerView) -> wire.Worker:
 
 
 async def list_jobs(call: Call) -> Reply:
-    page = await _page(call, state=call.query.status)
+    page = await _page(call, state=call.query.status or None)
     made = [
         wire.AdminJob(**given, tenant_id=view.tenant, user_id=view.account) for view, given in await _told(call, page)
     ]
@@ -164,7 +164,7 @@ async def cancel_job(call: Call) -> Reply:
 async def list_dispatches(call: Call) -> Reply:
     """The jobs as the queue has them: what the engine says of a job, its dispatch and its lease."""
     page = await _page(call, phase=_PHASES.get(call.query.status or ""))
-    views = [view for view in page.data if call.query.status in (None, _status(view))]
+    views = [view for view in page.data if call.query.status in (msgspec.UNSET, _status(view))]
     job_ids = [view.job_id for view in views]
     held = {row["job_id"]: row for row in await call.engine.db.run(SQL["dispatches"], job_ids)}
     names = {view.id: view.worker for view in await call.engine.workers.list()}
@@ -211,8 +211,11 @@ def _status(view: JobView) -> wire.DispatchStatus:
 
 async def _page(call: Call, **filters: Any) -> JobPage:
     query = call.query
+    tenant = principals.tenant(call, query.tenant_id, field="tenant_id")
+    if tenant is None and query.user_id is not None:
+        raise InvalidError("A user is one of a tenant: name that too.", field="tenant_id")
     return await call.engine.views.jobs(
-        principals.tenant(call, query.tenant_id),
+        tenant,
         principals.account(call, query.user_id),
         kind=KIND.name,
         before=cursor("job", query.cursor),
@@ -243,7 +246,7 @@ def _next(page: JobPage) -> str | None:
 
 async def audit(call: Call) -> Reply:
     query = call.query
-    tenant = principals.tenant(call, query.tenant_id)
+    tenant = principals.tenant(call, query.tenant_id, field="tenant_id")
     found = await call.engine.access.list_audit(tenant=tenant, before=cursor("audit", query.cursor), limit=query.limit)
     names = {view.id: view.worker for view in await call.engine.workers.list()}
     data = [

@@ -234,7 +234,7 @@ async def list_jobs(call: Call) -> Reply:
         tenant,
         account,
         kind=KIND.name,
-        state=call.query.status,
+        state=call.query.status or None,
         before=cursor("job", call.query.cursor),
         limit=call.query.limit,
     )

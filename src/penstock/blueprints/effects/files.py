@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from penstock.api.calls import Reply, reply
+from penstock.api.principals import owner
 from penstock.blueprints.effects import wire
 from penstock.errors import InvalidError, NotFoundError
 
@@ -23,6 +25,8 @@ async def make_upload(call: Call) -> Reply:
     body: wire.MakeUpload = call.body
     if not body.mime_type.lower().startswith(_KINDS):
         raise InvalidError("Only images and videos can be worked on.", field="mime_type")
+    if not re.fullmatch(wire.IMAGE_OR_VIDEO, body.mime_type):
+        raise InvalidError("It is no media type.", field="mime_type", hint="E.g. image/png.")
     if body.size > call.desk.settings.upload_max:
         raise InvalidError(f"A file may have {call.desk.settings.upload_max:,} bytes.", field="size")
     tenant, account = owner(call)
@@ -44,14 +48,6 @@ async def read(call: Call) -> Reply:
     tenant, account = owner(call)
     record = await own(call.engine, tenant, account, call.params["file_id"], field="file_id")
     return reply(told(call.engine, record, call.desk.settings.download_lifetime))
-
-
-def owner(call: Call) -> tuple[str, str]:
-    """Whose things are meant: a user is an account, and a client's key is for one."""
-    principal = call.principal
-    if principal.tenant is None or principal.account is None:
-        raise NotFoundError("The key is no user's.")
-    return principal.tenant, principal.account
 
 
 async def own(engine: Engine, tenant: str, account: str, file_id: str, *, field: str) -> ArtifactRecord:

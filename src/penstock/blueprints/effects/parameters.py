@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from penstock.api.parameters import AuditCursor, EntryCursor, JobCursor, Limit, Query
 from penstock.blueprints.effects.wire import DispatchStatus, JobStatus  # noqa: TC001 - msgspec reads them
@@ -28,7 +28,7 @@ class ListVideos(Query):
 class ListJobs(Query):
     """Which jobs."""
 
-    status: JobStatus | None = None
+    status: JobStatus | UnsetType = UNSET
     cursor: JobCursor | None = None
     limit: Limit = 50
 
@@ -50,7 +50,7 @@ class ListAllJobs(ListJobs):
 class ListDispatches(Query):
     """Which dispatches."""
 
-    status: DispatchStatus | None = None
+    status: DispatchStatus | UnsetType = UNSET
     tenant_id: Tenant | None = None
     user_id: User | None = None
     cursor: JobCursor | None = None

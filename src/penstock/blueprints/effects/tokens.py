@@ -36,7 +36,7 @@ async def list_transactions(call: Call) -> Reply:
 
 async def grant(call: Call) -> Reply:
     body: wire.GrantTokens = call.body
-    tenant = principals.one_tenant(call, body.tenant_id)
+    tenant = principals.one_tenant(call, body.tenant_id, field="tenant_id")
     await call.engine.grant(
         tenant, body.user_id, body.amount, reference=body.provider_transaction_id, reason=body.description
     )

@@ -18,15 +18,25 @@ TransactionType = Literal["JOB_RESERVE", "JOB_CONSUME", "JOB_REFUND", "PAYMENT_C
 
 Slug = Annotated[str, Meta(pattern="^[a-z0-9]+(-[a-z0-9]+)*$", min_length=1, max_length=60, examples=["face-swap"])]
 Word = Annotated[str, Meta(pattern="^[a-z][a-z0-9_]*$", min_length=1, max_length=40)]
-Title = Annotated[str, Meta(min_length=1, max_length=200)]
-Text = Annotated[str, Meta(max_length=2_000)]
-FileName = Annotated[str, Meta(min_length=1, max_length=200)]
-MediaType = Annotated[str, Meta(min_length=3, max_length=200, examples=["image/png"])]
+_STORABLE: Final = r"^[^\x00]*$"  # of all characters this one alone cannot be kept
+Title = Annotated[str, Meta(min_length=1, max_length=200, pattern=_STORABLE)]
+Text = Annotated[str, Meta(max_length=2_000, pattern=_STORABLE)]
+FileName = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$", examples=["in.png"])]
+_SUBTYPE: Final = r"/[A-Za-z0-9_!#$&^.+-]+(; ?[A-Za-z0-9_.+-]+=([A-Za-z0-9_.+-]+|\"[A-Za-z0-9_ .+-]*\"))*$"
+IMAGE_OR_VIDEO: Final = rf"^([Ii][Mm][Aa][Gg][Ee]|[Vv][Ii][Dd][Ee][Oo]){_SUBTYPE}"
+MediaType = Annotated[
+    str,
+    Meta(min_length=3, max_length=200, pattern=rf"^[A-Za-z0-9_!#$&^.+-]+{_SUBTYPE}", examples=["image/png"]),
+]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", examples=["5e" * 32])]
 Extension = Annotated[str, Meta(pattern="^[a-z0-9]{1,8}$", examples=["png"])]
 Cost = Annotated[int, Meta(ge=0, le=10**9, description="Tokens.")]
 Size = Annotated[int, Meta(ge=1, description="Bytes.")]
 SLUGS_MAX: Final = 50
+_GRAPH: Final = {
+    "1": {"class_type": "LoadImage", "inputs": {"image": "{{input}}"}},
+    "2": {"class_type": "SaveImage", "inputs": {"images": ["1", 0]}},
+}
 
 
 def _self_hosted() -> list[Provider]:
@@ -49,7 +59,15 @@ class MakeUpload(Request):
     """A file to be uploaded."""
 
     filename: FileName
-    mime_type: MediaType
+    mime_type: Annotated[
+        str,  # the pattern is for readers; who strays from it is told so in plain words
+        Meta(
+            description="Of an image or a video.",
+            examples=["image/png"],
+            max_length=200,
+            extra_json_schema={"pattern": IMAGE_OR_VIDEO},
+        ),
+    ]
     size: Size
     sha256: Sha256 | None = None
 
@@ -259,8 +277,8 @@ class UpdateWorkflow(Request):
 class UploadGraph(Request):
     """A graph in ComfyUI's API format, and the node whose output is the result."""
 
-    workflow: dict[str, Any]
-    output_node_id: Annotated[str, Meta(min_length=1, max_length=100)]
+    workflow: Annotated[dict[str, Any], Meta(examples=[_GRAPH])]
+    output_node_id: Annotated[str, Meta(min_length=1, max_length=100, examples=["2"])]
 
 
 class MakeAsset(Request):
@@ -383,8 +401,8 @@ class GrantTokens(Request):
     user_id: Name
     amount: Annotated[int, Meta(ge=1, le=10**12)]
     tenant_id: Name | None = None
-    provider_transaction_id: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
-    description: Annotated[str, Meta(max_length=255)] | None = None
+    provider_transaction_id: Annotated[str, Meta(min_length=1, max_length=255, pattern=_STORABLE)] | None = None
+    description: Annotated[str, Meta(max_length=255, pattern=_STORABLE)] | None = None
 
 
 # The fleet

@@ -34,6 +34,8 @@ _JOB_ROUTES: Final = (
         " answer alone: keep it. With an Idempotency-Key the same request again gets the same answer.",
         who=CLIENTS,
         query=OfTenant,
+        heeds=("Idempotency-Key",),
+        gives=("Location", "Idempotency-Replayed"),
         body=wire.MakeJob,
         body_max=BULK_BODY_MAX,
         answers={202: wire.MadeJob},

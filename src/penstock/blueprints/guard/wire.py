@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
@@ -50,7 +50,15 @@ Seconds = Annotated[
         extra_json_schema={"minimum": 1, "maximum": SECONDS_MAX},
     ),
 ]
-RuleName = Annotated[str, Meta(min_length=1, max_length=200, examples=["No e-mail addresses"])]
+RuleName = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=200,
+        examples=["No e-mail addresses"],
+        extra_json_schema={"pattern": r"^[^\x00-\x1f\x7f]+$"},
+    ),
+]
 RuleId = Annotated[
     str,
     Meta(
@@ -66,10 +74,11 @@ RuleId = Annotated[
 class MakeJob(Request):
     """A message to be held against the rules; with its answer, both at once."""
 
+    either: ClassVar = ("message_input", "message")
     webhook_url: Url
     message_input: Annotated[Text | None, Meta(description="Required, unless it stands under its old name.")] = None
     message_output: Text | None = None
-    message: Annotated[str | None, Meta(description="The same as message_input, as it was called before.")] = None
+    message: Annotated[Text | None, Meta(description="The same as message_input, as it was called before.")] = None
     expires_in_seconds: Seconds | None = None
     metadata: Annotated[
         dict[str, Any] | None, Meta(description="Yours; it comes back with the job and in webhooks. At most 16 KiB.")

@@ -12,6 +12,7 @@ from penstock.blueprints.studio import copywriting, grammar, renderings, studio_
 from penstock.blueprints.studio.kinds import KINDS, type_of
 from penstock.blueprints.studio.products import Page, Product
 from penstock.errors import IdempotencyConflictError, InvalidError, NotFoundError, OutboundRefusedError
+from penstock.providers import models
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -172,7 +173,7 @@ def _seed(given: int | None) -> int:
 
 
 def _model(call: Call, kind: Type) -> str:
-    return renderings.models(call.desk.settings)[kind]
+    return models(call.desk.settings.models)[kind]
 
 
 # What a job refers to

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET, UnsetType
+
 from penstock.api.parameters import EntryCursor, JobCursor, Limit, Query
 from penstock.blueprints.studio.kinds import Type  # noqa: TC001 - msgspec reads it
 from penstock.blueprints.studio.wire import Status  # noqa: TC001 - msgspec reads it
@@ -10,8 +12,8 @@ from penstock.blueprints.studio.wire import Status  # noqa: TC001 - msgspec read
 class ListJobs(Query):
     """Which jobs."""
 
-    type: Type | None = None
-    status: Status | None = None
+    type: Type | UnsetType = UNSET
+    status: Status | UnsetType = UNSET
     cursor: JobCursor | None = None
     limit: Limit = 50
 

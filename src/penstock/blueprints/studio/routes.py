@@ -47,6 +47,7 @@ def _generate(path: str, handle: Any, body: Any, summary: str, *more: type[error
         told="Its credits, row and place in line are written together, or nothing is. A second request with the same"
         " idempotency_key answers 200 with the job that the first one made, as it stands now, and deducts nothing.",
         who=USERS,
+        gives=("Idempotency-Replayed",),
         body=body,
         answers={202: wire.Accepted, 200: wire.Accepted},
         errors=(*_MADE, *more),
@@ -139,7 +140,9 @@ one. Errors are `application/problem+json` with a stable `code`; the `field` say
 
 
 def refuse(error: BaseException, problem: dict[str, Any]) -> tuple[int, Any]:
-    """What the engine calls available is a balance here."""
+    """What the engine calls available is a balance here; what stands in a job's input was a member of the request."""
+    if "field" in problem:
+        problem["field"] = problem["field"].removeprefix("input.")
     if isinstance(error, errors.InsufficientCreditsError):
         problem = {("balance" if name == "available" else name): value for name, value in problem.items()}
     return problem["status"], problem

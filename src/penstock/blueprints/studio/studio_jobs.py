@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from penstock import ids
-from penstock.api.calls import cursor, reply
-from penstock.api.principals import address
+from penstock.api.calls import cursor, job_text, reply
+from penstock.api.principals import address, owner
 from penstock.blueprints.studio import wire
-from penstock.blueprints.studio.kinds import KINDS, type_of
+from penstock.blueprints.studio.kinds import KINDS, STUDIO, type_of
 from penstock.engine.jobs import report_denied
 from penstock.errors import CancelUnavailableError, NotFoundError
 from penstock.store.queries import queries
@@ -30,7 +29,6 @@ SQL: Final = queries("penstock.blueprints.studio", "studio_jobs")
 EXPIRED: Final = "No answer came before the deadline. The credits were given back."
 LATE: Final = "It was not begun before its deadline. The credits were given back."
 FAILED: Final = "It failed. The credits were given back."
-_PAGES_MAX: Final = 20
 
 
 class _Error(msgspec.Struct):
@@ -48,20 +46,16 @@ async def read(call: Call) -> Reply:
 
 
 async def list_jobs(call: Call) -> Reply:
-    """Jobs of other products have the same owner: they are passed over, and a page may be shorter for it."""
-    tenant, account = owner(call)
     query = call.query
-    kind = None if query.type is None else KINDS[cast("Type", query.type)].name
-    found: list[JobView] = []
-    before = cursor("job", query.cursor)
-    for _ in range(_PAGES_MAX):
-        wanted = query.limit - len(found)
-        page = await call.engine.views.jobs(tenant, account, kind=kind, state=query.status, before=before, limit=wanted)
-        found += [view for view in page.data if type_of(view.kind) is not None]
-        before = page.before
-        if before is None or len(found) == query.limit:
-            break
-    return reply(wire.Jobs(data=await _told(call, found), next_cursor=before and ids.text("job", before)))
+    page = await call.engine.views.jobs_of(
+        STUDIO.name,
+        *owner(call),
+        kind=KINDS[cast("Type", query.type)].name if query.type else None,
+        state=query.status or None,
+        before=cursor("job", query.cursor),
+        limit=query.limit,
+    )
+    return reply(wire.Jobs(data=await _told(call, page.data), next_cursor=job_text(page.before)))
 
 
 async def cancel(call: Call) -> Reply:
@@ -99,14 +93,6 @@ async def retry(call: Call) -> Reply:
         ),
         202,
     )
-
-
-def owner(call: Call) -> tuple[str, str]:
-    """A user is an account, and a client's key is for one."""
-    principal = call.principal
-    if principal.tenant is None or principal.account is None:
-        raise NotFoundError("The key is no user's.")
-    return principal.tenant, principal.account
 
 
 async def _own(call: Call) -> JobView:

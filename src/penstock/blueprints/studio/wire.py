@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
@@ -54,6 +54,7 @@ class MakeScrape(Make, kw_only=True):
 class MakeOf(Make):
     """A job about a product, which is named or told."""
 
+    either: ClassVar = ("product", "product_id")
     product_id: ProductId | None = None
     product: Product | None = None
 
@@ -94,6 +95,7 @@ class MakeVideo(MakeOf):
 class MakeSpeech(Make):
     """A text to be spoken: one that is told, or the script of a copy job."""
 
+    either: ClassVar = ("text", "copy_id")
     text: Annotated[str, Meta(min_length=1, max_length=5_000, pattern=r"\w")] | None = None
     copy_id: CopyId | None = None
     voice: Voice | None = None

@@ -1,0 +1,101 @@
+"""OpenAPI documents held against the server that they describe: schemathesis tries to find where they do not fit."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+CONFIG = """
+[generation]
+allow-x00 = false
+
+[checks.positive_data_acceptance]
+expected-statuses = ["2xx", "302", "304", "401", "402", "403", "404", "409", "429"]
+"""
+HOOKS = """
+from datetime import datetime
+
+import schemathesis
+from hypothesis import strategies as st
+
+# What no schema can tell: a job can be put off to the year 9000, not to any year; two keys must agree; a client's key
+# is for an account; a whole number in an input is written as one (30, not 30.0); how large a file may be is a setting;
+# which URLs may be called is one too; and nobody here has the patience to wait a minute.
+times = st.datetimes(min_value=datetime(2000, 1, 1), max_value=datetime(2100, 1, 1))
+schemathesis.openapi.format("date-time", times.map(lambda moment: moment.isoformat() + "Z"))
+schemathesis.openapi.format("uri", st.just("http://127.0.0.1:9/hooks"))
+
+
+@schemathesis.hook
+def filter_case(context, case):
+    body = case.body if isinstance(case.body, dict) else {}
+    if case.path == "/v1/keys" and case.method == "POST":
+        return bool(body.get("tenant") and body.get("account"))
+    if case.path in ("/v1/artifacts", "/v1/worker/upload") and isinstance(body.get("size"), (int, float)):
+        return body["size"] <= 5 * 1024**3
+    if any(is_pointed(job.get("input")) for job in (body, *jobs_of(body)) if isinstance(job, dict)):
+        return False
+    return "Idempotency-Key" not in (case.headers or {}) or "idempotency_key" not in body
+
+
+def jobs_of(body):
+    return body["jobs"] if isinstance(body.get("jobs"), list) else []
+
+
+def is_pointed(given):
+    members = given.values() if isinstance(given, dict) else ()
+    return any(isinstance(value, float) and value.is_integer() for value in members)
+
+
+@schemathesis.hook
+def before_call(context, case, kwargs):
+    if case.path.endswith("/stream"):  # which goes on for as long as its job does
+        kwargs["timeout"] = 0.2
+    try:
+        if 0 < float((case.query or {})["wait"]) <= 60:
+            case.query["wait"] = 0.1
+    except (KeyError, TypeError, ValueError):
+        pass
+    if isinstance(case.body, dict) and isinstance(case.body.get("wait"), (int, float)):
+        case.body["wait"] = min(case.body["wait"], 0.1)
+"""
+
+
+async def examined(
+    url: str,
+    folder: Path,
+    key: str,
+    *more: str,
+    examples: int,
+    keys: Mapping[str, Mapping[str, str]] | None = None,
+    hooks: str = HOOKS,
+    config: str = CONFIG,
+) -> tuple[int | None, str]:
+    """What was found, and all that was said. ``keys`` are the headers of other callers, by what paths begin with."""
+    (folder / "hooks.py").write_text(hooks)
+    (folder / "schemathesis.toml").write_text(config + "".join(_operations(keys or {})))
+    command = ["-m", "schemathesis.cli", "run", f"{url}/openapi.json", "--checks", "all", "--mode", "all"]
+    command += ["--max-examples", str(examples), "--seed", "1", "--no-color", "--generation-database", "none"]
+    command += ["--header", f"Authorization: Bearer {key}", "--request-timeout", "10", "--continue-on-failure", *more]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *command,
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(folder), "SCHEMATHESIS_HOOKS": "hooks", "PYTHONPATH": str(folder)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    told, _ = await process.communicate()
+    return process.returncode, told.decode()
+
+
+def _operations(keys: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    for start, headers in keys.items():
+        told = ", ".join(f"{name} = {json.dumps(value)}" for name, value in headers.items())
+        yield f'\n[[operations]]\ninclude-path-regex = "^{start}"\nheaders = {{ {told} }}\n'
