@@ -1,4 +1,4 @@
-"""`make demo`: see what Penstock is for, in a minute. Three acts, each a program that can be run by itself."""
+"""`make demo`: see what Penstock is for, in a minute. Two acts, each a program that can be run by itself."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ def main() -> None:
     given = words.parse_args()
     acts = (
         ["postcards", *(["--keep"] if given.keep else [])],
-        ["effects", *(["--comfyui", given.comfyui] if given.comfyui else [])],
-        ["ads"],
+        ["products", *(["--comfyui", given.comfyui] if given.comfyui else [])],
     )
     for name, *options in acts:
         try:

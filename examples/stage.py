@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,14 +31,17 @@ class FailedError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class Stage:
-    """One act: a folder, the processes in it, and the server among them."""
+    """One act: a folder, the processes in it, and the server among them. Parts of it may be played at once."""
 
     folder: Path
+    """What comes of it; how it came about is told in the logs there."""
     console: Console = field(default_factory=lambda: Console(highlight=False))
     settings: dict[str, str] = field(default_factory=dict)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     http: httpx2.Client = field(default_factory=httpx2.Client)
     ready: dict[str, Any] = field(default_factory=dict)
+    over: threading.Event = field(default_factory=threading.Event)
+    """Set when nobody need wait for anything any more."""
     step: int = 0
 
     def say(self, headline: str, *explanation: str) -> None:
@@ -47,7 +51,8 @@ class Stage:
             self.console.print(f"   {line}", style="dim", soft_wrap=True)
 
     def start_server(self, *options: str) -> None:
-        file, data = self.folder / "ready.json", str(self.folder / "data")
+        data = str(self.folder / "data")
+        file = self.folder / "logs" / "ready.json"
         words = ["-m", "penstock", "up", "--data-dir", data, "--port", "0", "--ready-file", str(file)]
         self.run("server", *words, *options)
         self.wait_for("Penstock", file.exists)
@@ -63,7 +68,8 @@ class Stage:
 
     def run(self, name: str, *words: str, **more: str) -> None:
         inherited = {name: text for name, text in os.environ.items() if not name.startswith("PENSTOCK_")}
-        with (self.folder / f"{name}.log").open("wb") as log:
+        (self.folder / "logs").mkdir(exist_ok=True)
+        with self.log_of(name).open("wb") as log:
             self.processes[name] = subprocess.Popen(
                 [sys.executable, *words],
                 cwd=ROOT,
@@ -73,6 +79,9 @@ class Stage:
                 stderr=log,
                 start_new_session=True,  # a Ctrl-C is for us, who then stop it
             )
+
+    def log_of(self, name: str) -> Path:
+        return self.folder / "logs" / f"{name}.log"
 
     def kill(self, name: str) -> None:
         process = self.processes.pop(name)
@@ -103,11 +112,12 @@ class Stage:
             found = is_there()
             if found:
                 return found
-            for name, process in self.processes.items():
-                if process.poll() is not None:
-                    raise FailedError(f"{name} ended by itself; {self.folder / name}.log says why")
-            time.sleep(0.2)
-        raise FailedError(f"{what}: not within {PATIENCE_SECONDS:.0f} s; see the logs in {self.folder}")
+            for name, process in tuple(self.processes.items()):
+                if process.poll() is not None and name in self.processes:
+                    raise FailedError(f"{name} ended by itself; {self.log_of(name)} says why")
+            if self.over.wait(0.2):
+                raise FailedError(f"{what}: it was not waited for any longer")
+        raise FailedError(f"{what}: not within {PATIENCE_SECONDS:.0f} s; see {self.folder / 'logs'}")
 
 
 def perform(prefix: str, make: Callable[[Path], Stage], play: Callable[[Any], None]) -> None:

@@ -26,7 +26,8 @@ SILENT = {"ini", "json", "mermaid", "text", "toml", "yaml"}
 _COMMAND_SECONDS = 60.0
 
 _CHANGING = (
-    (re.compile(r"job_[0-9a-z]{26}"), "job_ID"),
+    (re.compile(r"job_[0-9A-Za-z]{26}"), "job_ID"),
+    (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "UUID"),
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)?"), "TIME"),
     (re.compile(r"\b\d+(\.\d+)?( ?m?s\b)"), "TIME"),
     (re.compile(r"PostgreSQL \d+\.\d+.*"), "PostgreSQL N"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import signal
@@ -22,9 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 DEMO = [sys.executable, "-m", "examples.postcards.demo"]
-ADS = [sys.executable, "-m", "examples.ads.demo"]
-EFFECTS = [sys.executable, "-m", "examples.effects.demo"]
-_SHEET = re.compile(r"(\S+)/before-and-after\.png")
+PRODUCTS = [sys.executable, "-m", "examples.products.demo"]
 _FOLDER = re.compile(r"embedded, in (\S+)/db;")
 
 
@@ -70,44 +69,46 @@ def test_a_ctrl_c_cleans_up(demo: subprocess.Popen[str]) -> None:
     assert _left_behind(folder) == []
 
 
-def test_the_second_act_runs_an_effect_on_a_fleet() -> None:
-    done = subprocess.run(EFFECTS, cwd=ROOT, capture_output=True, text=True, timeout=150, check=False)
-    said = done.stdout
-    assert done.returncode == 0, said + done.stderr
-    found = _SHEET.search(said)
-    assert found is not None, said
-    folder = Path(found[1])
-    try:
-        assert "kill -9 gpu-1" in said
-        assert "JOB_RESERVE 5   JOB_CONSUME 5   JOB_REFUND 0" in said
-        assert "verify: ok" in said
-        with Image.open(folder / "picture-1.png") as before, Image.open(folder / "inverted-1.png") as after:
-            assert after.convert("RGB").getpixel((2, 2)) == tuple(255 - band for band in _pixel(before))
-        assert not (folder / "data").exists()
-        assert _left_behind(folder) == []
-    finally:
-        shutil.rmtree(folder)
-
-
-def test_the_third_act_makes_an_ad_and_filters_a_message() -> None:
-    done = subprocess.run(ADS, cwd=ROOT, capture_output=True, text=True, timeout=150, check=False)
+def test_the_second_act_has_a_real_job_of_each_product() -> None:
+    done = subprocess.run(PRODUCTS, cwd=ROOT, capture_output=True, text=True, timeout=150, check=False)
     said = done.stdout
     assert done.returncode == 0, said + done.stderr
     folder = Path(said.split()[-1])
     try:
-        assert "971 credits left of 1000" in said
+        assert done.stderr == ""
+        assert "\x1b" not in said, "control codes, and nobody there to obey them"
+        assert "gpu-2 joins         gpu-1 was killed with -9, at work" in said
         assert "in:  Hi! I am Ada, write to [EMAIL], my card is [CARD]." in said
         assert "out: Thank you, Ada. Our staff key is [" in said
+        assert re.search(r"actions +run-command +running +studio: [\d,]+ lines", said)
+        assert "One ledger for all: 944 credits are left of 1000" in said
         assert "verify: ok" in said
-        with Image.open(folder / "ad.png") as picture:
-            assert min(picture.size) >= 512
-        for name in ("film.mp4", "voice.mp3"):
-            with av.open(str(folder / name)) as media:
-                assert (media.duration or 0) > 1_000_000
+        _assert_results(folder)
         assert not (folder / "data").exists()
         assert _left_behind(folder) == []
     finally:
         shutil.rmtree(folder)
+
+
+def _assert_results(folder: Path) -> None:
+    """What there is to look at, to hear and to read."""
+    effects = folder / "effects"
+    with Image.open(effects / "sea.png") as before, Image.open(effects / "inverted-sea.png") as after:
+        assert after.convert("RGB").getpixel((2, 2)) == tuple(255 - band for band in _pixel(before))
+    pictures = [*folder.glob("studio/*.png"), *folder.glob("partner/*.png")]
+    films = [*folder.glob("*/*.mp4"), *folder.glob("studio/*.mp3")]
+    assert (len(pictures), len(films)) == (2, 3)
+    for picture in pictures:
+        with Image.open(picture) as seen:
+            assert min(seen.size) >= 512
+    for film in films:
+        with av.open(str(film)) as media:
+            assert (media.duration or 0) > 1_000_000
+    assert "[EMAIL]" in (folder / "guard" / "webhook.json").read_text()
+    context = json.loads((folder / "partner" / "context.json").read_text())
+    assert {"github", "website", "summary"} <= context.keys()
+    assert "+++ b/" in next(folder.glob("partner/*.patch")).read_text()
+    assert len((folder / "actions" / "count.log").read_text().splitlines()) == 5
 
 
 def _pixel(picture: Image.Image) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from penstock.api.blueprint import Blueprint
-    from penstock.app import Penstock
+    from penstock.cli.apps import Product
     from penstock.engine.engine import Engine
     from penstock.settings import Settings
     from penstock.worker.worker import Worker
@@ -55,7 +55,7 @@ def worker(
     running jobs finish within the grace and gives back the rest; a second one ends at once. With --json it prints a
     line when it begins.
     """
-    from penstock.cli.apps import load_app
+    from penstock.cli.apps import declared
     from penstock.cli.database import opened, settings_with
     from penstock.cli.processes import configure_logs, run_async
 
@@ -64,12 +64,12 @@ def worker(
         return
     settings = settings_with(database_url, data_dir, slots=slots, grace=_length(grace, "grace"))
     configure_logs(settings)
-    loaded = load_app(app)
+    product = declared(app)
     with opened(settings) as dsn:
         is_clean = run_async(
             _work(
                 dsn,
-                loaded,
+                product,
                 settings,
                 name=name,
                 stall_limit=_length(stall_limit, "stall_limit"),
@@ -144,7 +144,7 @@ def _work_remotely(
 
 async def _work(
     dsn: str,
-    app: Penstock,
+    product: Product,
     settings: Settings,
     *,
     name: str | None,
@@ -168,23 +168,24 @@ async def _work(
     storage = open_storage(settings)
     engine = await Engine.open(
         dsn,
-        app,
+        product.app,
         storage=storage,
         tenant_databases=settings.tenant_databases,
         outbound=outbound(settings, is_development=settings.database_url is None),
         vault=open_vault(settings),
     )
     provide(engine, settings)
-    hang(engine, BLUEPRINTS)
+    hang(engine, (*product.blueprints, *BLUEPRINTS))
     bell = Bell(engine)
-    hands = make_worker(engine, settings, name, stall_limit)
+    hands = make_worker(engine, settings, name, stall_limit, product.blueprints)
     if as_json:
-        print_json({"worker": hands.name, "slots": hands.slots, "kinds": sorted(app.kinds), "pid": os.getpid()})
+        print_json({"worker": hands.name, "slots": hands.slots, "kinds": sorted(product.app.kinds), "pid": os.getpid()})
     try:
         if drain:
             await hands.drain(stop)
             return
-        await run_in_order([hands.run, *(services(engine, settings) if with_services else ()), bell.run], stop)
+        background = services(engine, settings, product.blueprints) if with_services else []
+        await run_in_order([hands.run, *background, bell.run], stop)
     finally:
         await engine.close()
         await storage.close()

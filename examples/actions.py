@@ -1,0 +1,64 @@
+"""A command run far away, its output read as it appears: `python examples/actions.py COMMAND ARGUMENT …`.
+
+It needs a server (`penstock up`), its address in PENSTOCK_URL and a client key in PENSTOCK_API_KEY. The server runs the
+commands that PENSTOCK_COMMANDS allows there, and no others: PENSTOCK_COMMANDS='{"count": ["seq"]}' penstock up
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import httpx2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SERVER = os.environ.get("PENSTOCK_URL", "http://127.0.0.1:8686")
+PATIENCE = 10
+
+
+def main() -> None:
+    command, *arguments = sys.argv[1:] or ("count", "5")
+    asks = {"action": "run-command", "input": {"command": command, "arguments": arguments}}
+    with httpx2.Client(base_url=f"{SERVER}/actions/api/", timeout=30) as http:
+        http.headers["Authorization"] = f"Bearer {os.environ['PENSTOCK_API_KEY']}"
+        answer = http.post("jobs", json=asks, headers={"Idempotency-Key": str(uuid4())})
+        if answer.is_error:
+            sys.exit(answer.json()["detail"])
+        print(f"{answer.json()['id']} is {answer.json()['state']}")
+        for event, data in followed(http, f"jobs/{answer.json()['id']}/stream"):
+            print(data["text"] if event == "log" else f"{data['state']}: {data['output']}")
+
+
+def followed(http: httpx2.Client, path: str) -> Iterator[tuple[str, Any]]:
+    """Every event of a stream, once; where the connection breaks, it goes on after the last one that was seen."""
+    seen, tries = "", 0
+    while tries < PATIENCE:
+        try:
+            with http.stream("GET", path, headers={"Last-Event-ID": seen} if seen else {}) as stream:
+                stream.raise_for_status()
+                event = ""
+                for line in stream.iter_lines():
+                    name, _, text = line.partition(": ")
+                    if name == "event":
+                        event = text
+                    elif name == "id":
+                        seen, tries = text, 0
+                    elif name == "data":
+                        yield event, json.loads(text)
+                        if event == "status":
+                            return
+        except httpx2.TransportError:
+            pass
+        tries += 1
+        time.sleep(1)
+    sys.exit("The stream broke too often.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""A message filtered before and after a model, as a client of guard does it: `python examples/guard.py "TEXT"`.
+
+It needs a server (`penstock up`), its address in PENSTOCK_URL and a client key in PENSTOCK_API_KEY. With an operator's
+key in ADMIN_KEY and the name of the tenant in TENANT it writes a rule first; without rules everything passes.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import httpx2
+
+from penstock import webhooks
+
+SERVER = os.environ.get("PENSTOCK_URL", "http://127.0.0.1:8686")
+arrived: queue.Queue[tuple[bytes, dict[str, str]]] = queue.Queue()
+
+
+class Receiver(BaseHTTPRequestHandler):
+    """Where webhooks arrive; it keeps them, and says so."""
+
+    def do_POST(self) -> None:
+        arrived.put((self.rfile.read(int(self.headers["content-length"])), dict(self.headers)))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def main() -> None:
+    message = sys.argv[1] if len(sys.argv) > 1 else "I am ada@example.com. What do you think?"
+    receiver = HTTPServer(("127.0.0.1", 0), Receiver)
+    threading.Thread(target=receiver.serve_forever, daemon=True).start()
+    with httpx2.Client(base_url=f"{SERVER}/guard/v1/", timeout=30) as http:
+        http.headers["Authorization"] = f"Bearer {os.environ['PENSTOCK_API_KEY']}"
+        if admin := os.environ.get("ADMIN_KEY"):
+            rule = {"name": "No addresses", "direction": "both", "action": "redact", "matcher": {"type": "pii"}}
+            headers = {"Authorization": f"Bearer {admin}"}
+            asked(http.post("rules", json=rule, headers=headers, params={"tenant": os.environ["TENANT"]}))
+        hook = f"http://127.0.0.1:{receiver.server_port}/hooks"
+        job = asked(http.post("jobs", json={"message_input": message, "webhook_url": hook}))
+        passed = told(job["webhook_secret"])
+        print(f"{passed['event']}: {passed['data']['inbound']['text']}")
+        response = f"You said: {message}"  # here your model is asked, with the text that has passed
+        asked(http.post(f"jobs/{job['job_id']}/response", json={"message_output": response}))
+        passed = told(job["webhook_secret"])
+        print(f"{passed['event']}: {passed['data']['outbound']['text']}")
+
+
+def told(secret: str) -> Any:
+    """The next webhook, once its signature has been checked."""
+    body, headers = arrived.get(timeout=30)
+    return webhooks.verify(body, headers, secret)
+
+
+def asked(answer: httpx2.Response) -> Any:
+    return answer.json() if answer.is_success else sys.exit(f"{answer.request.url}: {answer.text}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""`make demo`, the second act: five products on one server, a real job of each, all at once.
+
+Nothing here is acted: server, file server, renderer, workers and ComfyUI are processes of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+
+from examples.products.actions import Actions
+from examples.products.effects import Effects
+from examples.products.guard import Guard
+from examples.products.part import Board
+from examples.products.partner import Partner
+from examples.products.studio import Studio
+from examples.stage import FailedError, Stage, perform
+
+CREDITS = 1_000
+COUNT = Path(__file__).with_name("count.py")
+SETTINGS = {
+    "PENSTOCK_COMMANDS": json.dumps({"count": [sys.executable, "-u", str(COUNT)]}),
+    "PENSTOCK_FLEET_HEARTBEAT": "1s",
+    "PENSTOCK_FLEET_LEASE": "4s",
+    "PENSTOCK_LOG_FORMAT": "json",
+}
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description="See five products on one engine, a real job of each.")
+    words.add_argument("--comfyui", metavar="URL", help="a real ComfyUI, in the place of the double")
+    given = words.parse_args()
+    perform(
+        "penstock-products-", lambda folder: Demo(folder=folder, settings=SETTINGS, comfyui=given.comfyui), Demo.play
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class Demo(Stage):
+    comfyui: str | None
+
+    def play(self) -> None:
+        self.console.print("\n[bold]Penstock[/]: five products on one engine, a real job of each")
+        self.start_server()
+        url = self.ready["url"]
+        self.say(
+            f"Penstock is up at {url}",
+            "database, API, services, worker, file server and renderer; pages to try it by hand, while this runs:",
+            " ".join(f"{url}/{name}/" for name in ("effects", "studio", "guard")),
+        )
+        whose = f"/v1/tenants/{self.ready['tenant']}/accounts/{self.ready['account']}"
+        self.call("PUT", f"{whose}/cap", {"active_max": 50}, key=self.ready["admin_key"])  # effects alone would allow 5
+        self.say("All five at once, for one account")
+        told = self.play_parts()
+        for lines in told:
+            self.say(*lines)
+        self.settle()
+        self.say("Look at all this, hear it, read it", str(self.folder))
+
+    def play_parts(self) -> list[tuple[str, ...]]:
+        board = Board(self.console)
+        both = {"stage": self, "board": board}
+        parts = (Actions(**both), Effects(**both, comfyui=self.comfyui), Guard(**both), Partner(**both), Studio(**both))
+        with board.shown(), ThreadPoolExecutor(len(parts)) as pool:
+            try:
+                playing = [pool.submit(part.play) for part in parts]
+                done, _ = wait(playing, return_when=FIRST_EXCEPTION)
+            finally:
+                self.over.set()  # whoever still waits need not, after a failure or a Ctrl-C
+        for each in done:
+            each.result()  # or what it failed with
+        self.over.clear()
+        return [each.result() for each in playing]
+
+    def settle(self) -> None:
+        jobs = self.call("GET", "/v1/jobs?limit=200")["data"]
+        spent, kinds = sum(job["captured"] for job in jobs), {job["kind"] for job in jobs}
+        wallet = self.call("GET", "/v1/wallet")
+        left = wallet["available"]
+        self.say(
+            f"One ledger for all: {left} credits are left of {CREDITS}",
+            f"{len(jobs)} jobs of {len(kinds)} kinds; {spent} credits were spent, as the prices say.",
+        )
+        if (left, wallet["held"]) != (CREDITS - spent, 0):
+            raise FailedError("the wallet is not right")
+        self.verify()
+
+
+if __name__ == "__main__":
+    main()
