@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -117,6 +119,15 @@ def shell(folder: Path, dsn: str | None) -> Iterator[Shell]:
     finally:
         for command in made.commands:
             command.close()
+
+
+def free_port() -> int:
+    """One from below those that the kernel gives to whoever asks for any: nobody takes it meanwhile."""
+    for port in random.sample(range(20_000, 32_000), 100):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)):
+                return port
+    raise AssertionError("every port is taken")
 
 
 async def until(holds: Callable[[], Awaitable[Any]], patience: float = PATIENCE) -> None:
