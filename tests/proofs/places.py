@@ -1,0 +1,109 @@
+"""A server of all products at once, on one engine; and others in processes of their own, on one database."""
+
+from __future__ import annotations
+
+import base64
+import json
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from penstock.app import Penstock
+from penstock.blueprints.catalog import BLUEPRINTS
+from penstock.cli.apps import Product
+from penstock.engine.engine import Engine
+from penstock.engine.vault import Vault
+from penstock.kinds import Kind
+from penstock.outbound import Outbound
+from penstock.replicate import Replicate
+from penstock.testing import Clock
+from tests.blueprints import places
+from tests.blueprints.actions.places import COMMANDS
+from tests.blueprints.partner.places import TENANT, Partner
+from tests.blueprints.places import NOWHERE
+from tests.doubles.replicate import TOKEN
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
+
+    from penstock.api.blueprint import Blueprint
+    from penstock.storage.local import Local
+
+SECRET = b"0123456789abcdef0123456789abcdef"
+PLAIN = Kind(name="plain", price=3)
+"""A kind of no product: what the native API serves."""
+ENVIRONMENT = {
+    "PENSTOCK_RATE_LIMIT": "1000000",
+    "PENSTOCK_POLL_LIMIT": "1000000",
+    "PENSTOCK_OUTBOUND_ALLOW": "loopback",
+    "PENSTOCK_ENCRYPTION_KEY": base64.b64encode(SECRET).decode(),
+    "PENSTOCK_REPLICATE_API_TOKEN": TOKEN,
+    "PENSTOCK_REPLICATE_URL": NOWHERE,
+    "PENSTOCK_COMMANDS": json.dumps(COMMANDS),
+    "PENSTOCK_LOG_LEVEL": "warning",
+}
+"""What processes are told that serve all products."""
+
+
+class User(Partner):
+    """Somebody with an account and a key, in whichever product: paths are those of the server."""
+
+    async def told(self, method: str, path: str, json: Any = None, **options: Any) -> Any:
+        answer = await self.send(method, path, json, **options)
+        assert answer.status_code < 400, f"{method} {path}: {answer.status_code} {answer.text}"
+        return answer.json() if answer.content else None
+
+    async def new_project(self) -> str:
+        return (await self.told("POST", "/partner/v1/projects", {"name": "Lumen"}))["projectId"]
+
+
+@dataclass(slots=True)
+class Place(places.Place):
+    """A server that runs, users of it, and its clock."""
+
+    clock: Clock = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.clock = Clock(self.engine.db)
+
+    async def user(self, amount: int = 1_000) -> User:
+        account = f"user-{uuid4().hex[:12]}"
+        return User(self.http, await new_key(self.engine, account, amount), account)
+
+
+async def new_key(engine: Engine, account: str, amount: int = 0) -> str:
+    _, key = await engine.access.make_key(actor="test", scope="client", tenant=TENANT, account=account)
+    if amount:
+        await engine.grant(TENANT, account, amount)
+    return key
+
+
+def product(blueprints: Sequence[Blueprint] = BLUEPRINTS) -> Product:
+    app = Penstock()
+    for kind in (PLAIN, *(kind for blueprint in blueprints for kind in blueprint.kinds)):
+        app.add(kind)
+    return Product(app, mounted=tuple(blueprints))
+
+
+async def open_engine(dsn: str, app: Penstock, store: Local) -> Engine:
+    """One beside servers, that can do what they can."""
+    return await Engine.open(
+        dsn,
+        app,
+        storage=store,
+        outbound=Outbound("loopback"),
+        vault=Vault([SECRET]),
+        providers=[Replicate(NOWHERE, TOKEN)],
+    )
+
+
+@asynccontextmanager
+async def running_place(
+    dsn: str, folder: Path, blueprints: Sequence[Blueprint] = BLUEPRINTS, **options: Any
+) -> AsyncIterator[Place]:
+    """These products under their names."""
+    commands = json.dumps(COMMANDS)
+    async with places.running_place(dsn, folder, product=product(blueprints), commands=commands, **options) as place:
+        yield Place(place.engine, place.url, place.http)
