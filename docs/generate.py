@@ -1,4 +1,4 @@
-"""Writes the parts of docs/reference that are made from the code.
+"""Writes the parts of the documentation that are made from the code.
 
     docs/generate.py            rewrites them
     docs/generate.py --check    says which are stale, and fails if any is
@@ -16,6 +16,7 @@ import inspect
 import re
 import sys
 import tempfile
+from collections import Counter
 from datetime import timedelta
 from importlib.resources import files
 from itertools import pairwise
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import app, errors, lifecycle, logs, retry, settings
 from penstock import kinds as kinds_module
-from penstock.api import openapi, problems
+from penstock.api import blueprint, openapi, problems
 from penstock.api.advice import ADVICE
 from penstock.api.manual import meaning
 from penstock.api.routes import ROUTES
@@ -49,7 +50,7 @@ _HEADER = re.compile(r"^-- (name|function): (\w+).*\n((?:-- .*\n)*)", re.MULTILI
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description="Write the generated parts of docs/reference.")
+    arguments = argparse.ArgumentParser(description="Write the generated parts of the documentation.")
     arguments.add_argument("--check", action="store_true", help="write nothing; fail if something is stale")
     is_check = arguments.parse_args().check
     with tempfile.TemporaryDirectory(prefix="penstock-docs-") as folder, embedded.open_embedded(Path(folder)) as server:
@@ -67,7 +68,7 @@ async def stale_pages(dsn: str) -> dict[Path, str]:
     parts = {name: "\n".join(make()) for name, make in PARTS.items()}
     parts["schema"] = "\n".join(await schema(dsn))
     stale: dict[Path, str] = {}
-    for page in sorted(REFERENCE.glob("*.md")):
+    for page in sorted(REFERENCE.parent.rglob("*.md")):
         text = page.read_text("utf-8")
         made = _PART.sub(lambda part: f"{part[1]}\n{parts[part[2]].strip()}\n\n{part[3]}", text)
         if made != text:
@@ -307,6 +308,10 @@ def python_kind() -> Iterator[str]:
     yield from _fields(kinds_module.Kind)
 
 
+def python_blueprint() -> Iterator[str]:
+    yield from _fields(blueprint.Blueprint)
+
+
 def python_job() -> Iterator[str]:
     names = [name for name in _public(context.Job) if name not in {"cut", "saved", "silent_for", "stop"}]
     yield from _methods(context.Job, names)
@@ -448,6 +453,7 @@ FIELDS = {
     "heartbeat": "How often leases are prolonged.",
     "input_type": "The shape of the input, read off the handler's parameters.",
     "interruptions_max": "How often its worker may have to go before the job fails.",
+    "kinds": "The kinds of its jobs.",
     "lapses_max": "How often its lease may run out before the job fails.",
     "lease": "How long a silent worker keeps its jobs.",
     "lifecycle": "Its states and moves.",
@@ -455,6 +461,7 @@ FIELDS = {
     "price": "Credits to hold: a number, or a function of the input.",
     "priority": "From -100 to 100; the highest goes first.",
     "queue": "The line it stands in; its own name if none is given.",
+    "refusal_form": "The media type of that body.",
     "schema": "A JSON Schema for the input, instead of the handler's types.",
     "slots": "How many jobs it runs at once.",
     "source": "Where its jobs come from: `engine.source()`, or a `RemoteSource`.",
@@ -471,7 +478,7 @@ def _field_default(field: dataclasses.Field[Any]) -> str:
             return f"`{_length(value)}`"
         if isinstance(value, lifecycle.Lifecycle):
             return f"`{value.name}`"
-        return f"`{value!r}`"
+        return f"`{getattr(value, '__name__', repr(value))}`"
     if field.default_factory is retry.Backoff:
         return "`Backoff()`"
     return "required" if field.default_factory is dataclasses.MISSING else "made for it"
@@ -554,6 +561,43 @@ def _comments(package: str, noun: str, what: str) -> dict[str, str]:
     }
 
 
+# Blueprints
+
+
+def blueprint_lines() -> Iterator[str]:
+    """To the nearest hundred: who changes a few lines need not renew the page."""
+    root = Path(str(files("penstock")))
+    rows = [(f"`{made.name}`", _parts(root / "blueprints" / made.name)) for made in LIFECYCLES]
+    rows.append(("**all five**", sum((counts for _, counts in rows), Counter[str]())))
+    below = sum((_parts(root / name) for name in ("engine", "services", "store", "worker", "api")), Counter[str]())
+    heads = ("contract", "code", "queries", "tables", "page")
+    yield from table(
+        ("", *heads, "in all"),
+        ((name, *(_about(counts[head]) for head in heads), _about(counts.total())) for name, counts in rows),
+    )
+    yield f"\nWhat they stand on (engine, services, store, worker and api) has {_about(below.total())} lines."
+
+
+def _parts(folder: Path) -> Counter[str]:
+    """The lines of a package, by what they are."""
+    counts = Counter[str]()
+    for path in (path for path in folder.rglob("*") if path.suffix in (".py", ".sql", ".js", ".css", ".html")):
+        counts[_part(path)] += len(path.read_text("utf-8").splitlines())
+    return counts
+
+
+def _part(path: Path) -> str:
+    if path.parent.name in ("static", "migrations"):
+        return {"static": "page", "migrations": "tables"}[path.parent.name]
+    if path.suffix == ".sql":
+        return "queries"
+    return "contract" if path.stem in ("kinds", "parameters", "routes", "wire") else "code"
+
+
+def _about(count: int) -> str:
+    return "–" if not count else "under 100" if count < 50 else f"{round(count, -2):,}"
+
+
 # Words
 
 
@@ -601,6 +645,7 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "commands": commands,
     "python_app": python_app,
     "python_kind": python_kind,
+    "python_blueprint": python_blueprint,
     "python_job": python_job,
     "python_engine": python_engine,
     "python_submit": python_submit,
@@ -611,6 +656,7 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "python_records": python_records,
     "functions": functions,
     "invariants": invariants,
+    "blueprint_lines": blueprint_lines,
 }
 
 if __name__ == "__main__":

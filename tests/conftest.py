@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+import httpcore2
 import pytest
 
 from penstock.engine.engine import Engine
@@ -38,9 +40,11 @@ LONGEST = (
     "docs/test_demo",
     "homes/test_kills",
     "api/test_schemathesis",
+    "blueprints/test_documents",
     "chaos",
     "faults",
     "acceptance",
+    "proofs",
     "model",
     "renderer",
     "cli",
@@ -70,6 +74,14 @@ def anyio_backend() -> str:
 async def browser(anyio_backend: str) -> AsyncIterator[Browser]:
     async with running_browser() as running:
         yield running
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _certificates() -> Iterator[None]:
+    """Read once: each client of HTTP would read them anew, which takes longer than most tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(httpcore2, "default_ssl_context", cache(httpcore2.default_ssl_context))
+        yield
 
 
 @pytest.fixture(scope="session")

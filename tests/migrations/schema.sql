@@ -170,6 +170,9 @@ table penstock.endpoints
     enabled_at timestamp with time zone -- When it was enabled again; none: it was never disabled.
     disabled_at timestamp with time zone
     disabled_reason text
+    account text collate "C" -- The account whose jobs it is told of; none: all of the tenant.
+    is_native boolean not null default true -- Whether it is told in the words of the native API, or in those of each kind.
+    CREATE INDEX endpoints_account ON penstock.endpoints USING btree (tenant, account, id)
     CREATE INDEX endpoints_pulled ON penstock.endpoints USING btree (pulled_at) WHERE (url IS NULL)
     CREATE INDEX endpoints_tenant ON penstock.endpoints USING btree (tenant, id)
     constraint endpoints_check CHECK ((((disabled_at IS NULL) = (disabled_reason IS NULL)) AND ((old_secret IS NULL) = (old_until IS NULL)) AND (in_flight_max > 0)))
@@ -425,10 +428,12 @@ table penstock.submissions
     expires_at timestamp with time zone not null -- The deadline of the job.
     due_at timestamp with time zone -- When the reconciler looks next; none: it has no more to do with it.
     over_at timestamp with time zone
+    part text collate "C" not null default ''::text -- Which part of the job it is for, by the name that the job's code gives it; empty where the provider does all of it.
+    kept jsonb -- What came of a part: what the provider said, and the files that were brought into storage. The job's code is told so when it asks again.
     CREATE INDEX submissions_done ON penstock.submissions USING btree (created_at) WHERE (due_at IS NULL)
     CREATE INDEX submissions_due ON penstock.submissions USING btree (provider, due_at) WHERE (due_at IS NOT NULL)
     CREATE INDEX submissions_job ON penstock.submissions USING btree (job_id, id)
-    CREATE UNIQUE INDEX submissions_open ON penstock.submissions USING btree (job_id) WHERE (status = ANY (ARRAY['held'::text, 'sending'::text, 'running'::text]))
+    CREATE UNIQUE INDEX submissions_open ON penstock.submissions USING btree (job_id, part) WHERE (status = ANY (ARRAY['held'::text, 'sending'::text, 'running'::text]))
     constraint submissions_check CHECK (((status = ANY (ARRAY['held'::text, 'sending'::text, 'running'::text, 'unwanted'::text, 'over'::text])) AND ((status <> 'running'::text) OR (prediction_id IS NOT NULL)) AND ((status <> ALL (ARRAY['held'::text, 'running'::text])) OR (due_at IS NOT NULL)) AND ((status = 'over'::text) = (over_at IS NOT NULL))))
     constraint submissions_pkey PRIMARY KEY (id)
     policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
@@ -440,6 +445,8 @@ table penstock.subscriptions
     endpoint_id uuid not null
     kinds text[] not null -- The kinds of jobs it is about; none: all of them.
     receiver text collate "C"
+    account text collate "C" -- The account whose jobs it is about; none: all of the tenant.
+    CREATE INDEX subscriptions_account ON penstock.subscriptions USING btree (moment, tenant, account)
     CREATE INDEX subscriptions_endpoint ON penstock.subscriptions USING btree (endpoint_id)
     constraint subscriptions_pkey PRIMARY KEY (moment, tenant, endpoint_id)
     policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))

@@ -44,6 +44,7 @@ HOT = (
     "accounts",
     "deliveries",
     "dispatches",
+    "endpoints",
     "entries",
     "events",
     "hooks",
@@ -51,6 +52,7 @@ HOT = (
     "jobs",
     "ready",
     "submissions",
+    "subscriptions",
 )
 """The tables that grow; leases, queues and kinds are few."""
 
@@ -130,6 +132,15 @@ select id, 'acme', id, 1, 'started', 'r' || n % 100, clock_timestamp(), '{}', fa
     case phase when 'ended' then 'delivered' else 'pending' end, phase = 'leased',
     case phase when 'ended' then clock_timestamp() end, case when phase <> 'ended' then due end
 from made where n % 2 = 0;
+
+-- Endpoints of accounts that have nothing to do with these jobs.
+insert into penstock.endpoints (id, tenant, url, moments, kinds, description, secret, account, created_at)
+select penstock.uuid7(), 'acme', 'http://receiver', '{succeeded,canceled}', '{}', '', '', 'other-' || n % 5000,
+    clock_timestamp()
+from generate_series(1, 50000) n;
+
+insert into penstock.subscriptions (moment, tenant, account, endpoint_id, kinds, receiver)
+select m, tenant, account, id, kinds, id::text from penstock.endpoints, unnest(moments) m;
 
 insert into penstock.submissions (
     id, tenant, job_id, run, provider, status, prediction_id, created_at, expires_at, due_at, over_at
@@ -254,7 +265,7 @@ def submit_arguments() -> tuple[Any, ...]:
 
 def settle_arguments(ear: Ear) -> tuple[Any, ...]:
     job_ids, _ = held(ear)
-    row = ["acme", None, None, "", "r", NOW, "", False, 0, NOW, None, None, None, None, False]
+    row = ["acme", None, None, "", "r", NOW, "", False, 0, NOW, None, None, None, None, False, False]
     settled = [
         deliveries.Settlement(deliveries.Claimed(job_id, *row), deliveries.Result(200), "delivered", MINUTE)
         for job_id in job_ids
@@ -285,7 +296,7 @@ VERBS: dict[str, tuple[Query, Call, set[str]]] = {
     "finish": (
         leases.SQL["finish"],
         lambda ear: ("succeeded", *held(ear), ["{}"] * 10, None, None, None),
-        {"dispatches_pkey", "accounts_pkey"},
+        {"dispatches_pkey", "accounts_pkey", "subscriptions_account"},
     ),
     "requeue": (
         leases.SQL["requeue"],
@@ -303,11 +314,15 @@ VERBS: dict[str, tuple[Query, Call, set[str]]] = {
     "expire": (jobs.SQL["expire"], lambda _: (10,), {"dispatches_wakes", "dispatches_pkey"}),
     "enforce": (jobs.SQL["enforce"], lambda _: (10,), {"dispatches_wakes", "dispatches_pkey"}),
     "promote": (jobs.SQL["promote"], lambda _: (10,), {"dispatches_wakes", "dispatches_pkey"}),
-    "cancel": (jobs.SQL["cancel"], lambda ear: ("acme", one(ear, "ready"), MINUTE), {"dispatches_pkey"}),
+    "cancel": (
+        jobs.SQL["cancel"],
+        lambda ear: ("acme", one(ear, "ready"), MINUTE),
+        {"dispatches_pkey", "subscriptions_account"},
+    ),
     "submit": (jobs.SQL["submit"], lambda _: submit_arguments(), {"accounts_pkey"}),
     "begin a submission": (
         submissions.SQL["begin"],
-        lambda ear: ("acme", one(ear, "leased"), 1, uuid4(), "replicate", MINUTE),
+        lambda ear: ("acme", one(ear, "leased"), 1, uuid4(), "replicate", "", MINUTE),
         {"submissions_job"},
     ),
     "hear a callback": (
@@ -350,6 +365,18 @@ READS: dict[str, tuple[Query, Call, set[str]]] = {
         {"deliveries_undelivered"},
     ),
     "deliveries that wait": (deliveries.SQL["waiting"], lambda _: (50,), {"deliveries_pending"}),
+    "endpoints": (endpoints.SQL["list"], lambda _: ("acme", UUID(int=0), 100), set()),
+    "endpoints of an account": (
+        endpoints.SQL["list_of_account"],
+        lambda _: ("acme", "other-7", UUID(int=0), 100),
+        {"endpoints_account"},
+    ),
+    "number of a tenant's endpoints": (endpoints.SQL["count"], lambda _: ("acme",), {"endpoints_account"}),
+    "number of an account's endpoints": (
+        endpoints.SQL["count_of_account"],
+        lambda _: ("acme", "other-7"),
+        {"endpoints_account"},
+    ),
     "stats of an endpoint": (endpoints.SQL["stats"], lambda _: (LAST, NOW), {"deliveries_endpoint_at"}),
     "deliveries of a job": (
         deliveries.SQL["list_of_job"],
@@ -364,6 +391,8 @@ READS: dict[str, tuple[Query, Call, set[str]]] = {
         {"submissions_due", "submissions_pkey"},
     ),
     "hurry a submission": (submissions.SQL["hurry"], lambda ear: (one(ear, "leased"),), {"submissions_job"}),
+    "hurry what is over": (submissions.SQL["hurry_over"], lambda ear: (one(ear, "leased"),), {"submissions_job"}),
+    "keep a part": (submissions.SQL["keep"], lambda _: (uuid4(), "{}"), {"submissions_pkey"}),
     "ended": (leases.SQL["ended"], lambda ear: (held(ear)[0], [1] * 10, ["succeeded"] * 10), set()),
 }
 
