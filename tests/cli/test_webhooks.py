@@ -101,18 +101,17 @@ async def test_listen_forwards_what_happens_signed_and_cleans_up(town: tuple[She
     job_id = await running.submit("hello", {"name": "Ada"})
 
     async def is_told() -> bool:
-        return any(line["event"] == "job.succeeded" for line in lines(command))
+        return any((line["event"], line["job_id"]) == ("job.succeeded", job_id) for line in lines(command))
 
     await until(is_told)
     told = [webhooks.verify(each.body, each.headers, secret) for each in receivers.of("local")]
-    events = [event["type"] for event in told]
+    events = [event["type"] for event in told if event["data"]["id"] == job_id]
     assert (events[0], events[-1]) == ("job.submitted", "job.succeeded")
-    assert {event["data"]["id"] for event in told} == {job_id}
-    assert [(line["event"], line["status"], line["job_id"]) for line in lines(command)] == [
-        (event, 200, job_id) for event in events
+    assert [(line["event"], line["status"]) for line in lines(command) if line["job_id"] == job_id] == [
+        (event, 200) for event in events
     ]
     (endpoint,) = await listeners(running)
-    assert await deliveries(running, endpoint) == [("delivered", 1)] * len(events)
+    assert (await deliveries(running, endpoint)).count(("delivered", 1)) >= len(events)
     await stop(command)
     assert await listeners(running) == []
 

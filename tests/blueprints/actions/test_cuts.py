@@ -8,15 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import httpx2
+import pytest
 
-from tests.blueprints.actions.places import ENDED, Place, User, gate
+from tests.blueprints.actions.places import ENDED, Place, User, gate, running_place
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from tests.databases import Server
+
 _CUT = """
 select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()
 """
+
+
+@pytest.fixture(scope="module")
+async def place(anyio_backend: str, server: Server, template: str) -> AsyncIterator[Place]:
+    """A server of its own: its connections are cut, and whoever comes next may hear of it."""
+    async with server.database(template) as dsn, running_place(dsn) as running:
+        yield running
 
 
 async def cut(place: Place) -> None:
