@@ -26,12 +26,12 @@ setup: $(READY) $(TOOLS) ## Make or renew .venv with everything for work on Pens
 demo: $(READY) ## See what Penstock is for, in a minute
 	@$(PY) examples/demo.py $(ARGS)
 
-# Three processes: many tests wait for other processes, leases and retries more than they compute.
+# Four processes: many tests wait for other processes, leases and retries more than they compute.
 test: $(READY) ## Run all tests
-	@$(PY) -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder --ignore=tests/conformance $(ARGS)
+	@$(PY) -m pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder --ignore=tests/conformance $(ARGS)
 
 test-fast: $(READY) ## Run the tests that are not marked slow
-	@$(PY) -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder --ignore=tests/conformance -m 'not slow' $(ARGS)
+	@$(PY) -m pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder --ignore=tests/conformance -m 'not slow' $(ARGS)
 
 test-floors: $(READY) ## Run the tests with the oldest dependencies that pyproject.toml allows (needs uv)
 	@sh scripts/floors $(ARGS)

@@ -55,7 +55,7 @@ async def started(place: Effects, **about: Any) -> tuple[User, Worker, dict[str,
 async def workers_pull(town: Town) -> None:
     place = town.steady.effects()
     slug, user = await place.workflow(), await place.user()
-    body = {"worker_id": fresh("w"), "workflow_slugs": [slug], "url": "http://10.0.0.1/"}
+    body = {"worker_id": fresh("comes-back"), "workflow_slugs": [slug], "url": "http://10.0.0.1/"}
     answer = await place.http.post("/api/worker/register", json=body, headers={"X-Fleet-Secret": place.fleet_secret})
     assert (answer.status_code, answer.json()["field"]) == (422, "url"), "a worker has no address to be called at"
     worker = await place.worker(slug)
@@ -339,7 +339,7 @@ async def workers_register(town: Town) -> AsyncGenerator[None]:
         body = {"worker_id": name, "workflow_slugs": [slug]} | more
         return await place.http.post("/api/worker/register", json=body, headers={"X-Fleet-Secret": secret})
 
-    name = fresh("w")
+    name = fresh("comes-back")
     assert (await register(name, "ps_worker_wrong")).status_code == 401
     assert (await register(name, workflow_slugs=[])).json()["field"] == "workflow_slugs"
     assert (await register(name, workflow_slugs=["nothing"])).json()["field"] == "workflow_slugs[0]"
@@ -650,7 +650,15 @@ async def a_spot_instance_is_taken_away(town: Town) -> None:
     process = await kitchen.begin("--spot", **given)
     user = await kitchen.place.user()
     job = await user.order(kitchen.slug)
-    await until(lambda: asyncio.sleep(0, kitchen.double.runs))
+
+    async def is_begun() -> bool:
+        assert process.is_running, process.stderr
+        return bool(kitchen.double.runs)
+
+    try:
+        await until(is_begun)
+    except TimeoutError:
+        raise AssertionError(f"The worker has not begun: {process.stderr}") from None
     await until(lambda: asyncio.to_thread(amazon.protected, group))
     machine.interrupt(seconds=16)
     assert await asyncio.to_thread(process.wait) == 0, process.stderr

@@ -294,7 +294,7 @@ class Effects(effects.Place):
 
     async def approved(self, *slugs: str) -> effects.Worker:
         """A worker that an operator let in, once there is room for it."""
-        body = {"worker_id": fresh("w"), "workflow_slugs": list(slugs)}
+        body = {"worker_id": fresh("let-in"), "workflow_slugs": list(slugs)}
         secret = {"X-Fleet-Secret": self.fleet_secret}
 
         async def register() -> str | None:
