@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import shutil
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from playwright.async_api import async_playwright, expect
 
 from tests.aws.amazon import ENVIRONMENT as AMAZON
 from tests.blueprints.effects.places import User, Worker, lease, picture
+from tests.browsers import CHROMIUM
 from tests.conformance.table import checks
 from tests.conformance.towns import FAR, TENANT, fresh, told, until
 from tests.doubles.comfy_cloud import KEY as CLOUD_KEY
@@ -739,11 +739,9 @@ async def a_video_and_its_page(town: Town) -> None:
 
 async def _page(place: Effects, slug: str, user: User, worker: Worker) -> None:
     """In a browser, whose clock is written down."""
-    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
-    browser = next(filter(None, map(shutil.which, names)), None)
-    assert browser is not None, "no Chromium on the PATH; `sh scripts/browser install` brings one"
+    assert CHROMIUM is not None, "no Chromium on the PATH; `sh scripts/browser install` brings one"
     async with async_playwright() as playwright:
-        running = await playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
+        running = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = await running.new_page()
         await page.add_init_script(
             "const later = window.setTimeout; window.pauses = [];"

@@ -47,6 +47,8 @@ BODY_MAX: Final = 1024 * 1024
 _QUERY_MAX: Final = 100
 _FREE: Final = ("input", "answer")  # members whose shape is not ours
 _EXACT: Final = 2**53
+REPLAYED: Final = (b"idempotency-replayed", b"true")
+"""Says that an answer was given before, to the same key."""
 _NO_STORE: Final = (b"cache-control", b"no-store")
 _PLACE: Final = re.compile(r"^(?P<what>.*?)(?: - at `\$?(?P<path>.*?)`)?$", re.DOTALL)
 _NAMED: Final = re.compile(r"^Object (?:missing required|contains unknown) field `(?P<name>.*)`$", re.DOTALL)

@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from penstock import ids, values, webhooks, wire
 from penstock.api import endpoints, principals, problems
-from penstock.api.calls import EVENT_STREAM, JSON, Reply, cursor, encode, job_text, reply
+from penstock.api.calls import EVENT_STREAM, JSON, REPLAYED, Reply, cursor, encode, job_text, reply
 from penstock.api.parameters import WAIT_MAX
 from penstock.errors import ConflictError, ForbiddenError, InvalidError, PenstockError
 
@@ -29,7 +29,6 @@ _PREFER_WAIT: Final = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,9})\"?(?:$|[,
 FIRST: Final = "Leave it out to begin with the first event."
 _POLL_SECONDS_MAX: Final = 30
 _SOON: Final = (b"retry-after", b"1")
-_REPLAYED: Final = (b"idempotency-replayed", b"true")
 _RUNNING: Final = (b"cache-control", b"private, no-cache")
 _FOREVER: Final = (b"cache-control", b"private, max-age=31536000, immutable")
 _SEQ_DIGITS: Final = 10  # no event has a longer number, and no longer one need be read
@@ -154,7 +153,7 @@ def _accepted(call: Call, submitted: Submitted, secret: str | UnsetType = UNSET)
         _SOON,
     ]
     if submitted.is_replay:
-        headers.append(_REPLAYED)
+        headers.append(REPLAYED)
     return Reply(202, encode(told), headers)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from penstock.api.calls import Reply, cursor, job_text, reply
+from penstock.api.calls import REPLAYED, Reply, cursor, job_text, reply
 from penstock.api.jobs import FIRST, STREAM, event_number
 from penstock.api.principals import owner
 from penstock.blueprints.actions import checks, frames, wire
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from penstock.engine.views import JobView
     from penstock.kinds import Kind
 
-_REPLAYED: Final = (b"idempotency-replayed", b"true")
 _WANTED: Final = "canceled"
 """The code of the error of a job that ended because somebody wanted it so: that is no error of the contract."""
 
@@ -88,7 +87,7 @@ def _key(call: Call) -> str | None:
 
 def _accepted(call: Call, submitted: Submitted, told: wire.Accepted | wire.Job) -> Reply:
     location = (b"location", f"{call.root}/api/jobs/{submitted.id}".encode("latin-1"))
-    return reply(told, 202, location, *([_REPLAYED] if submitted.is_replay else []))
+    return reply(told, 202, location, *([REPLAYED] if submitted.is_replay else []))
 
 
 # Reading them

@@ -10,7 +10,7 @@ import msgspec
 
 from penstock import ids, values, webhooks
 from penstock.api import principals
-from penstock.api.calls import Reply, reply
+from penstock.api.calls import REPLAYED, Reply, reply
 from penstock.blueprints.guard import wire
 from penstock.blueprints.guard.kinds import KIND, TEXT_MAX, Given, findings
 from penstock.errors import InputError, NotFoundError, OutboundRefusedError
@@ -29,7 +29,6 @@ SQL: Final = queries("penstock.blueprints.guard", "messages")
 METADATA_MAX: Final = 16 * 1024
 ACCOUNT: Final = "guard"
 """Whose the jobs are that come with a key that is for no account."""
-_REPLAYED: Final = (b"idempotency-replayed", b"true")
 
 
 async def make(call: Call) -> Reply:
@@ -73,7 +72,7 @@ def _made(call: Call, submitted: Submitted, secret: str) -> Reply:
         webhook_secret=secret,
     )
     headers = [(b"location", f"{call.root}/v1/jobs/{job_id}".encode("latin-1"))]
-    return reply(told, 202, *headers, *((_REPLAYED,) if submitted.is_replay else ()))
+    return reply(told, 202, *headers, *((REPLAYED,) if submitted.is_replay else ()))
 
 
 async def read(call: Call) -> Reply:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.blueprints.partner import envelopes, outside
 from penstock.engine.measuring import measure
-from penstock.errors import PenstockError, PermanentError, TransientError
+from penstock.errors import PermanentError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,31 +38,16 @@ def _file(part: str, made: Made) -> Artifact:
     return made.files[0]
 
 
-def _platform(error: TransientError | PermanentError) -> PenstockError:
+def _platform(error: TransientError | PermanentError) -> TransientError | PermanentError:
     """What the provider said, as the contract tells it."""
-    status, after = error.details.get("provider_status"), getattr(error, "retry_after", None)
-    details: dict[str, Any] = {
-        "platform": _PLATFORM,
-        "platformCode": "failed" if status is None else str(status),
-        "platformMessage": error.message[:_MESSAGE_MAX],
-    }
-    if after is not None:
-        details["retryAfterMs"] = round(after.total_seconds() * 1_000)
-    if isinstance(error, TransientError):
-        return TransientError(error.message, retry_after=error.retry_after, **details)
-    return PermanentError(error.message, **details)
+    status = error.details.get("provider_status")
+    return outside.trouble(error, _PLATFORM, "failed" if status is None else str(status), error.message[:_MESSAGE_MAX])
 
 
 async def assets(job: Any, files: Sequence[Artifact]) -> list[dict[str, Any]]:
-    """Files as a result tells them; where to get them is told whenever somebody asks."""
+    """Pictures and films as a result tells them."""
     return [
-        {
-            "assetId": file.id,
-            "type": file.content_type.partition("/")[0],
-            "contentType": file.content_type,
-            "bytes": file.size,
-            "name": file.name,
-            **await measure(job, file.id, file.content_type, file.size),
-        }
+        envelopes.asset(file, file.content_type.partition("/")[0])
+        | await measure(job, file.id, file.content_type, file.size)
         for file in files
     ]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from penstock.blueprints.partner.orders import Name
     from penstock.engine.views import JobView
+    from penstock.work import Artifact
 
 QUEUED: Final = "queued"
 """The stage of a job that nobody has begun."""
@@ -111,6 +112,17 @@ def result(base: str, output: dict[str, Any]) -> dict[str, Any]:
         return output
     assets = [asset | {"url": f"{base}/v1/assets/{asset['assetId']}"} for asset in output["assets"]]
     return output | {"assets": assets}
+
+
+def asset(file: Artifact, what: str) -> dict[str, Any]:
+    """A file as the output of a job has it: without its path, which is told with the job."""
+    return {
+        "assetId": file.id,
+        "type": what,
+        "contentType": file.content_type,
+        "bytes": file.size,
+        "name": file.name,
+    }
 
 
 def _decoded(text: str | None) -> Any:

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from penstock.blueprints.partner import findings, outside, projects
+from penstock.blueprints.partner import findings, identifiers, outside, projects
 from penstock.blueprints.partner.orders import AppstoreOrder
 from penstock.errors import InvalidError, OutboundFailedError, OutboundRefusedError, PermanentError, TransientError
 from penstock.pages import reading
@@ -67,7 +67,12 @@ def handler(engine: Engine, settings: Settings) -> Handler:
         await job.stage("merging_context")
         await job.progress(0.9)
         await projects.merge(engine, job, order.project_id, "appstore", facts)
-        return {"projectId": f"prj_{order.project_id}", "source": "appstore", "facts": facts, "assets": []}
+        return {
+            "projectId": identifiers.text("prj", order.project_id),
+            "source": "appstore",
+            "facts": facts,
+            "assets": [],
+        }
 
     return run
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from penstock import allowed
-from penstock.blueprints.partner import cloning, findings, patches, projects, pull_requests, repositories
+from penstock.blueprints.partner import cloning, findings, identifiers, patches, projects, pull_requests, repositories
 from penstock.blueprints.partner.git import SECONDS_MAX, SIZE_MAX, Git, GitError
 from penstock.blueprints.partner.orders import GithubOrder
 from penstock.engine.folders import Folders
@@ -74,7 +74,7 @@ class _Ingest:
         await job.progress(0.9)
         await projects.merge(self.engine, job, order.project_id, "github", facts)
         return {
-            "projectId": f"prj_{order.project_id}",
+            "projectId": identifiers.text("prj", order.project_id),
             "source": "github",
             "facts": facts,
             "sdkFiles": [] if patch is None else sorted(patch.files),

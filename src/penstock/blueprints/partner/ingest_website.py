@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from penstock.blueprints.partner import findings, outside, projects
+from penstock.blueprints.partner import findings, identifiers, outside, projects
 from penstock.blueprints.partner.orders import WebsiteOrder
 from penstock.errors import PermanentError, TransientError
 from penstock.pages import fetching, reading
@@ -73,7 +73,12 @@ def handler(engine: Engine, settings: Settings) -> Handler:  # noqa: ARG001 - as
         await job.stage("merging_context")
         await job.progress(0.9)
         await projects.merge(engine, job, order.project_id, "website", facts)
-        return {"projectId": f"prj_{order.project_id}", "source": "website", "facts": facts, "assets": []}
+        return {
+            "projectId": identifiers.text("prj", order.project_id),
+            "source": "website",
+            "facts": facts,
+            "assets": [],
+        }
 
     return run
 

@@ -10,7 +10,7 @@ import msgspec
 
 from penstock import ids, values
 from penstock.api import principals
-from penstock.api.calls import reply
+from penstock.api.calls import REPLAYED, reply
 from penstock.blueprints.partner import envelopes, identifiers, projects, wire
 from penstock.errors import ConflictError, IdempotencyConflictError
 from penstock.store.queries import queries
@@ -58,7 +58,7 @@ async def make(call: Call) -> Reply:
     *kept, is_same = known
     if not is_same:
         raise IdempotencyConflictError(field="Idempotency-Key")
-    return _accepted(LeaseRequest(*kept), projects.REPLAYED)
+    return _accepted(LeaseRequest(*kept), REPLAYED)
 
 
 def _accepted(request: LeaseRequest, *headers: tuple[bytes, bytes]) -> Reply:

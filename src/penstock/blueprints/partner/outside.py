@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.errors import PermanentError, TransientError
-
-if TYPE_CHECKING:
-    from datetime import timedelta
 
 
 def trouble(
@@ -17,10 +14,5 @@ def trouble(
     message = error.message
     told: dict[str, Any] = {"platform": platform, "platformCode": code, "platformMessage": said or message}
     if isinstance(error, TransientError):
-        after = error.retry_after
-        return TransientError(message, retry_after=after, retryAfterMs=_milliseconds(after), **told)
+        return TransientError(message, retry_after=error.retry_after, **told)
     return PermanentError(message, **told)
-
-
-def _milliseconds(after: timedelta | None) -> int | None:
-    return None if after is None else round(after.total_seconds() * 1_000)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from penstock.blueprints.partner import identifiers
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from uuid import UUID
@@ -61,7 +63,7 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
 def files(repository: Repository, language: str | None, project_id: UUID) -> dict[str, str]:
     """The files to be added; none where the client is there already, to the letter."""
     name = _FILES.get(language or "", _ANY)
-    said = {"PROJECT_ID": f"prj_{project_id}", "FILE_NAME": name}
+    said = {"PROJECT_ID": identifiers.text("prj", project_id), "FILE_NAME": name}
     made = {each: _filled(_stub(each), said) for each in (name, "README.md")}
     there = repository.listing.clients
     for folder in _folders():

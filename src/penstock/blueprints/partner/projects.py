@@ -10,7 +10,7 @@ import msgspec
 
 from penstock import ids, values
 from penstock.api import principals
-from penstock.api.calls import reply
+from penstock.api.calls import REPLAYED, reply
 from penstock.blueprints.partner import envelopes, identifiers, wire
 from penstock.errors import IdempotencyConflictError, LeaseLostError
 from penstock.store.queries import queries
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 SQL: Final = queries("penstock.blueprints.partner", "projects")
 
-REPLAYED: Final = (b"idempotency-replayed", b"true")
 _KEYWORDS_MAX: Final = 20
 _KEYWORD_LENGTH_MAX: Final = 100
 _NAME_LENGTH_MAX: Final = 200

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import quote
 
+from penstock.blueprints.partner import envelopes, identifiers
 from penstock.blueprints.partner.git import GitError
 from penstock.blueprints.partner.patches import AUTHOR, TITLE
 from penstock.errors import PermanentError, TransientError
@@ -48,7 +49,7 @@ This adds a small client that sends events of this project to Penstock, and a no
 Nothing calls it yet, and it sends nothing until `PENSTOCK_EVENTS_URL` says where to.
 
 {mark}"""
-_MARK: Final = "Project: `prj_{project_id}`"
+_MARK: Final = "Project: `{project}`"
 """By this a later job knows it again."""
 _BRANCH: Final = "penstock/job-"
 _LOOKED_AT_MAX: Final = 100
@@ -79,7 +80,7 @@ async def open_one(
 
     One of an earlier job that is still open stays the only one: whoever reads twice wants no second.
     """
-    mark = _MARK.format(project_id=project_id)
+    mark = _MARK.format(project=identifiers.text("prj", project_id))
     try:
         pull = (
             await _found(github, repository, branch)
@@ -246,11 +247,4 @@ def _safe(text: str) -> str:
 async def save(job: Any, patch: Patch) -> dict[str, Any]:
     """Keep the patch with the job."""
     file = await job.save("penstock.patch", patch.text, PATCH_TYPE)
-    asset = {
-        "assetId": file.id,
-        "type": "patch",
-        "contentType": file.content_type,
-        "bytes": file.size,
-        "name": file.name,
-    }
-    return {"delivery": "artifact", "assets": [asset]}
+    return {"delivery": "artifact", "assets": [envelopes.asset(file, "patch")]}

@@ -9,7 +9,7 @@ import msgspec
 
 from penstock import ids
 from penstock.api import principals
-from penstock.api.calls import reply
+from penstock.api.calls import REPLAYED, reply
 from penstock.blueprints.partner import cloning, envelopes, identifiers, ingest_appstore, orders, projects, resources
 from penstock.blueprints.partner.kinds import KINDS
 from penstock.errors import ConflictError
@@ -82,7 +82,7 @@ async def _accepted(call: Call, job_id: UUID, *, is_replay: bool) -> Reply:
     await resources.link(call.engine, view)
     told = envelopes.accepted(view)
     headers = [(b"location", told.location_url.encode("latin-1")), _SOON]
-    return reply(told, 202, *headers, *([projects.REPLAYED] if is_replay else []))
+    return reply(told, 202, *headers, *([REPLAYED] if is_replay else []))
 
 
 # The inputs of jobs

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from penstock.api.calls import reply
+from penstock.api.calls import REPLAYED, reply
 from penstock.blueprints.studio import copywriting, grammar, renderings, studio_jobs, wire
 from penstock.blueprints.studio.kinds import KINDS, type_of
 from penstock.blueprints.studio.products import Page, Product
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     Build = Callable[[Call], Awaitable[dict[str, Any]]]
 
 _SEED_MAX: Final = 2**32
-_REPLAYED: Final = (b"idempotency-replayed", b"true")
 
 
 async def make_copy(call: Call) -> Reply:
@@ -89,7 +88,7 @@ async def _repeated(call: Call, view: JobView) -> Reply:
         credits_cost=view.price,
         credits_remaining=wallet.available,
     )
-    return reply(told, 200, _REPLAYED)
+    return reply(told, 200, REPLAYED)
 
 
 # The inputs of jobs
