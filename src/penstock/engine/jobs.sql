@@ -32,6 +32,10 @@ declare
     present timestamptz := penstock.clock();
     size integer := cardinality(job_ids);
     hops boolean := initial_states is distinct from entry_states;
+    apart integer := greatest(  -- what is the same for all is tallied as one
+        cardinality(tenants), cardinality(kinds), cardinality(initial_states), cardinality(entry_states),
+        cardinality(prices), cardinality(run_ats)
+    );
     keyed integer;
 begin
     if exists (select from unnest(kinds) as i(kind) where not exists (select from penstock.kinds k where k.kind = i.kind)) then
@@ -105,6 +109,23 @@ begin
     if hooks is not null or exists (select from penstock.subscriptions s where s.moment = any('{submitted,queued}')) then
         perform penstock.announce('submitted', job_ids, 1, false);
         perform penstock.announce('queued', job_ids, 2, false);
+    end if;
+
+    if apart = 1 then
+        insert into penstock.tallies (at, tenant, kind, moment, to_state, to_phase, n, price)
+        values (
+            penstock.minute(present), tenants[1], kinds[1], 'submitted',
+            case when run_ats[1] > present then initial_states[1] else entry_states[1] end,
+            case when run_ats[1] > present then 'waiting' else 'ready' end, size, prices[1]::bigint * size
+        );
+    else
+        insert into penstock.tallies (at, tenant, kind, moment, to_state, to_phase, n, price)
+        select penstock.minute(present), i.tenant, i.kind, 'submitted',
+            case when i.run_at > present then i.initial_state else i.entry_state end,
+            case when i.run_at > present then 'waiting' else 'ready' end, count(*), sum(i.price)
+        from unnest(tenants, kinds, initial_states, entry_states, prices, run_ats)
+            as i(tenant, kind, initial_state, entry_state, price, run_at)
+        group by 2, 3, 5, 6;
     end if;
 
     if is_away then
@@ -183,9 +204,12 @@ end $$;
 -- function: move
 -- The one door: takes each job through the moment it has come to, writes its event, announces it to whom it is news
 -- and, where that ends it, settles its hold. All of them or none: a job whose state has no arrow for the moment is an error.
+-- What was moved is tallied in the same statement (see tallies.sql). `was` is the phase that all of them are in, where
+-- the caller knows it; else it is looked up. Most columns are none, for most moments: they are read by number, as each to
+-- be unnested would cost a single job more than its event.
 create or replace function penstock.move(
     moment text, phase text, job_ids uuid[], epochs integer[], attempts smallint[], outputs jsonb[], errors jsonb[],
-    captures integer[], memos jsonb[], answers jsonb[], notes jsonb[]
+    captures integer[], memos jsonb[], answers jsonb[], notes jsonb[], was text default null
 ) returns table (
     job_id uuid, tenant text, account text, kind text, queue text, priority smallint, from_state text, state text,
     outcome text, seq integer, epoch integer, attempts_ smallint, run smallint, price integer, captured integer,
@@ -199,42 +223,66 @@ declare
     ends boolean := move.phase = 'ended';
     succeeds boolean := move.moment = 'succeeded';
     renews boolean := move.moment = 'retried';
+    fails boolean := move.moment in ('failed', 'expired', 'blocked');
     low uuid := penstock.least_id(job_ids);
     high uuid := penstock.greatest_id(job_ids);
     done integer;
+    phases text[];
 begin
+    if was is null then
+        select array_agg(j.phase order by i.n) into phases
+        from unnest(job_ids) with ordinality as i(job_id, n)
+        left join (
+            select j.id, j.phase from penstock.jobs j where j.id = any(job_ids) and j.id >= low and j.id <= high
+        ) j on j.id = i.job_id;
+    end if;
     return query
-    with item as materialized (
-        select * from unnest(job_ids, epochs, attempts, outputs, errors, captures, memos, answers, notes)
-            as i(job_id, epoch, attempts, output, error, captured, memo, answer, note)
-    ),
-    moved as materialized (
+    with moved as materialized (
         update penstock.jobs j
         set state = m.to_state,
             phase = move.phase,
             events = j.events + 1,
             noted = case when starts then 0 else j.noted end,
             run = j.run + renews::int,
-            epoch = coalesce(i.epoch, j.epoch),
-            attempts = coalesce(i.attempts, j.attempts),
-            output = case when renews then null else coalesce(i.output, j.output) end,
-            error = case when renews or succeeds then null else coalesce(i.error, j.error) end,
-            memo = case when renews then null else coalesce(i.memo, j.memo) end,
-            answer = case when renews then null else coalesce(i.answer, j.answer) end,
+            epoch = coalesce(epochs[i.n::int], j.epoch),
+            attempts = coalesce(move.attempts[i.n::int], j.attempts),
+            output = case when renews then null else coalesce(outputs[i.n::int], j.output) end,
+            error = case when renews or succeeds then null else coalesce(errors[i.n::int], j.error) end,
+            fingerprint = case when fails then penstock.fingerprint(j.kind, move.moment, coalesce(errors[i.n::int], j.error)) end,
+            memo = case when renews then null else coalesce(memos[i.n::int], j.memo) end,
+            answer = case when renews then null else coalesce(answers[i.n::int], j.answer) end,
             progress = case when succeeds then 1 when renews then 0 else j.progress end,
             stage = case when renews then null else j.stage end,
             started_at = case when starts then coalesce(j.started_at, greatest(present, j.created_at))
                 when renews then null else j.started_at end,
             finished_at = case when ends then greatest(present, j.created_at, j.started_at) end,
             cancel_requested_at = case when renews then null else j.cancel_requested_at end,
-            captured = case when ends then least(j.price, coalesce(i.captured, case when succeeds then j.price else 0 end)) end
-        from item i, penstock.lifecycle_moves m
+            captured = case when ends then least(j.price, coalesce(captures[i.n::int], case when succeeds then j.price else 0 end)) end
+        from unnest(job_ids) with ordinality as i(job_id, n), penstock.lifecycle_moves m
         where j.id = any(job_ids) and j.id >= low and j.id <= high and i.job_id = j.id
             and m.lifecycle = j.lifecycle and m.from_state = j.state and m.moment = move.moment
         returning j.id, j.tenant, j.account, j.kind, j.queue, j.priority, m.from_state, j.state, j.outcome, j.events,
             j.epoch, j.attempts, j.run, j.price, j.captured, j.progress, j.stage,
             case when starts then j.input end as input, case when starts then j.memo end as memo,
-            case when starts then j.answer end as answer, j.created_at, j.expires_at, i.note
+            case when starts then j.answer end as answer, j.created_at, j.expires_at, notes[i.n::int] as note,
+            coalesce(was, phases[i.n::int]) as from_phase,
+            case
+                when ends then j.finished_at - j.started_at
+                when starts and j.epoch = 1 then j.started_at - greatest(j.created_at, j.run_at)
+            end as length
+    ),
+    tallied as (
+        insert into penstock.tallies (
+            at, tenant, kind, moment, from_state, from_phase, to_state, to_phase, outcome, n, price, captured, bucket
+        )
+        select penstock.minute(present), tenant, kind, move.moment, from_state, from_phase, state, move.phase, outcome,
+            count(*), sum(price), sum(captured), bucket
+        from (  -- in order: to make ready for a sort costs less than for a hash, and most often there is one job to tally
+            select tenant, kind, from_state, from_phase, state, outcome, price, captured,
+                case when length is not null then penstock.bucket(length) end as bucket
+            from moved order by bucket, tenant, kind, from_state, from_phase, state, outcome
+        ) m
+        group by bucket, tenant, kind, from_state, from_phase, state, outcome
     ),
     logged as (
         insert into penstock.events (job_id, seq, at, type, state, tenant, data)
@@ -257,6 +305,9 @@ begin
     if exists (select from penstock.subscriptions s where s.moment = move.moment)
         or exists (select from penstock.hooks h where h.job_id = any(job_ids)) then
         perform penstock.announce(move.moment, job_ids, null, ends);
+    end if;
+    if fails then
+        perform penstock.tally_failures(present, move.moment, job_ids);
     end if;
     if ends then
         perform penstock.settle(job_ids);
@@ -419,6 +470,7 @@ language plpgsql as $$
 declare
     job penstock.jobs;
     wallet penstock.accounts;
+    readied text;
     present timestamptz := penstock.clock();
     deadline timestamptz := present + lifetime;
 begin
@@ -464,9 +516,61 @@ begin
     update penstock.jobs j set expires_at = deadline where j.id = job.id;
     perform penstock.move('queued', 'ready', array[job.id], null, null, null, null, null, null, null, null)
     from penstock.kinds k where k.kind = job.kind and k.entry_state <> k.initial_state;
-    update penstock.jobs j set phase = 'ready' where j.id = job.id and j.phase <> 'ready';
+    update penstock.jobs j set phase = 'ready' where j.id = job.id and j.phase <> 'ready' returning j.state into readied;
+    if found then
+        insert into penstock.tallies (at, tenant, kind, moment, from_state, from_phase, to_state, to_phase, n, price)
+        values (penstock.minute(present), job.tenant, job.kind, 'queued', readied, 'waiting', readied, 'ready', 1, job.price);
+    end if;
     return query select 'revived', j.state, wallet.available - job.price, job.price, deadline, present
     from penstock.jobs j where j.id = job.id;
+end $$;
+
+-- function: prioritize
+-- Gives a job that waits for its turn another priority, and with it another place in the line.
+-- Verdicts: 'changed', 'same', 'started' (it has had its turn), 'ended', 'absent'.
+create or replace function penstock.prioritize(tenant text, job_id uuid, priority smallint)
+returns table (verdict text, state text, queue text, before smallint)
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+    dispatch penstock.dispatches;
+    answer record;
+begin
+    select d.* into dispatch from penstock.dispatches d
+    where d.job_id = prioritize.job_id and d.tenant = prioritize.tenant for update;
+    select p.* into answer
+    from penstock.prioritize_job(prioritize.tenant, prioritize.job_id, prioritize.priority, dispatch.phase) p;
+    perform penstock.prioritize_dispatch(prioritize.job_id, prioritize.priority)
+    where answer.verdict in ('changed', 'same');
+    return query select answer.verdict, answer.state, answer.queue, answer.before;
+end $$;
+
+-- function: prioritize_job
+-- The tenant's half of another priority; the queue says in which phase the job's dispatch is, if it has one.
+create or replace function penstock.prioritize_job(tenant text, job_id uuid, priority smallint, dispatch_phase text)
+returns table (verdict text, state text, queue text, before smallint)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    job record;
+begin
+    select j.id, j.state, j.queue, j.priority into job from penstock.jobs j
+    where j.id = prioritize_job.job_id and j.tenant = prioritize_job.tenant for update;
+    if job.id is null then
+        return query select 'absent', null::text, null::text, null::smallint;
+    elsif dispatch_phase is null or dispatch_phase not in ('waiting', 'ready') then
+        return query select case when dispatch_phase is null then 'ended' else 'started' end, job.state, job.queue, job.priority;
+    elsif job.priority = prioritize_job.priority then
+        return query select 'same', job.state, job.queue, job.priority;
+    else
+        update penstock.jobs j set priority = prioritize_job.priority where j.id = job.id;
+        perform penstock.write(
+            job.id, 'prioritized', jsonb_build_object('from', job.priority, 'to', prioritize_job.priority), false
+        );
+        return query select 'changed', job.state, job.queue, job.priority;
+    end if;
 end $$;
 
 -- function: shift
@@ -610,7 +714,7 @@ begin
     perform penstock.make_ready(ids);
     return query
     select m.job_id, m.tenant, m.kind, m.queue, m.from_state, m.state
-    from penstock.move('queued', 'ready', ids, null, null, null, null, null, null, null, null) m;
+    from penstock.move('queued', 'ready', ids, null, null, null, null, null, null, null, null, 'waiting') m;
 end $$;
 
 -- name: submit :one
@@ -671,6 +775,9 @@ select verdict, from_state, state, outcome from penstock.shift($1, $2, $3);
 
 -- name: cancel :one
 select verdict, state, stage, kind, from_state, price, captured from penstock.cancel($1, $2, $3::interval);
+
+-- name: prioritize :one
+select verdict, state, queue, before from penstock.prioritize($1, $2, $3::smallint);
 
 -- name: answer :one
 select verdict, state, queue, kind, from_state from penstock.answer($1, $2, $3::jsonb);

@@ -51,7 +51,7 @@ begin
         case when turns_ is null then 0 else turns_[array_position(ids, m.job_id)] end,
         m.from_state, m.state, m.epoch, m.attempts_, m.run, m.seq, m.price, m.progress, m.stage, m.input, m.memo, m.answer,
         m.created_at, m.expires_at
-    from penstock.move('started', 'leased', own, epochs, null, null, null, null, null, null, null) m;
+    from penstock.move('started', 'leased', own, epochs, null, null, null, null, null, null, null, 'ready') m;
 end $$;
 
 -- function: finish
@@ -78,7 +78,7 @@ begin
     end if;
     return query
     select m.job_id, m.tenant, m.kind, m.from_state, m.state, m.price, m.captured
-    from penstock.move(finish.outcome, 'ended', ids, null, null, outputs_, errors_, captures_, null, null, null) m;
+    from penstock.move(finish.outcome, 'ended', ids, null, null, outputs_, errors_, captures_, null, null, null, 'leased') m;
 end $$;
 
 -- function: requeue
@@ -108,7 +108,7 @@ begin
         select m.job_id, m.tenant, m.kind, m.queue, m.from_state, m.state, fates.fate, m.price, m.captured
         from penstock.move(
             fates.fate, case when fates.fate = 'requeued' then fates.phase else 'ended' end,
-            fates.ids, null, fates.attempts, null, fates.errors, null, null, null, fates.notes
+            fates.ids, null, fates.attempts, null, fates.errors, null, null, null, fates.notes, 'leased'
         ) m;
     end loop;
 end $$;
@@ -174,7 +174,7 @@ begin
     end if;
     return query
     select m.job_id, m.tenant, m.kind, m.from_state, m.state
-    from penstock.move('parked', 'parked', ids, null, null, null, null, null, memos_, null, null) m;
+    from penstock.move('parked', 'parked', ids, null, null, null, null, null, memos_, null, null, 'leased') m;
 end $$;
 
 -- function: proceed
@@ -217,7 +217,7 @@ begin
     if ids is not null then
         return query
         select m.job_id, m.tenant, m.kind, m.from_state, m.state
-        from penstock.move('answered', 'leased', ids, null, null, null, null, null, memos_, answers_, null) m;
+        from penstock.move('answered', 'leased', ids, null, null, null, null, null, memos_, answers_, null, 'leased') m;
     end if;
 end $$;
 

@@ -28,6 +28,10 @@ async def move_out(dsn: str, tenant: str, address: str) -> dict[str, int]:
     central, home = await Database.open(dsn, size=1), await Database.open(address, size=1)
     try:
         async with central.transaction() as hub, home.transaction() as own:  # left from within: the copy commits first
+            if await fetch(hub, SQL["moved"], tenant) is not None:  # to copy nothing over what is there would lose it
+                raise ConflictError(
+                    "The tenant has moved out already.", field="tenant", hint="Set PENSTOCK_TENANT_DATABASES."
+                )
             tables = await _tables(hub, own, tenant)
             for side in (hub, own):
                 await fetch(side, SQL["open"], tables)
@@ -36,7 +40,9 @@ async def move_out(dsn: str, tenant: str, address: str) -> dict[str, int]:
                     "The tenant has jobs that have not ended.", field="tenant", hint="Wait for them, or cancel them."
                 )
             await fetch(own, SQL["make_weeks"], (await fetch(hub, SQL["mondays"], tenant))["mondays"])
+            await fetch(hub, SQL["part_failures"], tenant)
             moved = {table: await _copy(hub, own, table, tenant) for table in tables}
+            await fetch(own, SQL["join_failures"], tenant)
             for side in (hub, own):
                 await fetch(side, SQL["close"], tables)
             await fetch(hub, SQL["settle"], tenant)

@@ -50,6 +50,9 @@ begin
     end loop;
 end $$;
 
+-- name: moved :maybe
+select since from penstock.homes where tenant = $1;
+
 -- name: unended :one
 select count(*) as jobs from penstock.jobs where tenant = $1 and phase <> 'ended';
 
@@ -84,6 +87,22 @@ select penstock.let_through($1::text[], false);
 
 -- name: remove :exec
 select penstock.remove_tenant($1, $2);
+
+-- name: part_failures :exec
+-- Takes how often a tenant's jobs failed off what is known of all: it is told where the tenant lives.
+update penstock.failure_flows f set n = f.n - o.n, released = f.released - o.released
+from penstock.failure_flows o
+where o.tenant = $1 and f.tenant = '' and f.step = o.step and f.at = o.at and f.fingerprint = o.fingerprint;
+
+-- name: join_failures :exec
+-- The same, where it has come to. The sum is made anew, so that to come twice is to come once.
+insert into penstock.failure_flows as f (step, tenant, fingerprint, at, n, released)
+select f.step, '', f.fingerprint, f.at, sum(f.n), sum(f.released)
+from penstock.failure_flows o
+join penstock.failure_flows f on f.step = o.step and f.at = o.at and f.fingerprint = o.fingerprint and f.tenant <> ''
+where o.tenant = $1
+group by f.step, f.fingerprint, f.at
+on conflict (step, tenant, at, fingerprint) do update set n = excluded.n, released = excluded.released;
 
 -- name: settle :exec
 insert into penstock.homes (tenant, since) values ($1, penstock.clock()) on conflict (tenant) do nothing;

@@ -8,14 +8,26 @@ language sql immutable strict parallel safe as $$
     select (lpad(to_hex((extract(epoch from born) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
 $$;
 
+-- function: least_of
+-- The least of some ids.
+create or replace function penstock.least_of(ids uuid[]) returns uuid
+language sql immutable strict parallel safe as 'select id from unnest(ids) as id order by id limit 1';
+
+-- function: greatest_of
+-- The greatest of some ids.
+create or replace function penstock.greatest_of(ids uuid[]) returns uuid
+language sql immutable strict parallel safe as 'select id from unnest(ids) as id order by id desc limit 1';
+
 -- function: least_id
 -- The bounds of some ids. PostgreSQL does not leave out partitions for `id = any(ids)` alone; with the bounds it does.
+-- They are written so that the planner can put them in the place of the call: of a single id, the usual case, they are
+-- that id, and nothing is called.
 create or replace function penstock.least_id(ids uuid[]) returns uuid
-language sql immutable strict parallel safe as 'select id from unnest(ids) as id order by id limit 1';
+language sql immutable parallel safe as 'select case when cardinality(ids) = 1 then ids[1] else penstock.least_of(ids) end';
 
 -- function: greatest_id
 create or replace function penstock.greatest_id(ids uuid[]) returns uuid
-language sql immutable strict parallel safe as 'select id from unnest(ids) as id order by id desc limit 1';
+language sql immutable parallel safe as 'select case when cardinality(ids) = 1 then ids[1] else penstock.greatest_of(ids) end';
 
 -- function: week
 create or replace function penstock.week(moment timestamptz) returns timestamptz

@@ -1,0 +1,248 @@
+"""Does the dashboard stay fast? Every read of it, at the server, with millions of finished jobs behind it.
+
+`python -m bench.board --dsn postgresql://…` fills that database, which must be new, and prints a table; without a
+database it makes one and throws it away. The counters are made by tallying and folding, as they are when jobs move.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import tempfile
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+import httpx2
+
+from penstock import Engine, Penstock, ids
+from penstock.api.app import create_app
+from penstock.api.calls import JSON
+from penstock.api.native import ROUTES
+from penstock.api.server import listen, serve
+from penstock.api.streams import Hub
+from penstock.engine import tallies
+from penstock.engine.dispatches import Lanes
+from penstock.engine.tallies import FOLD_MAX
+from penstock.services.bell import Bell
+from penstock.settings import Settings
+from penstock.store.embedded import open_embedded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+JOBS = 5_000_000
+DAYS = 63
+CHUNK = 50_000
+RUNS = 20
+LIMIT_MS = 300
+LEASE = timedelta(minutes=30)
+KINDS = [f"kind-{n}" for n in range(4)]
+TENANT, ACCOUNT = "tenant-3", "account-3"
+HISTORY = Path(__file__).with_name("board.sql")
+LEFT_OUT = ("/v1/verify", "/metrics", "/v1/board/stream", "/v1/jobs/{id}/stream")
+"""What looks at everything on purpose, or does not end."""
+
+# As statements would have tallied them: by the minute for the last day, and by the hour before it.
+TOLD = """
+create temporary table told as
+select j.tenant, j.kind, j.outcome, j.price, j.captured, penstock.bucket(j.started_at - j.created_at) as wait,
+    penstock.bucket(j.finished_at - j.started_at) as run, j.fingerprint, j.error ->> 'code' as code,
+    j.error ->> 'message' as message, j.id,
+    case when j.created_at > penstock.clock() - interval '25 hours' then penstock.minute(j.created_at)
+        else date_trunc('hour', j.created_at) end as at
+from penstock.jobs j where j.phase = 'ended'
+"""
+TALLIES = (
+    """
+    insert into penstock.tallies (at, tenant, kind, moment, to_state, to_phase, n, price)
+    select at, tenant, kind, 'submitted', 'queued', 'ready', count(*), sum(price) from told group by at, tenant, kind
+    """,
+    """
+    insert into penstock.tallies (
+        at, tenant, kind, moment, from_state, from_phase, to_state, to_phase, n, price, bucket
+    )
+    select at, tenant, kind, 'started', 'queued', 'ready', 'running', 'leased', count(*), sum(price), max(wait)
+    from told group by at, tenant, kind
+    """,
+    """
+    insert into penstock.tallies (
+        at, tenant, kind, moment, from_state, from_phase, to_state, to_phase, outcome, n, price, captured, bucket
+    )
+    select at, tenant, kind, outcome, 'running', 'leased', outcome, 'ended', outcome, count(*), sum(price),
+        sum(captured), max(run)
+    from told group by at, tenant, kind, outcome
+    """,
+    """
+    insert into penstock.tallies (at, tenant, kind, moment, n, price, captured, fingerprint, code, message, sample)
+    select at, tenant, kind, 'failed', count(*), sum(price), sum(captured), fingerprint, min(code), min(message),
+        (array_agg(id))[1]
+    from told where fingerprint is not null group by at, tenant, kind, fingerprint
+    """,
+)
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description="Measures every read of the dashboard on a long history.")
+    parser.add_argument("--dsn", help="a new database; without one, an embedded one is made")
+    parser.add_argument("--jobs", type=int, default=JOBS)
+    arguments = parser.parse_args()
+    if arguments.dsn:
+        await measure(arguments.dsn, arguments.jobs)
+        return
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-", ignore_cleanup_errors=True) as folder:
+        data = Path(folder) / "data"
+        data.mkdir()
+        (data / "postgres.conf").write_text("fsync = off\nmax_wal_size = 4GB\nshared_buffers = 512MB\n", "utf-8")
+        with open_embedded(data) as postgres:
+            await measure(postgres.dsn, arguments.jobs)
+
+
+async def measure(dsn: str, jobs: int) -> None:
+    app = Penstock()
+    for name in KINDS:
+        app.kind(name, price=5)(_nothing)
+    engine = await Engine.open(dsn, app, pool_size=4)
+    began = time.monotonic()
+    await fill(dsn, jobs)
+    print(f"{jobs:,} jobs in {time.monotonic() - began:.0f} s", flush=True)
+    began = time.monotonic()
+    await count(dsn, engine)
+    print(f"tallied and folded in {time.monotonic() - began:.0f} s", flush=True)
+    await enliven(engine)
+    await ask_all(engine)
+    await engine.close()
+
+
+async def _nothing(job: Any, sequence: int = 0) -> None: ...
+
+
+async def fill(dsn: str, jobs: int) -> None:
+    """The weeks, and the jobs in them, by two connections."""
+    chunks = iter(range(0, jobs, CHUNK))
+
+    async def insert() -> None:
+        connection = await asyncpg.connect(dsn)
+        await connection.execute("set session_replication_role = replica; set synchronous_commit = off; set jit = off")
+        for start in chunks:
+            await connection.execute(HISTORY.read_text(), CHUNK, start, jobs, DAYS, timeout=None)
+        await connection.close()
+
+    connection = await asyncpg.connect(dsn)
+    await connection.execute(
+        "select penstock.make_weeks(array(select distinct penstock.week(penstock.clock() - n * interval '1 day')"
+        " from generate_series(0, $1::integer) n))",
+        DAYS + 1,
+    )
+    await connection.close()
+    await asyncio.gather(insert(), insert())
+
+
+async def count(dsn: str, engine: Engine) -> None:
+    connection = await asyncpg.connect(dsn)
+    await connection.execute("set work_mem = '256MB'")
+    for statement in (TOLD, *TALLIES):
+        await connection.execute(statement)
+    while await connection.fetchval("select penstock.fold($1)", FOLD_MAX * 4):
+        await connection.execute("vacuum penstock.tallies")
+    await connection.execute("vacuum analyze")
+    await connection.close()
+    while await tallies.prune(engine.db, FOLD_MAX):
+        pass
+
+
+async def enliven(engine: Engine) -> None:
+    """Some jobs that have not ended, in line and held."""
+    await engine.grant(TENANT, ACCOUNT, 1_000_000)
+    given = [{"kind": KINDS[n % len(KINDS)], "tenant": TENANT, "account": ACCOUNT, "input": {}} for n in range(5_000)]
+    await engine.submit_many(given)
+    await engine.claim(Lanes(KINDS), 300, worker="bench", duration=LEASE)
+
+
+async def ask_all(engine: Engine) -> None:
+    hub = Hub(engine, Bell(engine))
+    server = create_app(engine, settings=Settings(rate_limit=1_000_000), hub=hub)
+    sock, stop = listen("127.0.0.1", 0), asyncio.Event()
+    _, key = await engine.access.make_key(scope="admin", actor="bench")
+    serving = asyncio.gather(
+        hub.run(stop), serve(server, host="", port=0, sock=sock, stop=stop, on_ready=lambda: None, drain=1)
+    )
+    base, headers = f"http://127.0.0.1:{sock.getsockname()[1]}", {"Authorization": f"Bearer {key}"}
+    try:
+        async with httpx2.AsyncClient(base_url=base, headers=headers, timeout=60) as http:
+            print("\n| route | status | p50 ms | max ms | |\n|---|---|---|---|---|")
+            for path in asked(await samples(engine)):
+                await ask(http, path)
+    finally:
+        stop.set()
+        await serving
+
+
+async def ask(http: httpx2.AsyncClient, path: str) -> None:
+    taken: list[float] = []
+    status = 0
+    for _ in range(RUNS):
+        began = time.perf_counter()
+        status = (await http.get(path)).status_code
+        taken.append((time.perf_counter() - began) * 1000)
+    verdict = "" if max(taken) < LIMIT_MS else "**slow**"
+    print(f"| {path} | {status} | {statistics.median(taken):.1f} | {max(taken):.1f} | {verdict} |", flush=True)
+
+
+async def samples(engine: Engine) -> dict[str, str]:
+    failure = (await engine.tallies.failures("7d", tenant=TENANT, most=1)).data[0]
+    return {
+        "id": ids.text("job", failure.sample),
+        "fingerprint": failure.fingerprint,
+        "kind": failure.kind,
+        "tenant": TENANT,
+        "account": ACCOUNT,
+        "queue": KINDS[0],
+    }
+
+
+def asked(given: Mapping[str, str]) -> Iterator[str]:
+    """Every GET that an operator may read, with what it needs; and those with filters with some of them."""
+    for route in ROUTES:
+        if route.method != "GET" or "viewer" not in route.who or route.path in LEFT_OUT or JSON not in route.offers:
+            continue
+        if "{id}" in route.path and "/jobs/" not in route.path:
+            continue  # there is none
+        path = route.path.format_map({**given, "route": KINDS[0]})
+        needs = ("tenant", "account") if route.path.startswith("/v1/wallet") and "wallets" not in route.path else ()
+        yield path + ("?q=" + given["id"] if "q" in route.query.__struct_fields__ else _query(given, needs))
+        if "tenant" in route.query.__struct_fields__ and "/jobs/" not in path and not needs:
+            yield path + _query(given, ("tenant",))
+    yield from (f"/v1/board/series?span={span}" for span in tallies.SPANS)
+    yield f"/v1/board/series?span=30d&tenant={TENANT}&kind={given['kind']}"
+    yield from (f"/v1/failures?since={since}" for since in tallies.FAILURE_STRETCHES)
+    yield from (
+        f"/v1/board/jobs?{query}"
+        for query in (
+            "outcome=failed",
+            "outcome=failed&limit=200",
+            "phase=leased",
+            "state=parked",
+            "error=error_2",
+            f"kind={given['kind']}&outcome=canceled",
+            "kind=kind-*&since=24h",
+            f"fingerprint={given['fingerprint']}",
+            f"tenant={TENANT}&fingerprint={given['fingerprint']}",
+            f"tenant={TENANT}&account={ACCOUNT}&outcome=failed",
+            "outcome=blocked",
+            "fingerprint=0000000000000000",
+            "since=30d&until=29d&outcome=failed",
+        )
+    )
+    yield from (f"/v1/find?q={word}" for word in (TENANT, ACCOUNT, "kind-1", "nothing-of-the-sort"))
+
+
+def _query(given: Mapping[str, str], names: tuple[str, ...]) -> str:
+    return "?" + "&".join(f"{name}={given[name]}" for name in names) if names else ""
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
