@@ -431,6 +431,25 @@ begin
     end if;
 end $$;
 
+-- function: prioritize_dispatch
+-- The queue's half of another priority: another place in the line, if it stands there. The caller holds its lock.
+create or replace function penstock.prioritize_dispatch(job_id uuid, priority smallint) returns void
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    dispatch penstock.dispatches;
+begin
+    select d.* into dispatch from penstock.dispatches d where d.job_id = prioritize_dispatch.job_id;
+    if dispatch.rank <> -priority then
+        delete from penstock.ready r
+        where r.queue = dispatch.queue and r.rank = dispatch.rank and r.turn = dispatch.turn
+            and r.job_id = dispatch.job_id;
+        update penstock.dispatches d set rank = -priority where d.job_id = prioritize_dispatch.job_id;
+        insert into penstock.ready (queue, rank, turn, job_id)
+        select dispatch.queue, -priority, dispatch.turn, dispatch.job_id where dispatch.phase = 'ready';
+    end if;
+end $$;
+
 -- function: shift_dispatch
 -- The queue's half of an operator's move: the phase that the job has come to.
 create or replace function penstock.shift_dispatch(job_id uuid, phase text, forgets boolean) returns void

@@ -5,11 +5,19 @@ Holds and settlements are not made here: they are written with the job they belo
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock import values
-from penstock.errors import AmountError, ConflictError, InsufficientCreditsError, InvalidError
+from penstock import ids, values
+from penstock.errors import (
+    AmountError,
+    ConflictError,
+    InsufficientCreditsError,
+    InvalidError,
+    NotFoundError,
+    RefundUnavailableError,
+)
 from penstock.store.queries import queries
 
 if TYPE_CHECKING:
@@ -17,13 +25,16 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from penstock.store.db import Door
+    from penstock.store.db import Door, Row
 
 SQL: Final = queries("penstock.engine", "ledger")
 
 PAGE_MAX: Final = 1_000
 _LAST: Final = 2**63 - 1
 _REFERENCE_MAX: Final = 255
+_DIGEST: Final = 32
+REFUND: Final = "refund:"
+"""What the references of refunds begin with; no other may."""
 ACTIVE_MAX: Final = 1_000_000
 
 
@@ -69,6 +80,29 @@ class Balance:
 
 
 @dataclass(frozen=True, slots=True)
+class Refund:
+    """What was given back of a job's price, when, and what its account has after it."""
+
+    job_id: UUID
+    amount: int
+    available: int
+    at: datetime
+    is_replay: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Which end of a job is meant, by the run that ended so, and the errand that means it."""
+
+    errand: str
+    run: int
+
+    def reference(self, job: str) -> str:
+        """What a refund by the errand is known by."""
+        return f"{REFUND}{job}:{self.run}:{self.errand}"
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One balanced transaction over three purses: available, held, and outside."""
 
@@ -99,6 +133,56 @@ async def adjust(db: Door, tenant: str, account: str, amount: int, *, reference:
     if values.check_amount(amount, field="amount", least=-values.AMOUNT_MAX) == 0:
         raise AmountError("It must not be zero.", field="amount")
     return await _post(db, "adjust", tenant, account, amount, reference=reference, reason=reason)
+
+
+async def refund(  # noqa: PLR0917 - the columns of its statement
+    db: Door,
+    tenant: str,
+    job_id: UUID | str,
+    amount: int | None,
+    key: str | None,
+    reason: str,
+    actor: str,
+    seen: Seen | None = None,
+) -> Refund:
+    """Give back what an ended job has cost: so much of it, or all that is left.
+
+    The rest is given back once, whoever asks for it. A part is, too, for each key: without one it is the amount and
+    the reason that make it the same. An errand means the end that it has seen, and knows again what it gave back.
+    """
+    number = ids.parse("job", job_id)
+    if amount is not None:
+        values.check_amount(amount, field="amount", least=1)
+    _check_words(reason=reason)
+    if amount is not None:
+        given = f"{amount}:{reason}" if key is None else values.check_key(key)
+        named = hashlib.sha256(given.encode()).hexdigest()[:_DIGEST]
+    else:
+        named = None if seen is None else seen.errand
+    run = None if seen is None else seen.run
+    row = await db.run(SQL["refund"], tenant, number, amount, named, reason, actor, run)
+    match row["verdict"]:
+        case "posted" | "repeated":
+            return Refund(number, row["given"], row["available"], row["at"], is_replay=row["verdict"] == "repeated")
+        case "absent":
+            raise NotFoundError(f"There is no job {ids.text('job', number)!r}.", field="id")
+        case "running":
+            raise RefundUnavailableError(
+                "The job has not ended: nothing was captured yet.", hint="Cancel it, or wait for its end."
+            )
+        case "passed":
+            raise RefundUnavailableError("The job was run again since: its end is not the one that was meant.")
+        case "mismatch":
+            raise ConflictError("The reference was used for something else.", field="amount")
+        case _:
+            raise RefundUnavailableError(_left(row), captured=row["captured"], refunded=row["refunded"])
+
+
+def _left(row: Row) -> str:
+    if not row["captured"]:
+        return "The job has cost nothing."
+    left = row["captured"] - row["refunded"]
+    return f"Of the {row['captured']} credits that the job has cost, {left} are left to give back."
 
 
 async def balance(db: Door, tenant: str, account: str) -> Balance:
@@ -137,11 +221,13 @@ async def _post(
 ) -> int:
     values.check_name(tenant, field="tenant")
     values.check_name(account, field="account")
-    for field, given in (("reference", reference), ("reason", reason)):
-        if given is not None and len(given) > _REFERENCE_MAX:
-            raise InvalidError(f"It may have at most {_REFERENCE_MAX} characters.", field=field)
-        if given is not None:
-            values.check(given, field=field)
+    _check_words(reference=reference, reason=reason)
+    if reference is not None and reference.startswith(REFUND):
+        raise InvalidError(
+            f"References that begin with {REFUND!r} are those of refunds.",
+            field="reference",
+            hint="Use another one; to give back what a job has cost, refund the job.",
+        )
     row = await db.run(SQL["post"], word, tenant, account, amount, reference, reason)
     match row["verdict"]:
         case "mismatch":
@@ -154,3 +240,11 @@ async def _post(
             )
         case _:
             return int(row["available"])
+
+
+def _check_words(**words: str | None) -> None:
+    for field, given in words.items():
+        if given is not None and len(given) > _REFERENCE_MAX:
+            raise InvalidError(f"It may have at most {_REFERENCE_MAX} characters.", field=field)
+        if given is not None:
+            values.check(given, field=field)

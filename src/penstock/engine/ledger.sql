@@ -145,7 +145,7 @@ end $$;
 -- for. Verdicts: 'posted', 'repeated' (with what was posted then), 'mismatch' (the reference was used for something else),
 -- 'short' (an adjustment below zero).
 create or replace function penstock.post(
-    type text, tenant text, account text, amount bigint, reference text, reason text
+    type text, tenant text, account text, amount bigint, reference text, reason text, job_id uuid default null
 ) returns table (verdict text, available bigint, held bigint, seq bigint)
 language plpgsql as $$
 #variable_conflict use_column
@@ -161,7 +161,10 @@ begin
 
     if earlier.seq is not null then
         return query select
-            case when earlier.type = post.type and earlier.available = amount then 'repeated' else 'mismatch' end,
+            case
+                when earlier.type = post.type and earlier.available = amount and earlier.job_id is not distinct from post.job_id
+                then 'repeated' else 'mismatch'
+            end,
             wallet.available, wallet.held, earlier.seq;
     elsif wallet.available + amount < 0 then
         return query select 'short', wallet.available, wallet.held, null::bigint;
@@ -169,14 +172,97 @@ begin
         update penstock.accounts a set available = a.available + amount, entries = a.entries + 1
         where a.tenant = wallet.tenant and a.account = wallet.account;
         insert into penstock.entries (
-            tenant, account, seq, at, type, available, held, outside, available_after, held_after, reference, reason
+            tenant, account, seq, at, type, available, held, outside, available_after, held_after, job_id, reference, reason
         ) values (
             wallet.tenant, wallet.account, wallet.entries + 1, penstock.clock(), post.type, amount, 0, -amount,
-            wallet.available + amount, wallet.held, post.reference, post.reason
+            wallet.available + amount, wallet.held, post.job_id, post.reference, post.reason
         );
         return query select 'posted', wallet.available + amount, wallet.held, wallet.entries + 1;
     end if;
 end $$;
+
+-- function: refund_job
+-- The tenant's half of a refund: gives credits back that an ended job has cost: so many, or all that are left of them.
+-- Nothing of the job changes: its end stays as it was told. The account's lock keeps two refunds apart. What was given back
+-- is known by its references, which begin alike: that of the rest is the same for everybody, that of a part has the key of
+-- who asks for it, and so has that of an errand. Who has seen the end of a run means what it has cost up to there.
+-- Verdicts: 'posted', 'repeated' (with what was given back then, and why), 'mismatch' (the key was used for another
+-- amount), 'spent' (so much is not left), 'running', 'passed' (it was run again since), 'absent'.
+create or replace function penstock.refund_job(
+    tenant text, job_id uuid, amount bigint, key text, reason text, seen_run integer default null
+) returns table (
+    verdict text, given bigint, available bigint, captured bigint, refunded bigint, at timestamptz, reference text, why text
+)
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+    owner text;
+    phase text;
+    run integer;
+    start text := 'refund:' || penstock.typeid('job', refund_job.job_id);
+    named text;
+    paid bigint;
+    back bigint;
+    posted record;
+    entry penstock.entries;
+begin
+    select j.account, j.phase, j.run into owner, phase, run from penstock.jobs j
+    where j.id = refund_job.job_id and j.tenant = refund_job.tenant;
+    named := concat_ws(':', start, coalesce(seen_run, run), refund_job.key);
+    perform from penstock.accounts a where a.tenant = refund_job.tenant and a.account = owner for update;
+    select e.* into entry from penstock.entries e
+    where e.tenant = refund_job.tenant and e.account = owner and e.reference = named and e.type = 'adjust'
+        and e.job_id = refund_job.job_id;
+    if owner is null or entry.seq is null and (phase <> 'ended' or run <> seen_run) then
+        return query select case when owner is null then 'absent' when run <> seen_run then 'passed' else 'running' end,
+            0::bigint, 0::bigint, 0::bigint, 0::bigint, null::timestamptz, null::text, null::text;
+        return;
+    end if;
+
+    select coalesce(sum(e.outside), 0) into paid from penstock.entries e
+    where e.job_id = refund_job.job_id and e.type in ('capture', 'release') and e.run <= coalesce(seen_run, run);
+    select coalesce(sum(e.available), 0) into back from penstock.entries e
+    where e.tenant = refund_job.tenant and e.account = owner and e.reference > start and e.reference < start || ';'
+        and e.type = 'adjust' and e.job_id = refund_job.job_id;
+    amount := coalesce(amount, entry.available, paid - back);
+    if entry.seq is null and (amount <= 0 or amount > paid - back) then
+        return query select 'spent', amount, 0::bigint, paid, back, null::timestamptz, null::text, null::text;
+        return;
+    end if;
+
+    select p.* into posted from penstock.post('adjust', refund_job.tenant, owner, amount, named, refund_job.reason, refund_job.job_id) p;
+    return query
+    select posted.verdict, amount, posted.available, paid, case posted.verdict when 'posted' then back + amount else back end,
+        e.at, e.reference, e.reason
+    from penstock.entries e where e.tenant = refund_job.tenant and e.account = owner and e.seq = posted.seq;
+end $$;
+
+-- function: refund
+-- Gives back what an ended job has cost, with its audit in the same commit. Verdicts: see penstock.refund_job.
+create or replace function penstock.refund(
+    tenant text, job_id uuid, amount bigint, key text, reason text, actor text, seen_run integer default null
+) returns table (verdict text, given bigint, available bigint, captured bigint, refunded bigint, at timestamptz)
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+    answer record;
+begin
+    select r.* into answer from penstock.refund_job(refund.tenant, refund.job_id, amount, key, refund.reason, seen_run) r;
+    perform penstock.tell_refunded(
+        actor, refund.tenant, refund.job_id, answer.given, refund.reason, answer.reference, answer.at
+    )
+    where answer.verdict = 'posted';
+    return query
+    select answer.verdict, answer.given, answer.available, answer.captured, answer.refunded, answer.at;
+end $$;
+
+-- name: refund :one
+select verdict, given, available, captured, refunded, at
+from penstock.refund($1, $2, $3::bigint, $4::text, $5::text, $6::text, $7::integer);
 
 -- name: post :one
 select verdict, available, held, seq from penstock.post($1::text, $2::text, $3::text, $4::bigint, $5::text, $6::text);

@@ -50,7 +50,7 @@ _FIRST: Final = UUID(int=0)
 _SILENT: Final = {"code": "lease_lost", "message": "Its worker fell silent."}
 _GONE: Final = {"code": "interrupted", "message": "Its worker had to go."}
 _REPAIR: Final = '{"cause": "repair"}'
-_PLACE: Final = ("phase", "epoch", "attempts", "is_asked")
+_PLACE: Final = ("phase", "epoch", "attempts", "is_asked", "rank")
 
 
 class OutOfStepError(StoreError):
@@ -219,6 +219,33 @@ class Split:
             place = (await self._fence(hub, own, [job_id])).get(job_id, {})
             row = await fetch(own, SQL["cancel_job"], tenant, job_id, place.get("phase"), place.get("is_asked", False))
             await fetch(hub, SQL["cancel_dispatch"], job_id, row["verdict"], grace)
+            return row
+
+        return await self.both(work)
+
+    async def refund(  # noqa: PLR0917 - the columns of its statement
+        self, tenant: str, job_id: UUID, amount: int | None, key: str | None, reason: str, actor: str, run: int | None
+    ) -> Row:
+        """A job that has ended has no dispatch: all that is central's is the audit.
+
+        It is written by who asks again, too: whoever asked first may have died between the two commits.
+        """
+
+        async def work(hub: Connection, own: Connection) -> Row:
+            row = await fetch(own, SQL["refund_job"], tenant, job_id, amount, key, reason, run)
+            if row["verdict"] in {"posted", "repeated"}:
+                told = (row["given"], row["why"], row["reference"], row["at"])
+                await fetch(hub, SQL["tell_refunded"], actor, tenant, job_id, *told)
+            return row
+
+        return await self.both(work)
+
+    async def prioritize(self, tenant: str, job_id: UUID, priority: int) -> Row:
+        async def work(hub: Connection, own: Connection) -> Row:
+            place = (await self._fence(hub, own, [job_id])).get(job_id, {})
+            row = await fetch(own, SQL["prioritize_job"], tenant, job_id, priority, place.get("phase"))
+            if row["verdict"] in {"changed", "same"}:
+                await fetch(hub, SQL["prioritize_dispatch"], job_id, priority)
             return row
 
         return await self.both(work)
@@ -451,6 +478,8 @@ class Split:
 _VERBS: Final[dict[str, Callable[..., Awaitable[Any]]]] = {
     "jobs.submit": Split.submit,
     "jobs.cancel": Split.cancel,
+    "jobs.prioritize": Split.prioritize,
+    "ledger.refund": Split.refund,
     "jobs.answer": Split.answer,
     "jobs.shift": Split.shift,
     "jobs.revive": Split.revive,
@@ -644,8 +673,8 @@ async def _ensure(run: Callable[..., Awaitable[Any]], jobs: Sequence[Mapping[str
 
 
 async def _follow(hub: Connection, jobs: Sequence[Mapping[str, Any]]) -> set[str]:
-    columns = ([job[name] for job in jobs] for name in ("job_id", *_PLACE))
-    return {row["queue"] for row in await fetch(hub, SQL["follow"], *columns, GRACE)}
+    *columns, ranks = ([job[name] for job in jobs] for name in ("job_id", *_PLACE))
+    return {row["queue"] for row in await fetch(hub, SQL["follow"], *columns, GRACE, ranks)}
 
 
 def _born(item: Submission, answer: Submitted) -> dict[str, Any]:

@@ -86,9 +86,11 @@ begin
 end $$;
 
 -- function: follow
--- Brings dispatches to where their jobs have come. The caller holds their locks. Home: central.
+-- Brings dispatches to where their jobs have come. The caller holds their locks. A version that knows of no ranks leaves
+-- them as they are. Home: central.
 create or replace function penstock.follow(
-    job_ids uuid[], phases text[], epochs integer[], attempts smallint[], asked boolean[], grace interval
+    job_ids uuid[], phases text[], epochs integer[], attempts smallint[], asked boolean[], grace interval,
+    ranks smallint[] default null
 ) returns setof text
 language plpgsql as $$
 #variable_conflict use_column
@@ -103,7 +105,7 @@ begin
     return query
     with moved as (
         update penstock.dispatches d
-        set phase = i.phase, epoch = i.epoch, attempts = i.attempts,
+        set phase = i.phase, epoch = i.epoch, attempts = i.attempts, rank = coalesce(i.rank, d.rank),
             lease_token = case when i.phase = 'leased' then d.lease_token end,
             run_at = case when i.phase = 'waiting' and d.phase <> 'waiting' then present + pause else d.run_at end,
             cancel_at = case when i.asked then coalesce(d.cancel_at, present + grace) end,
@@ -115,7 +117,8 @@ begin
                 case when i.asked then coalesce(d.cancel_at, present + grace) end,
                 case when i.phase = 'waiting' then case when d.phase = 'waiting' then d.run_at else present + pause end end
             )
-        from unnest(follow.job_ids, phases, epochs, follow.attempts, asked) as i(job_id, phase, epoch, attempts, asked)
+        from unnest(follow.job_ids, phases, epochs, follow.attempts, asked, ranks)
+            as i(job_id, phase, epoch, attempts, asked, rank)
         where d.job_id = any(follow.job_ids) and i.job_id = d.job_id
         returning d.queue, d.rank, d.turn, d.job_id, d.phase
     ),
@@ -182,7 +185,7 @@ left join penstock.lifecycle_moves m on m.lifecycle = j.lifecycle and m.from_sta
 
 -- name: fence :many
 -- Locks the dispatches of these tenants' jobs, and tells where they are. Home: central.
-select job_id, phase, epoch, attempts, cancel_at is not null as is_asked,
+select job_id, phase, epoch, attempts, cancel_at is not null as is_asked, rank,
     coalesce(phase = 'parked' and wakes_at > penstock.clock(), false) as is_waited_for
 from penstock.dispatches where job_id = any($1::uuid[]) and tenant = any($2::text[]) and is_away
 order by job_id for update;
@@ -190,7 +193,7 @@ order by job_id for update;
 -- name: truth :many
 -- Locks jobs of these tenants, and tells all that their dispatches are made of. Home: tenant.
 select id as job_id, tenant, account, kind, queue, phase, priority, epoch, attempts, run_at, expires_at,
-    cancel_requested_at is not null as is_asked
+    cancel_requested_at is not null as is_asked, -priority as rank
 from penstock.jobs
 where id = any($1::uuid[]) and id >= penstock.least_id($1::uuid[]) and id <= penstock.greatest_id($1::uuid[])
     and tenant = any($2::text[])
@@ -207,7 +210,9 @@ where j.id = any($1::uuid[]) and i.job_id = j.id and j.epoch < i.epoch;
 
 -- name: follow :many
 select queue
-from penstock.follow($1::uuid[], $2::text[], $3::integer[], $4::smallint[], $5::boolean[], $6::interval) as queue;
+from penstock.follow(
+    $1::uuid[], $2::text[], $3::integer[], $4::smallint[], $5::boolean[], $6::interval, $7::smallint[]
+) as queue;
 
 -- name: discard :exec
 select penstock.discard($1::uuid[]);
@@ -274,6 +279,19 @@ select verdict, state, stage, kind, from_state, price, captured from penstock.ca
 
 -- name: cancel_dispatch :exec
 select penstock.cancel_dispatch($1, $2, $3::interval);
+
+-- name: prioritize_job :one
+select verdict, state, queue, before from penstock.prioritize_job($1, $2, $3::smallint, $4);
+
+-- name: prioritize_dispatch :exec
+select penstock.prioritize_dispatch($1, $2::smallint);
+
+-- name: refund_job :one
+select verdict, given, available, captured, refunded, at, reference, why
+from penstock.refund_job($1, $2, $3::bigint, $4::text, $5::text, $6::integer);
+
+-- name: tell_refunded :exec
+select penstock.tell_refunded($1, $2, $3, $4, $5, $6, $7);
 
 -- name: answer_job :one
 select verdict, state, queue, kind, from_state from penstock.answer_job($1, $2, $3::jsonb, $4);
