@@ -1,0 +1,38 @@
+"""An engine beside another knows the same databases, by connections of its own."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from penstock.errors import OverdueError
+from penstock.store.db import connect
+from tests.factories import TENANT
+from tests.homes.conftest import Town
+
+
+async def test_a_tenant_that_lives_elsewhere_is_found_there(town: Town) -> None:
+    await town.clear()
+    beside = await town.engine.beside(pool_size=2, cut=timedelta(milliseconds=200))
+    try:
+        made = await beside.submit("free", {}, tenant=TENANT, account="ann")
+        assert (await town.engine.read(TENANT, made.id)).kind == "free"
+        assert (await beside.views.jobs(TENANT)).data[0].job_id == made.job_id
+        assert beside.home(TENANT) is not town.home
+        await beside.cancel(TENANT, made.id)
+        for database in (*beside.all_homes(), beside.home(TENANT)):
+            async with database.connection() as connection:
+                assert await connection.fetchval("show statement_timeout") == "200ms"
+        blocker = await connect(town.home.dsn)
+        try:
+            async with blocker.transaction():
+                await blocker.execute("lock table penstock.accounts in access exclusive mode")
+                with pytest.raises(OverdueError):
+                    await beside.balance(TENANT, "ann")
+        finally:
+            await blocker.close()
+        assert await beside.balance(TENANT, "ann"), "that it was slow once does not mean that it is gone"
+    finally:
+        await beside.close()
+    assert (await town.engine.read(TENANT, made.id)).outcome == "canceled"
