@@ -11,6 +11,8 @@ unexport PYTHONDONTWRITEBYTECODE
 PY := .venv/bin/python
 # More for pytest, for the demo or for the bench:  make test ARGS='-k ledger -x'
 ARGS ?=
+# The dashboard is built and checked with the Node.js of .venv.
+UI := $(PY) ui/hatch_build.py
 
 # What is installed names this folder, so a copy of it is set up anew.
 HERE := $(shell pwd | cksum | cut -d' ' -f1)
@@ -23,25 +25,33 @@ help: ## Show this list
 setup: $(READY) $(TOOLS) ## Make or renew .venv with everything for work on Penstock
 	@echo ".venv is ready: $$($(PY) --version)"
 
-demo: $(READY) ## See what Penstock is for, in a minute
+demo: $(READY) ui ## See what Penstock is for, in a minute
 	@$(PY) examples/demo.py $(ARGS)
 
 # Four processes: many tests wait for other processes, leases and retries more than they compute.
-test: $(READY) ## Run all tests
+test: $(READY) ui ## Run all tests
+	@$(UI) tools
 	@$(PY) -m pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder --ignore=tests/conformance $(ARGS)
 
-test-fast: $(READY) ## Run the tests that are not marked slow
+test-fast: $(READY) ui ## Run the tests that are not marked slow
+	@$(UI) tools
 	@$(PY) -m pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder --ignore=tests/conformance -m 'not slow' $(ARGS)
 
-test-floors: $(READY) ## Run the tests with the oldest dependencies that pyproject.toml allows (needs uv)
+test-floors: $(READY) ui ## Run the tests with the oldest dependencies that pyproject.toml allows (needs uv)
 	@sh scripts/floors $(ARGS)
 
 # In one process: its checks run beside each other, on servers that they share.
 conformance: $(READY) ## Check every sentence of the five contracts; writes docs/reference/conformance.md
 	@$(PY) -m pytest -q --tb=native tests/conformance $(ARGS)
 
-docs: $(READY) ## Run the tests of the documentation
+docs: $(READY) ui ## Run the tests of the documentation
 	@$(PY) -m pytest tests/docs $(ARGS)
+
+ui: $(READY) ## Build the dashboard, unless it is what its sources say
+	@$(UI) build
+
+ui-watch: $(READY) ## Build the dashboard at every change of its sources, until Ctrl-C
+	@$(UI) watch
 
 reference: $(READY) ## Rewrite the parts of docs/reference that are made from the code
 	@$(PY) docs/generate.py $(ARGS)
@@ -49,13 +59,16 @@ reference: $(READY) ## Rewrite the parts of docs/reference that are made from th
 lint: $(TOOLS) ## Check style and format
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check --quiet . || { echo "unformatted files: run 'make format'"; exit 1; }
+	@$(UI) run biome check
 
 format: $(TOOLS) ## Format the code, and repair what can be repaired
 	@$(PY) -m ruff check --fix-only --quiet .
 	@$(PY) -m ruff format .
+	@$(UI) run biome check --write
 
 types: $(TOOLS) ## Check types: src strictly, the rest in general
 	@$(PY) -m pyright
+	@$(UI) run tsc
 
 imports: $(TOOLS) ## Check who may import whom
 	@$(PY) -c 'from importlinter.cli import lint_imports_command as main; main()' --no-logo
@@ -66,7 +79,7 @@ chaos: $(READY) ## Trouble a hundred workers at ten thousand jobs (some minutes)
 chaos-webhooks: $(READY) ## Tell two hundred receivers, half of them sick, of twenty thousand events (some minutes)
 	@$(PY) -m tests.chaos.webhooks $(ARGS)
 
-schema: $(READY) ## Rewrite tests/migrations/schema.sql from the migrations
+schema: $(READY) ## Rewrite tests/migrations/schema.sql and functions.txt from the migrations
 	@UPDATE_SCHEMA=1 $(PY) -m pytest -q tests/migrations $(ARGS)
 
 bench: $(READY) ## Measure Penstock beside its peers; writes bench/RESULTS.md
@@ -86,8 +99,8 @@ lock: ## Pin what pyproject.toml asks for (needs uv); UPGRADE=1 takes the newest
 	@sh scripts/lock $(if $(UPGRADE),--upgrade)
 
 clean: ## Remove what was made here, .venv included
-	@rm -rf .venv bench/.venv dist .hypothesis .pytest_cache .ruff_cache .import_linter_cache
-	@find src tests bench examples scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	@rm -rf .venv bench/.venv ui/node_modules src/penstock/ui/static build/ui.json dist .hypothesis .pytest_cache .ruff_cache .import_linter_cache
+	@find src tests bench examples scripts ui -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(READY): pyproject.toml requirements-test.lock scripts/env $(if $(shell test -x $(PY) && echo there),,again)
 	@sh scripts/env create .venv
@@ -96,12 +109,13 @@ $(READY): pyproject.toml requirements-test.lock scripts/env $(if $(shell test -x
 	@sh scripts/env install .venv --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(TOOLS): $(READY) requirements-dev.lock
+$(TOOLS): $(READY) requirements-dev.lock ui/package-lock.json
 	@sh scripts/env install .venv --require-hashes --requirement requirements-dev.lock
+	@$(UI) tools
 	@touch $@
 
 # The environment's Python may go away, with an upgrade of the system's.
 again:
 
-.PHONY: again help setup demo test test-fast test-floors conformance docs reference lint format types imports chaos chaos-webhooks schema bench build package \
+.PHONY: again help setup demo test test-fast test-floors conformance docs ui ui-watch reference lint format types imports chaos chaos-webhooks schema bench build package \
 	check lock clean
