@@ -1,4 +1,4 @@
-"""Writes the parts of the documentation that are made from the code.
+"""Writes the parts of the documentation that are made from the code, and the shapes that the dashboard reads.
 
     docs/generate.py            rewrites them
     docs/generate.py --check    says which are stale, and fails if any is
@@ -13,6 +13,7 @@ import ast
 import asyncio
 import dataclasses
 import inspect
+import json
 import re
 import sys
 import tempfile
@@ -23,12 +24,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock import app, errors, lifecycle, logs, retry, settings
+import msgspec
+
+from penstock import app, errors, lifecycle, logs, retry, settings, wire
 from penstock import kinds as kinds_module
 from penstock.api import blueprint, openapi, problems
 from penstock.api.advice import ADVICE
 from penstock.api.manual import meaning
-from penstock.api.routes import ROUTES
+from penstock.api.native import ROUTES
 from penstock.blueprints import LIFECYCLES
 from penstock.cli import COMMANDS, load
 from penstock.cli.output import EXIT_CODES, INTERRUPTED, OUTCOME_CODES, TIMED_OUT, USAGE
@@ -44,9 +47,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 REFERENCE = Path(__file__).parent / "reference"
+SHAPES = Path(__file__).parents[1] / "ui" / "src" / "wire.ts"
 
 _PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
 _HEADER = re.compile(r"^-- (name|function): (\w+).*\n((?:-- .*\n)*)", re.MULTILINE)
+
+_SHAPES_HEAD = "// Made from src/penstock/wire.py by docs/generate.py; `make reference` makes it anew.\n"
+_PLAIN_TYPES = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
 
 
 def main() -> None:
@@ -73,6 +80,9 @@ async def stale_pages(dsn: str) -> dict[Path, str]:
         made = _PART.sub(lambda part: f"{part[1]}\n{parts[part[2]].strip()}\n\n{part[3]}", text)
         if made != text:
             stale[page] = made
+    made = shapes()
+    if not SHAPES.exists() or SHAPES.read_text("utf-8") != made:
+        stale[SHAPES] = made
     return stale
 
 
@@ -599,6 +609,64 @@ def _about(count: int) -> str:
 
 
 # Words
+
+
+# Shapes for the dashboard
+
+
+def shapes() -> str:
+    """The shapes of the API as TypeScript: what the dashboard reads is checked against what is told."""
+    found = [made for _, made in inspect.getmembers(wire, inspect.isclass) if _is_shape(made)]
+    _, components = msgspec.json.schema_components(found, ref_template="{name}")
+    return _SHAPES_HEAD + "".join(
+        "\n" + "\n".join(_ts_declared(name, each)) + "\n" for name, each in sorted(components.items())
+    )
+
+
+def _is_shape(made: type) -> bool:
+    return issubclass(made, msgspec.Struct) and made.__module__ == wire.__name__ and bool(made.__struct_fields__)
+
+
+def _ts_declared(name: str, schema: dict[str, Any]) -> Iterator[str]:
+    if "properties" not in schema:
+        yield f"export type {name} = {_ts_type(schema)};"
+        return
+    told = schema.get("description")
+    if told:
+        yield from _ts_comment(told, "")
+    required = set(schema.get("required", ()))
+    yield f"export interface {name} {{"
+    for field, each in schema["properties"].items():
+        if "description" in each:
+            yield from _ts_comment(each["description"], "  ")
+        yield f"  {_ts_name(field)}{'' if field in required else '?'}: {_ts_type(each)};"
+    yield "}"
+
+
+def _ts_type(schema: dict[str, Any]) -> str:
+    given: Any = schema.get("type")
+    if "$ref" in schema:
+        return schema["$ref"]
+    if "anyOf" in schema or isinstance(given, list):
+        choices: Any = schema.get("anyOf") or [schema | {"type": each} for each in given]
+        return " | ".join(dict.fromkeys(map(_ts_type, choices)))
+    if "enum" in schema:
+        return " | ".join(map(json.dumps, schema["enum"]))
+    if given == "array":
+        inner = _ts_type(schema["items"]) if schema.get("items") else "unknown"
+        return f"({inner})[]" if " " in inner else f"{inner}[]"
+    if given == "object":
+        more = schema.get("additionalProperties")
+        return f"Record<string, {_ts_type(more) if isinstance(more, dict) else 'unknown'}>"
+    return _PLAIN_TYPES.get(given or "", "unknown")
+
+
+def _ts_name(field: str) -> str:
+    return field if re.fullmatch(r"[A-Za-z_]\w*", field) else json.dumps(field)
+
+
+def _ts_comment(text: str, indent: str) -> Iterator[str]:
+    yield f"{indent}/** {' '.join(text.split()).replace('*/', '* /')} */"
 
 
 def table(head: tuple[str, ...], rows: Any) -> Iterator[str]:

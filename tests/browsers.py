@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from playwright.async_api import ViewportSize, async_playwright
+from playwright.async_api import ViewportSize, async_playwright, expect
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -37,6 +37,7 @@ async def running_browser() -> AsyncIterator[Browser]:
     """A browser; where there is none, the tests that want one are skipped."""
     if CHROMIUM is None:
         pytest.skip("no Chromium on the PATH")
+    expect.set_options(timeout=_PATIENCE)  # a busy machine is slow, and not wrong
     async with async_playwright() as playwright:
         running = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield running
@@ -44,9 +45,11 @@ async def running_browser() -> AsyncIterator[Browser]:
 
 
 @asynccontextmanager
-async def opened(browser: Browser, url: str, *, dark: bool = False, narrow: bool = False) -> AsyncIterator[Page]:
+async def opened(
+    browser: Browser, url: str, *, dark: bool = False, narrow: bool = False, size: ViewportSize = WIDE
+) -> AsyncIterator[Page]:
     """A page; an error of its script, a dialog, or something that its policy forbids, fails the test."""
-    context = await browser.new_context(color_scheme="dark" if dark else "light", viewport=NARROW if narrow else WIDE)
+    context = await browser.new_context(color_scheme="dark" if dark else "light", viewport=NARROW if narrow else size)
     await context.add_init_script(_IMPATIENT)
     page = await context.new_page()
     page.set_default_timeout(_PATIENCE)

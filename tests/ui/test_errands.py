@@ -1,0 +1,114 @@
+"""Errands, in a real browser: ordered, watched, stopped, and what they made."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+from typing import TYPE_CHECKING
+
+import msgspec
+from playwright.async_api import expect
+
+from penstock.store.db import connect
+from tests.browsers import fits, photograph
+from tests.ui.places import serious
+from tests.ui.test_jobs import act, errand_of, submit_many
+
+if TYPE_CHECKING:
+    from tests.ui.places import Dash
+
+COUNT = 12
+
+
+async def test_an_errand_is_aborted_under_way_and_what_is_done_stays_done(dash: Dash) -> None:
+    client = await dash.client()
+    held = await connect(dash.dsn)
+    async with dash.paused("paint"):
+        await submit_many(client, "paint", COUNT)
+        async with dash.page(f"/jobs?tenant={client.tenant}") as page:
+            hold = held.transaction()
+            await hold.start()
+            # Whoever wants to give credits back to the account waits for us.
+            await held.execute("select from penstock.accounts where tenant = $1 for update", client.tenant)
+            await page.get_by_role("button", name="Act on all that fit the filter").click()
+            await act(page, "Cancel")
+            await expect(page.locator(".page-head .badge")).to_have_text("running")
+            await photograph(page, "ui/errand-running")
+            assert await serious(page) == []
+            await page.get_by_role("button", name="Abort…").click()
+            await expect(page.locator("dialog")).to_contain_text("What it has done stays done")
+            await page.locator("dialog").get_by_role("button", name="Abort").click()
+            await expect(page.locator(".page-head .badge")).to_have_text("aborting")
+            await hold.rollback()
+            errand = await errand_of(dash, page)
+            await expect(page.get_by_text("It was stopped before its end.")).to_be_visible()
+            await photograph(page, "ui/errand-aborted")
+        assert errand["state"] == "aborted"
+        assert errand["done"] < COUNT
+        jobs = (await client.get("jobs"))["data"]
+        assert sum(job["outcome"] == "canceled" for job in jobs) == errand["done"]
+        for job in jobs:
+            await client.act("POST", f"jobs/{job['id']}/cancel")
+    await held.close()
+
+
+async def test_an_export_is_downloaded_whole(dash: Dash) -> None:
+    client = await dash.client()
+    ids = await submit_many(client, "echo", COUNT, {"text": 'a, "b" and\nc', "sum": "=1+1"})
+    for job_id in ids:
+        await client.until(job_id, "succeeded")
+    async with dash.page(f"/jobs?tenant={client.tenant}") as page:
+        for form in ("ndjson", "csv"):
+            await page.goto(f"{dash.ui}/jobs?tenant={client.tenant}")
+            await page.get_by_role("button", name="Act on all that fit the filter").click()
+            await act(page, "Export", Format=form)
+            errand = await errand_of(dash, page)
+            link = page.get_by_role("link", name=f"Download {errand['result']['name']}")
+            async with page.expect_download() as downloading:
+                await link.click()
+            path = await (await downloading.value).path()
+            text = await asyncio.to_thread(path.read_text, "utf-8")
+            found = (
+                [msgspec.json.decode(line)["id"] for line in text.splitlines()]
+                if form == "ndjson"
+                else [row["id"] for row in csv.DictReader(text.splitlines())]
+            )
+            assert sorted(found) == sorted(ids)
+        await photograph(page, "ui/errand-export")
+        assert await serious(page) == []
+
+
+async def test_refusals_are_told_with_a_sample(dash: Dash) -> None:
+    client = await dash.client()
+    job = await client.until(await client.submit("parked"), "parked")
+    async with dash.page(f"/jobs?tenant={client.tenant}", dark=True, narrow=True) as page:
+        await page.get_by_label(f"Select {job['id']}").check()
+        await act(page, "Retry")
+        errand = await errand_of(dash, page)
+        assert (errand["done"], errand["refused"]) == (0, 1)
+        refused = page.get_by_role("table", name="Why jobs were refused")
+        await expect(refused).to_contain_text(errand["refusals"][0]["message"])
+        await expect(refused.get_by_role("link")).to_have_attribute("title", job["id"])
+        assert await fits(page)
+        await photograph(page, "ui/errand-refused-narrow-dark")
+        assert await serious(page) == []
+
+
+async def test_the_ledger_is_verified_and_errands_are_listed(dash: Dash) -> None:
+    made = await dash.admin.act("POST", "errands", {"action": "verify"})
+    async with dash.page(f"/errands/{made['id']}") as page:
+        errand = await errand_of(dash, page)
+        assert errand["result"]["ok"], errand
+        await expect(page.get_by_text("Every invariant holds")).to_be_visible()
+        await photograph(page, "ui/errand-verified")
+        await page.goto(f"{dash.ui}/errands")
+        table = page.get_by_role("table", name="Errands")
+        await expect(table.locator("tbody tr").first).to_contain_text("verify the whole ledger")
+        await photograph(page, "ui/errands")
+        assert await serious(page) == []
+    client = await dash.client()
+    async with dash.page("/errands", "viewer", tenant=client.tenant) as page:
+        await expect(page.get_by_text("No errands yet.")).to_be_visible()
+        await photograph(page, "ui/errands-empty")
+        await page.goto(f"{dash.ui}/errands/{made['id']}")
+        await expect(page.get_by_role("alert")).to_contain_text("There is no errand")

@@ -1,0 +1,148 @@
+// Fields of forms. What was typed is kept in the tab until it is sent, so that neither a lost session nor a reload
+// takes it away.
+
+import { useEffect, useId, useState } from "preact/hooks";
+import { secrets } from "../api";
+
+export interface FieldSpec {
+  name: string;
+  label: string;
+  type?: "text" | "number" | "area" | "select" | "password" | "check" | "datetime-local";
+  hint?: string;
+  value?: string | number;
+  required?: boolean;
+  placeholder?: string;
+  min?: number;
+  max?: number;
+  options?: readonly (string | { value: string; label: string })[];
+  pattern?: string;
+  monospace?: boolean;
+  autofocus?: boolean;
+}
+
+interface FieldProps extends FieldSpec {
+  error?: string | undefined;
+  onInput?: (value: string) => void;
+}
+
+/** One field with its label, its hint and what is wrong with it. */
+export function Field(props: FieldProps) {
+  const {
+    name,
+    label,
+    type = "text",
+    hint,
+    value,
+    error,
+    options = [],
+    onInput,
+    monospace,
+    autofocus,
+    ...rules
+  } = props;
+  const id = useId();
+  const told = notesOf({ id, hint, error });
+  const common = {
+    id,
+    name,
+    autoFocus: autofocus,
+    "aria-describedby": told,
+    "aria-invalid": error ? true : undefined,
+    class: monospace ? "mono" : undefined,
+    onInput: (event: { currentTarget: { value: string } }) => onInput?.(event.currentTarget.value),
+    ...rules,
+  };
+  return (
+    <div class={`field ${type}`}>
+      <label for={id}>{label}</label>
+      {type === "area" ? (
+        <textarea {...common} rows={5} spellcheck={false} defaultValue={value === undefined ? "" : String(value)} />
+      ) : type === "select" ? (
+        <select {...common}>
+          {options.map((option) => {
+            const one = typeof option === "string" ? { value: option, label: option } : option;
+            return (
+              <option key={one.value} value={one.value} selected={one.value === String(value ?? "")}>
+                {one.label}
+              </option>
+            );
+          })}
+        </select>
+      ) : type === "check" ? (
+        <input {...common} type="checkbox" value="yes" defaultChecked={Boolean(value)} />
+      ) : (
+        <input
+          {...common}
+          {...({ type } as { type: "text" })}
+          step={type === "number" ? "any" : undefined}
+          defaultValue={value === undefined ? "" : String(value)}
+          autocomplete="off"
+        />
+      )}
+      <Notes id={id} hint={hint} error={error} />
+    </div>
+  );
+}
+
+interface NotesProps {
+  /** That of the field: it is described by these. */
+  id: string;
+  hint: string | undefined;
+  error: string | undefined;
+}
+
+/** What is told below a field. */
+export function Notes({ id, hint, error }: NotesProps) {
+  return (
+    <>
+      {hint && (
+        <small id={`${id}-hint`} class="soft">
+          {hint}
+        </small>
+      )}
+      {error && (
+        <small id={`${id}-error`} class="wrong" role="alert">
+          {error}
+        </small>
+      )}
+    </>
+  );
+}
+
+/** The ids of the notes that a field has. */
+export function notesOf({ id, hint, error }: NotesProps): string | undefined {
+  return [hint && `${id}-hint`, error && `${id}-error`].filter(Boolean).join(" ") || undefined;
+}
+
+/** What stands in the fields of a form, by name. */
+export function readFields(form: HTMLFormElement): Record<string, string> {
+  return Object.fromEntries([...new FormData(form)].map(([name, value]) => [name, String(value)]));
+}
+
+const DRAFT = "draft:";
+
+secrets.add(() => {
+  for (const key of Object.keys(sessionStorage)) if (key.startsWith(DRAFT)) sessionStorage.removeItem(key);
+});
+
+/** A value that is kept in this tab under a name until it is cleared. */
+export function useDraft(name: string, first: string): [string, (value: string) => void, () => void] {
+  const key = `${DRAFT}${name}`;
+  const [value, setValue] = useState(() => sessionStorage.getItem(key) ?? first);
+  useEffect(() => {
+    setValue(sessionStorage.getItem(key) ?? first);
+  }, [key]);
+  const keep = (next: string) => {
+    setValue(next);
+    try {
+      sessionStorage.setItem(key, next);
+    } catch {
+      // It is too large to be kept; it is there as long as the page is.
+    }
+  };
+  const clear = () => {
+    sessionStorage.removeItem(key);
+    setValue(first);
+  };
+  return [value, keep, clear];
+}

@@ -1,0 +1,153 @@
+// Queues: how each is doing and why, and the one thing that is done to them, which is to pause them.
+
+import { act, refusal } from "../api";
+import { refresh } from "../live";
+import { Link, part } from "../router";
+import type { QueueInfo } from "../wire";
+import { count, plural, span } from "../words";
+import { Ago, Button, Verdict } from "./basics";
+import { ask } from "./dialogs";
+import { Table } from "./table";
+import { toast } from "./toasts";
+import "./queues.css";
+
+/** Why whoever signed in may not pause a queue; nothing where they may. */
+function forbidden(): string | undefined {
+  return refusal("operator", { ofAll: true });
+}
+
+function pause(queue: QueueInfo): Promise<boolean> {
+  return ask({
+    title: `Pause ${queue.queue}`,
+    text: (
+      <>
+        <p>
+          No job of this queue starts until it is resumed: {plural(queue.ready, "job")} in line{" "}
+          {queue.ready === 1 ? "waits" : "wait"}, and so do all that come. {plural(queue.leased, "job")} that{" "}
+          {queue.leased === 1 ? "runs goes" : "run go"} on. Jobs are taken as before, and what they cost is held.
+        </p>
+        <p class="soft">The audit tells who did it, and when.</p>
+      </>
+    ),
+    action: "Pause",
+    tone: "bad",
+    act: () => change(queue, "pause", "is paused"),
+  });
+}
+
+function resume(queue: QueueInfo): Promise<boolean> {
+  return ask({
+    title: `Resume ${queue.queue}`,
+    text: (
+      <>
+        <p>
+          Workers take its jobs again at once: {plural(queue.ready, "job")} {queue.ready === 1 ? "is" : "are"} in line.
+        </p>
+        <p class="soft">The audit tells who did it, and when.</p>
+      </>
+    ),
+    action: "Resume",
+    act: () => change(queue, "resume", "runs again"),
+  });
+}
+
+async function change(queue: QueueInfo, verb: "pause" | "resume", done: string): Promise<void> {
+  await act<QueueInfo>("POST", `queues/${part(queue.queue)}/${verb}`);
+  toast(`The queue ${queue.queue} ${done}.`);
+  await refresh();
+}
+
+export function QueueTable({ queues, label = "Queues" }: { queues: readonly QueueInfo[]; label?: string }) {
+  return (
+    <Table
+      label={label}
+      rows={queues}
+      keyOf={(row) => row.queue}
+      toneOf={(row) => (row.verdict === "stuck" || row.verdict === "unserved" ? "bad" : undefined)}
+      columns={[
+        {
+          name: "queue",
+          head: "Queue",
+          cell: (row) => (
+            <>
+              <Link to="/kinds" query={{ queue: row.queue }}>
+                {row.queue}
+              </Link>{" "}
+              <Verdict verdict={row.verdict} />
+              <small class="queues-reason soft">{row.reason}</small>
+            </>
+          ),
+        },
+        { name: "depth", head: "In line", align: "right", cell: (row) => count(row.ready) },
+        {
+          name: "oldest",
+          head: "Oldest",
+          align: "right",
+          cell: (row) => (row.oldest_wait_seconds === null ? "–" : span(row.oldest_wait_seconds)),
+        },
+        { name: "running", head: "Running", align: "right", cell: (row) => count(row.leased) },
+        {
+          name: "later",
+          head: "Later",
+          align: "right",
+          hide: "medium",
+          cell: (row) => <span title="Jobs whose time has not come, and jobs that are parked">{later(row)}</span>,
+        },
+        {
+          name: "workers",
+          head: "At work",
+          align: "right",
+          hide: "narrow",
+          cell: (row) => <span title="Workers that hold a job of it">{count(row.workers)}</span>,
+        },
+        {
+          name: "act",
+          head: <span class="unseen">Pause or resume</span>,
+          align: "right",
+          cell: (row) => <Act queue={row} />,
+        },
+      ]}
+    />
+  );
+}
+
+/** Those in which something goes on, or should; the others are there when they are wanted. */
+export function BusyQueues({ queues }: { queues: readonly QueueInfo[] }) {
+  const isIdle = (queue: QueueInfo) =>
+    queue.verdict === "ok" && !(queue.ready + queue.waiting + queue.leased + queue.parked);
+  const idle = queues.filter(isIdle);
+  const busy = queues.filter((queue) => !isIdle(queue));
+  return (
+    <>
+      {busy.length > 0 ? <QueueTable queues={busy} /> : <p class="soft">Nothing waits or runs in any queue.</p>}
+      {idle.length > 0 && (
+        <details class="queues-idle">
+          <summary>{plural(idle.length, "idle queue")}</summary>
+          <QueueTable queues={idle} label="Idle queues" />
+        </details>
+      )}
+    </>
+  );
+}
+
+function later(queue: QueueInfo): string {
+  return count(queue.waiting + queue.parked);
+}
+
+function Act({ queue }: { queue: QueueInfo }) {
+  const because = forbidden();
+  return queue.paused_at ? (
+    <span class="queues-paused">
+      <small class="soft">
+        paused <Ago at={queue.paused_at} />
+      </small>
+      <Button tone="small" because={because} aria-label={`Resume ${queue.queue}`} onClick={() => resume(queue)}>
+        Resume
+      </Button>
+    </span>
+  ) : (
+    <Button tone="small" because={because} aria-label={`Pause ${queue.queue}`} onClick={() => pause(queue)}>
+      Pause
+    </Button>
+  );
+}
