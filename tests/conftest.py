@@ -43,6 +43,7 @@ LONGEST = (
     "blueprints/test_documents",
     "chaos",
     "faults",
+    "ui",
     "acceptance",
     "proofs",
     "model",

@@ -22,7 +22,10 @@
     │   ├── RangeError               the part of a file that is asked for is not there
     │   └── MediaTypeError
     ├── UnauthorizedError            no key, or one that is not good (any more)
+    │   ├── SessionMissingError      nobody has signed in to the dashboard with this browser
+    │   └── SessionExpiredError      somebody had
     ├── ForbiddenError               a good key, for something else
+    │   ├── CsrfError                what another page may have sent in our operator's name
     │   ├── WorkerRevokedError
     │   ├── WorkerUnapprovedError
     │   ├── BadSignatureError        a URL of a file, or a callback, that was not signed so
@@ -36,6 +39,8 @@
     │   │   ├── CancelUnavailableError
     │   │   ├── RetryUnavailableError
     │   │   └── AnswerUnavailableError
+    │   ├── RefundUnavailableError   nothing is left of what the job cost
+    │   ├── PriorityUnavailableError it has had its turn
     │   ├── LeaseLostError           the worker must drop its result
     │   └── WorkerAliveError         its name is taken by one that lives
     ├── FleetFullError
@@ -58,6 +63,7 @@
         ├── MigrationError
         ├── StorageUnavailableError  where files are kept
         ├── VaultError               what secrets are encrypted with is missing, or another
+        ├── OverdueError             a statement took longer than it may, and was cut
         └── UnavailableError         the database could not be reached; safe to try again
             └── BusyError            another transaction holds on to what this needs
 
@@ -243,11 +249,29 @@ class UnauthorizedError(PenstockError):
     status = 401
 
 
+class SessionMissingError(UnauthorizedError):
+    """Nobody is signed in to the dashboard here."""
+
+    code = "session_missing"
+
+
+class SessionExpiredError(UnauthorizedError):
+    """The sign-in to the dashboard is over."""
+
+    code = "session_expired"
+
+
 class ForbiddenError(PenstockError):
     """The key does not allow this."""
 
     code = "forbidden"
     status = 403
+
+
+class CsrfError(ForbiddenError):
+    """The request does not come from a page of this dashboard."""
+
+    code = "csrf"
 
 
 class WorkerRevokedError(ForbiddenError):
@@ -332,6 +356,18 @@ class AnswerUnavailableError(MoveDeniedError):
     """The job is not waiting for an answer."""
 
     code = "answer_unavailable"
+
+
+class RefundUnavailableError(ConflictError):
+    """The job has cost nothing that could be given back."""
+
+    code = "refund_unavailable"
+
+
+class PriorityUnavailableError(ConflictError):
+    """The job does not wait for its turn any more."""
+
+    code = "priority_unavailable"
 
 
 class LeaseLostError(ConflictError):
@@ -488,6 +524,13 @@ class VaultError(StoreError):
 
     code = "vault_unavailable"
     status = 503
+
+
+class OverdueError(StoreError):
+    """The database needed longer than a statement may take here; ask for less, or try again."""
+
+    code = "overdue"
+    retryable = True
 
 
 class UnavailableError(StoreError):

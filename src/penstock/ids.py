@@ -6,6 +6,7 @@ The text is a TypeID: the prefix says what a thing is, and 26 Crockford base-32 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
@@ -19,6 +20,7 @@ except ModuleNotFoundError:  # the SDK makes no ids, it only reads them
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS: Final = [first + second for first in _ALPHABET for second in _ALPHABET]
 _TO_DIGITS: Final = str.maketrans(_ALPHABET, "0123456789abcdefghijklmnopqrstuv")  # as int() reads base 32
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _SIXTY_BITS: Final = (1 << 60) - 1
 _LETTERS: Final = re.compile(f"[0-7][{_ALPHABET}]{{25}}")  # 26 letters hold 130 bits: the first one holds three
 
@@ -49,6 +51,16 @@ def parse(prefix: str, given: str | UUID) -> UUID:
     if start != prefix or not _LETTERS.fullmatch(letters):
         raise _unknown(prefix, given)
     return UUID(int=int(letters.translate(_TO_DIGITS), 32))
+
+
+def first(born: datetime) -> UUID:
+    """The smallest id that something born at this time can have."""
+    return UUID(int=max(0, (born - _EPOCH) // timedelta(milliseconds=1)) << 80)
+
+
+def born(value: UUID) -> datetime:
+    """The time that stands in an id."""
+    return _EPOCH + timedelta(milliseconds=value.int >> 80)
 
 
 def _unknown(prefix: str, given: object) -> NotFoundError:

@@ -70,6 +70,7 @@ CATALOGUE: Final[dict[str, tuple[Level, str]]] = {
     "server.started": ("info", "The server takes requests."),
     "server.stopped": ("info", "The server is gone."),
     "service.failed": ("error", "A background service met an error; it goes on."),
+    "session.refused": ("warning", "A sign-in to the dashboard was refused."),
     "stream.dropped": ("info", "A reader of a stream stopped reading and was cut off."),
     "notices.absent": ("debug", "There is no EC2 metadata service here, and so there will be no notices."),
     "notices.unseen": ("warning", "The EC2 metadata service did not tell if there is a notice; it is asked again."),

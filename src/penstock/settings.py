@@ -7,7 +7,8 @@ import os
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import msgspec
 
@@ -16,9 +17,21 @@ from penstock.errors import InvalidError, SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from dataclasses import Field
 
 PREFIX: Final = "PENSTOCK_"
 _HOMES: Final = "tenant_databases"
+_ALSO_READ: Final = frozenset({"database_url", "replicate_api_token"})
+"""What is read without the prefix too."""
+_ADDRESSES: Final = frozenset({"database_url", _HOMES})
+_COMMANDS: Final = "commands"
+_HARMLESS: Final = frozenset(
+    {
+        *("endpoint", "region", "style"),
+        *("application_name", "connect_timeout", "dbname", "host", "port", "sslmode", "target_session_attrs"),
+    }
+)
+"""The parameters of an address that are shown with their values; what any other holds may be a secret."""
 _BOUNDS: Final = {
     "slots": (1, 10_000),
     "port": (0, 65_535),
@@ -26,7 +39,10 @@ _BOUNDS: Final = {
     "poll_limit": (1, 1_000_000),
     "fleet_max": (0, 100_000),
     "upload_max": (1, 5 * 1024**4),
+    "ui_pool": (1, 100),
 }
+_NEVER: Final = ("refresh",)
+"""Lengths of time for which 0 means something."""
 _BOOLEANS: Final = {"true": True, "false": False, "1": True, "0": False}
 _CHOICES: Final = {
     "log_level": ("debug", "info", "warning", "error"),
@@ -137,10 +153,22 @@ class Settings:
     """Amazon's certificates (a PEM file, or a folder of them); with them, such a worker must prove its instance."""
     ec2_metadata: str = "http://169.254.169.254"
     """Where a worker reaches the metadata service of its EC2 instance."""
+    refresh: timedelta = timedelta(seconds=5)
+    """How often the dashboard looks anew, a second at the least; 0: only when it is told to."""
     retention: timedelta = timedelta(days=90)
     """How long the history of ended jobs is kept; whole weeks are dropped."""
     idempotency_window: timedelta = timedelta(hours=24)
     """How long an idempotency key is remembered."""
+    ui: bool = True
+    """Whether the dashboard is served, under /ui: true or false."""
+    ui_pool: int = 4
+    """How many connections to each database the dashboard of a process has; half as many more only read jobs."""
+    ui_timeout: timedelta = timedelta(seconds=2)
+    """How long a statement for the dashboard may take; then the database cuts it."""
+    session_lifetime: timedelta = timedelta(hours=12)
+    """How long a sign-in to the dashboard is good."""
+    session_idle: timedelta = timedelta(hours=2)
+    """After how long without a request it ends before that."""
     log_level: str = "info"
     """The least important events that are logged: debug, info, warning or error."""
     log_format: str = "auto"
@@ -151,7 +179,7 @@ class Settings:
         """Read the environment; every problem in it is told at once."""
         environ = os.environ if environ is None else environ
         given = {name[len(PREFIX) :].lower(): text for name, text in environ.items() if name.startswith(PREFIX)}
-        for name in ("database_url", "replicate_api_token"):
+        for name in _ALSO_READ:
             given.setdefault(name, environ.get(name.upper(), ""))
         known = {each.name: each.default for each in fields(cls)}
         problems = [_unknown(name, known) for name in given if name not in known]
@@ -168,6 +196,81 @@ class Settings:
         return cls(**read)
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A setting as it may be shown to anybody, and where its value is from."""
+
+    name: str
+    value: str | int | None
+    source: Literal["environment", "default", "given"]
+    """Given: by whoever started the process, on its command line or because it was not set."""
+    is_secret: bool
+
+
+def shown(settings: Settings, environ: Mapping[str, str] | None = None) -> list[Shown]:
+    """Every setting without its secrets: what does not stand in a repr is none of anybody's business."""
+    environ = os.environ if environ is None else environ
+    return [_shown(each, getattr(settings, each.name), environ) for each in fields(settings)]
+
+
+def _shown(each: Field[Any], value: Any, environ: Mapping[str, str]) -> Shown:
+    names = (f"{PREFIX}{each.name.upper()}", *((each.name.upper(),) if each.name in _ALSO_READ else ()))
+    is_set = any(environ.get(name) for name in names)
+    source = "default" if value == each.default else "environment" if is_set else "given"
+    if each.name == _COMMANDS:  # whose arguments may be secret
+        return Shown(each.name, ", ".join(allowed.commands(value)), source, is_secret=False)
+    if each.repr:
+        return Shown(each.name, _told(value), source, is_secret=False)
+    if each.name in _ADDRESSES:  # which are secret in part
+        return Shown(each.name, _addresses(value), source, is_secret=False)
+    return Shown(each.name, value and "…", source, is_secret=True)
+
+
+def _addresses(value: str | Mapping[str, str] | None) -> str | None:
+    if not value:
+        return None
+    if isinstance(value, str):
+        return _address(value)
+    return str({tenant: _address(url) for tenant, url in value.items()})
+
+
+def _told(value: Any) -> str | int | None:
+    match value:
+        case timedelta():
+            return _length(value.total_seconds())
+        case str():
+            return _address(value) if "://" in value else value
+        case _:
+            return value if value is None or isinstance(value, int) else str(value)
+
+
+def _length(seconds: float) -> str:
+    """A length of time as it is written in a setting."""
+    units = {"d": 86_400, "h": 3_600, "m": 60}
+    unit, size = next(((unit, size) for unit, size in units.items() if seconds % size == 0), ("s", 1))
+    return f"{seconds / size:g}{unit}"
+
+
+def _address(url: str) -> str:
+    """The address alone: a password, or a token in its place, may stand before the host or among the parameters."""
+    try:
+        read = urlsplit(url)
+    except ValueError:
+        return "…"
+    if not read.scheme:
+        return "…"
+    user, at, host = read.netloc.rpartition("@")
+    parameters = [(name, _parameter(name, value)) for name, value in parse_qsl(read.query)]
+    query = urlencode(parameters, safe="/:").replace(quote("…"), "…")
+    return read._replace(netloc=f"{user and '…'}{at}{host}", query=query, fragment=read.fragment and "…").geturl()
+
+
+def _parameter(name: str, value: str) -> str:
+    if name not in _HARMLESS:
+        return "…"
+    return _address(value) if "://" in value else value
+
+
 def _read(name: str, default: Any, text: str) -> Any:
     if name in _CHOICES:
         if text not in _CHOICES[name]:
@@ -181,7 +284,7 @@ def _read(name: str, default: Any, text: str) -> Any:
                 raise InvalidError(f"{text!r} is neither true nor false.")
             return _BOOLEANS[text]
         case timedelta():
-            return values.duration(float(text) if text.replace(".", "", 1).isdigit() else text, field=name)
+            return _read_duration(name, text)
         case int():
             least, most = _BOUNDS[name]
             if not text.isdigit() or not least <= int(text) <= most:
@@ -191,6 +294,12 @@ def _read(name: str, default: Any, text: str) -> Any:
             return Path(text)
         case _:
             return text
+
+
+def _read_duration(name: str, text: str) -> timedelta:
+    if text == "0" and name in _NEVER:
+        return timedelta(0)
+    return values.duration(float(text) if text.replace(".", "", 1).isdigit() else text, field=name)
 
 
 def _read_databases(text: str) -> dict[str, str]:
@@ -221,6 +330,8 @@ def _contradictions(settings: Settings) -> list[str]:
         found.append(f"{PREFIX}FLEET_HEARTBEAT: it must be less than {PREFIX}WORKER_SILENCE, or the living seem dead.")
     if settings.idempotency_window < timedelta(hours=24):
         found.append(f"{PREFIX}IDEMPOTENCY_WINDOW: it must be at least 24h.")
+    if timedelta(0) < settings.refresh < timedelta(seconds=1):
+        found.append(f"{PREFIX}REFRESH: it must be at least 1s, or 0.")
     if settings.retention < settings.idempotency_window:
         found.append(f"{PREFIX}RETENTION: it must not be shorter than {PREFIX}IDEMPOTENCY_WINDOW.")
     return found

@@ -16,7 +16,7 @@ from penstock.webhooks import MOMENTS
 
 Phase = Literal["waiting", "ready", "leased", "parked", "delivering", "ended"]
 Outcome = Literal["succeeded", "failed", "canceled", "expired", "blocked"]
-Scope = Literal["client", "worker", "admin"]
+Scope = Literal["client", "worker", "viewer", "operator", "admin"]
 TokenScope = Literal["read", "cancel"]
 Verdict = Literal["ok", "busy", "stuck", "paused", "unserved"]
 WorkerStatus = Literal["unapproved", "idle", "busy", "draining", "silent", "revoked"]
@@ -408,6 +408,7 @@ class LifecycleInfo(Answer):
 
     name: str
     states: dict[str, Phase]
+    ends: Annotated[dict[str, Outcome], Meta(description="The ended states, each with its outcome.")]
     moves: list[Arrow]
     mermaid: str
 
@@ -425,6 +426,7 @@ class KindInfo(Answer):
 
     name: str
     summary: str
+    is_open: Annotated[bool, Meta(description="Whether it is submitted here; else only at its product's own routes.")]
     price: Annotated[int | str, Meta(description="Credits, or 'by input'.")]
     queue: str
     priority: int
@@ -760,6 +762,10 @@ class DeliveryLog(Delivery):
     """A delivery with all its tries, the first one first."""
 
     url: Annotated[str | None, Meta(description="Where it goes now; null where it is pulled.")]
+    body: Annotated[
+        str | None,
+        Meta(description="What every request for it says; null where this server does not know the words of its kind."),
+    ]
     log: list[DeliveryTry]
 
 
@@ -1129,10 +1135,13 @@ class AuditEntry(Answer):
 
 
 class Audit(Answer):
-    """A page of what operators did, the newest first."""
+    """A page of what operators did, the newest first. It may be short, or empty, and have a next one."""
 
     data: list[AuditEntry]
     next_cursor: str | None
+    searched_to: Annotated[
+        Time | None, Meta(description="Set where the page ended because it had looked at enough.")
+    ] = None
 
 
 class Violation(Answer):
@@ -1157,6 +1166,656 @@ class Health(Answer):
     status: Literal["ok", "unavailable"]
     version: str
     checks: dict[str, str]
+
+
+# The board
+
+AlarmSubject = Literal["queue", "worker", "endpoint", "failure", "hold"]
+Fingerprint = Annotated[
+    str,
+    Meta(
+        description="The same for failures that differ only in numbers, names and the like. Where too many were new in"
+        " a day it begins with `others`: the rest of a kind and a code, whose jobs are found by these."
+    ),
+]
+
+
+class Subject(Answer):
+    """What an alarm is about."""
+
+    type: AlarmSubject
+    id: str
+    tenant: Annotated[str | None, Meta(description="Whose it is, where it is one tenant's.")]
+
+
+class Alarm(Answer):
+    """Something that somebody should look at, in words."""
+
+    level: Literal["bad", "warn"]
+    text: str
+    subject: Subject
+
+
+class Failure(Answer):
+    """Failures of one fingerprint since a time."""
+
+    fingerprint: Fingerprint
+    kind: str
+    code: str
+    message: Annotated[str, Meta(description="Of one of the last; at most 500 characters.")]
+    count: int
+    first_at: Annotated[Time, Meta(description="When it was first seen, to the minute, at whatever time.")]
+    last_at: Time
+    tenants: Annotated[int, Meta(description="How many tenants it happened to.")]
+    released: Annotated[int, Meta(description="The credits that were given back for it.")]
+    sample: Annotated[str, Meta(description="The id of one of the jobs.")]
+    counts: Annotated[list[int], Meta(description="How often it happened in each step, the oldest first.")]
+
+
+class Failures(Answer):
+    """The most frequent failures since a time, at most 100."""
+
+    step_seconds: int
+    since: Time
+    data: list[Failure]
+
+
+class BoardWorkers(Answer):
+    """The fleet, by how it is; a deaf worker is heard from and leaves jobs waiting."""
+
+    ok: int
+    draining: int
+    deaf: int
+    unapproved: int
+
+
+class Spender(Answer):
+    """A tenant, what was captured of it in the last hour, and for how many jobs."""
+
+    tenant: str
+    captured: int
+    jobs: int
+
+
+class Board(Answer):
+    """Where everything stands. For one tenant: its own numbers, without queues and workers, which are everybody's."""
+
+    at: Time
+    refresh: Annotated[float, Meta(description="Seconds between two looks; 0: by hand.")]
+    ready: int
+    waiting: int
+    leased: int
+    parked: int
+    delivering: int
+    slots: Annotated[int | None, Meta(description="How many jobs the workers of the fleet can do at once.")]
+    oldest_wait_seconds: float | None
+    succeeded_1h: int
+    failed_1h: Annotated[int, Meta(description="Failed, blocked or expired.")]
+    ended_1h: int
+    captured_1h: int
+    held: Annotated[int, Meta(description="Credits.")]
+    webhooks_pending: int
+    webhooks_failing: int
+    queues: list[QueueInfo]
+    workers: BoardWorkers
+    failures: Annotated[list[Failure], Meta(description="The most frequent of the last hour.")]
+    tenants: Annotated[list[Spender], Meta(description="Those of which most was captured in the last hour.")]
+    alarms: list[Alarm]
+
+
+class Series(Answer):
+    """What went through, point by point; the last is not over yet."""
+
+    span: Literal["1h", "6h", "24h", "7d", "30d"]
+    step_seconds: int
+    at: Annotated[list[int], Meta(description="Where each point begins, in seconds since 1970.")]
+    submitted: list[int]
+    succeeded: list[int]
+    failed: Annotated[list[int], Meta(description="Those that were blocked as well.")]
+    canceled: list[int]
+    expired: list[int]
+    retried: Annotated[list[int], Meta(description="How often a job went back to be run once more.")]
+    captured: list[int]
+    wait_p50: Annotated[list[float | None], Meta(description="Seconds from when it might start until it did.")]
+    wait_p90: list[float | None]
+    run_p50: Annotated[list[float | None], Meta(description="Seconds from the first start until the end.")]
+    run_p90: list[float | None]
+
+
+class KindCount(Answer):
+    """How many jobs of a kind are in each state; of ended ones, how many have come there since this is counted."""
+
+    kind: str
+    states: Annotated[dict[str, int], Meta(examples=[{"queued": 128, "running": 31, "succeeded": 5_120}])]
+    held: Annotated[int, Meta(description="The credits held for them.")]
+
+
+class KindCounts(Answer):
+    """All kinds of which there are jobs."""
+
+    data: list[KindCount]
+
+
+# Errands
+
+JOBS_MAX: Final = 1_000
+JobId = Annotated[str, Meta(extra_json_schema={"pattern": "^job_[0-7][0-9a-hjkmnp-tv-z]{25}$"})]
+KindName = Annotated[
+    str,
+    Meta(
+        max_length=129,
+        pattern=r"^([A-Za-z0-9_.:@+/-]+[*]?|[*])$",
+        description="A kind; with a star at its end, all that begin so.",
+    ),
+]
+_DAY: Final = "2[0-9]{3}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
+_HOUR: Final = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?(Z|\+00:00)"
+Moment = Annotated[
+    str,
+    Meta(
+        max_length=40,
+        description="A length of time back from now, like 24h, or a time with its zone.",
+        extra_json_schema={"pattern": rf"^[1-9][0-9]{{0,3}}(s|m|h)$|^[1-9][0-9]{{0,2}}d$|^{_DAY}T{_HOUR}$"},
+    ),
+]
+Word = Annotated[str, Meta(min_length=1, max_length=200)]
+Reason = Annotated[str, Meta(min_length=1, max_length=255, description="Why; it stands in the ledger and the audit.")]
+ErrandAction = Literal["retry", "cancel", "refund", "priority", "export", "verify"]
+ErrandState = Literal["waiting", "running", "done", "aborted", "failed"]
+ExportFormat = Literal["ndjson", "csv"]
+
+
+class JobFilter(Request):
+    """Which jobs are meant: those that fit all that is given."""
+
+    tenant: Name | None = None
+    account: Annotated[Name, Meta(description="One of the tenant's accounts.")] | None = None
+    kind: KindName | None = None
+    state: Name | None = None
+    phase: Phase | None = None
+    outcome: Outcome | None = None
+    error: Annotated[Word, Meta(description="The code of the error with which it failed.")] | None = None
+    fingerprint: Annotated[Word, Meta(description="What failures have in common: see /v1/failures.")] | None = None
+    stage: Word | None = None
+    since: Annotated[Moment, Meta(description="Only jobs born since: 24h, or a time.")] | None = None
+    until: Annotated[Moment, Meta(description="Only jobs born before: 1h, or a time.")] | None = None
+    ids: (
+        Annotated[list[JobId], Meta(min_length=1, max_length=JOBS_MAX, description="These jobs, and no others.")] | None
+    ) = None
+
+
+class JobLine(Answer):
+    """A job as a list shows it, without what it was given and what it made."""
+
+    id: str
+    tenant: str
+    account: str
+    kind: str
+    state: str
+    phase: Phase
+    outcome: Outcome | None
+    stage: str | None
+    progress: Annotated[float, Meta(ge=0, le=1)]
+    attempts: int
+    priority: int
+    price: Credits
+    captured: int | None
+    created_at: Time
+    run_at: Time | None
+    started_at: Time | None
+    finished_at: Time | None
+    fingerprint: Annotated[str | None, Meta(description="What it has in common with other failures.")]
+    error_code: str | None
+    error_message: Annotated[str | None, Meta(description="Its first 200 characters.")]
+    worker: Annotated[str | None, Meta(description="Who holds it.")]
+    is_canceling: bool
+
+
+class JobLines(Answer):
+    """A page of jobs, the newest first. It may be short, or empty, and still have a next one."""
+
+    data: list[JobLine]
+    next_cursor: str | None
+    searched_to: Annotated[
+        Time | None,
+        Meta(description="Set where the page ended because it had looked at enough jobs, not because it was full."),
+    ]
+
+
+class MakeErrand(Request):
+    """Something to be done to many jobs, in the background."""
+
+    action: ErrandAction
+    filter: JobFilter = msgspec.field(default_factory=JobFilter)
+    all: Annotated[bool, Meta(description="That an empty filter, which means every job, is meant.")] = False
+    priority: Priority | None = None
+    format: ExportFormat | None = None
+    reason: Reason | None = None
+
+
+class PreviewErrand(Request):
+    """Which jobs an errand would be about."""
+
+    filter: JobFilter = msgspec.field(default_factory=JobFilter)
+
+
+class ErrandPreview(Answer):
+    """How many jobs fit a filter, and some of them."""
+
+    matched: Annotated[int, Meta(description="Counted no further than 10,000.")]
+    is_capped: Annotated[bool, Meta(description="Whether there are more.")]
+    searched_to: Annotated[Time | None, Meta(description="How far back was looked; none: at everything.")]
+    sample: list[JobLine]
+
+
+class Refusal(Answer):
+    """Why jobs were refused, how many, and one of them."""
+
+    code: str
+    message: str
+    count: int
+    sample: Annotated[str, Meta(description="The id of one of them.")]
+
+
+class ErrandResult(Answer):
+    """What an errand has made: a file, or a verdict."""
+
+    name: str | None = None
+    size: int | None = None
+    rows: int | None = None
+    url: Annotated[str | None, Meta(description="Where the file is, for an hour; ask again for another.")] = None
+    expires_at: Annotated[Time | None, Meta(description="When the file is removed.")] = None
+    ok: bool | None = None
+    violations: list[Violation] | None = None
+
+
+class Errand(Answer):
+    """Something that is done to many jobs, and how far it has come."""
+
+    id: str
+    action: ErrandAction
+    filter: JobFilter
+    arguments: dict[str, Any]
+    state: ErrandState
+    is_aborting: Annotated[bool, Meta(description="Whether it was told to stop.")]
+    looked: int
+    matched: int
+    done: int
+    refused: int
+    refusals: list[Refusal]
+    estimate: Annotated[int | None, Meta(description="About how many jobs fit, where that is known.")]
+    result: ErrandResult | None
+    error: Annotated[dict[str, Any] | None, Meta(description="Why it failed.")]
+    actor: str
+    tenant: str | None
+    created_at: Time
+    started_at: Time | None
+    finished_at: Time | None
+
+
+class Errands(Answer):
+    """A page of errands, the newest first."""
+
+    data: list[Errand]
+    next_cursor: str | None
+
+
+class MakeRefund(Request):
+    """Credits that a job has cost, to be given back."""
+
+    reason: Reason
+    amount: Annotated[int, Meta(ge=1, le=10**12, description="So many; without it, all that are left.")] | None = None
+
+
+class Refund(Answer):
+    """What was given back."""
+
+    job_id: str
+    amount: Credits
+    available: Annotated[int, Meta(description="What the account has now.")]
+
+
+class SetPriority(Request):
+    """Another place in the line."""
+
+    priority: Priority
+
+
+# Sights
+
+
+class Attempt(Answer, rename={"start": "from", "end": "to"}):
+    """A worker's go at a job, and what ended it."""
+
+    number: Annotated[int, Meta(description="The how manieth it is, over all runs.")]
+    run: int
+    start: Time
+    end: Time | None
+    worker: Annotated[str | None, Meta(description="Who made it, as far as anybody knows.")]
+    worker_id: Annotated[str | None, Meta(description="worker_…, for one of the fleet.")]
+    outcome: Annotated[
+        str | None,
+        Meta(description="How the job ended, or requeued, parked, delivering; null while it lasts."),
+    ]
+    cause: Annotated[str | None, Meta(description="Why it was requeued: attempt, interruption or lapse.")]
+    error_code: str | None
+
+
+class Span(Answer, rename={"start": "from", "end": "to"}):
+    """A stretch of a job's life; `to` is null for the one that lasts."""
+
+    phase: Phase
+    stage: str | None
+    attempt: Annotated[int, Meta(description="The attempt that it belongs to, or comes after; 0 before the first.")]
+    start: Time
+    end: Time | None
+
+
+class SubmissionInfo(Answer):
+    """What a provider was asked to do for a job."""
+
+    id: str
+    provider: str
+    prediction_id: Annotated[str | None, Meta(description="What the provider calls it.")]
+    status: str
+    part: Annotated[str, Meta(description="Which part of the job it is for; empty where it is all of it.")]
+    run: int
+    created_at: Time
+    over_at: Time | None
+
+
+class Dossier(Answer):
+    """A job with all that belongs to it."""
+
+    job: Job
+    worker: Annotated[str | None, Meta(description="Who holds it now.")]
+    worker_id: Annotated[str | None, Meta(description="worker_…, for one of the fleet.")]
+    attempts: list[Attempt]
+    spans: list[Span]
+    events_left_out: Annotated[
+        int, Meta(description="How many events in the middle of a very long life the timeline was made without.")
+    ]
+    entries: Annotated[list[Entry], Meta(description="Its money: holds, what became of them, refunds.")]
+    deliveries: Annotated[list[Delivery], Meta(description="The newest 100.")]
+    files: list[Artifact]
+    submissions: list[SubmissionInfo]
+    key: Annotated[str | None, Meta(description="Its idempotency key; null where no index leads to it.")]
+    retries: Annotated[list[str], Meta(description="Jobs that were made from it, among the next 2,000 of its account.")]
+    lifecycle: Annotated[LifecycleInfo | None, Meta(description="Null for a kind that this server does not know.")]
+
+
+FoundType = Literal[
+    "job",
+    "worker",
+    "endpoint",
+    "delivery",
+    "key",
+    "artifact",
+    "errand",
+    "audit",
+    "tenant",
+    "account",
+    "kind",
+    "queue",
+]
+
+
+class FoundItem(Answer):
+    """Something that was found."""
+
+    type: FoundType
+    id: str
+    tenant: str | None
+    title: str
+    by: Annotated[
+        Literal["id", "name", "prediction_id", "idempotency_key"], Meta(description="By what of it it was found.")
+    ]
+
+
+class Found(Answer):
+    """What was found, the nearest first; at most 20."""
+
+    data: list[FoundItem]
+
+
+class Hold(Answer):
+    """Credits that are held for a job."""
+
+    job_id: str
+    tenant: str
+    account: str
+    kind: str
+    state: str
+    phase: Phase
+    price: Credits
+    held_at: Time
+
+
+class HoldAge(Answer):
+    """How many holds are so old, and older than the age before."""
+
+    seconds: Annotated[int | None, Meta(description="Up to so many seconds; null: more than all others.")]
+    jobs: int
+    credits: int
+
+
+class Holds(Answer):
+    """Holds, the oldest first. A page may be short, or empty, and have a next one."""
+
+    data: list[Hold]
+    next_cursor: str | None
+    ages: Annotated[
+        list[HoldAge],
+        Meta(description="By age, of the oldest 10,000 jobs that have not ended. On the first page; empty after it."),
+    ]
+    is_capped: Annotated[bool, Meta(description="Whether there are more of them than that.")]
+
+
+class FleetJob(Answer):
+    """A job in a worker's hands."""
+
+    id: str
+    tenant: str
+    kind: str
+    stage: str | None
+    progress: float
+    since: Time
+
+
+class FleetWorker(Answer):
+    """A worker with what it is at."""
+
+    id: Annotated[str | None, Meta(description="worker_…; null for a worker that works on the database itself.")]
+    worker: str
+    is_fleet: bool
+    routes: list[str]
+    slots: Annotated[int | None, Meta(description="How many jobs it may hold at once.")]
+    status: WorkerStatus
+    leases: int
+    held: Annotated[int, Meta(description="How many jobs it holds.")]
+    jobs: Annotated[list[FleetJob], Meta(description="The first 50; for a key of one tenant, that one's alone.")]
+    capabilities: Annotated[Any, Meta(description="What it said of itself.")]
+    hint: Annotated[str | None, Meta(description="The beginning and the end of its token.")]
+    fleet: Annotated[str | None, Meta(description="The key it registered with.")]
+    address: Annotated[str | None, Meta(description="From where it was last heard.")]
+    registered_at: Time | None
+    heard_at: Time | None
+    polled_at: Annotated[Time | None, Meta(description="When it last asked for jobs.")]
+    granted_at: Annotated[Time | None, Meta(description="When it was last given a job that it still has.")]
+    expires_at: Annotated[Time | None, Meta(description="When the first of its leases runs out.")]
+    heartbeat_age_seconds: Annotated[float | None, Meta(description="Since it was last heard from.")]
+    claim_age_seconds: Annotated[float | None, Meta(description="Since it last asked for jobs, or was given one.")]
+    is_deaf: Annotated[
+        bool,
+        Meta(description="It is heard from and has room, jobs of its routes wait, and it does not ask for them."),
+    ]
+
+
+class FleetRoute(Answer):
+    """A route, and how many workers it should have."""
+
+    route: str
+    ready: int
+    leased: int
+    oldest_wait_seconds: float | None
+    idle: int
+    busy: int
+    draining: int
+    desired: int
+    slots: int
+    paused_at: Time | None
+
+
+class FleetBoard(Answer):
+    """Who works, at what, and whether that is enough."""
+
+    at: Time
+    desired: Annotated[int, Meta(description="How many workers all routes together should have.")]
+    ready: Annotated[int, Meta(description="How many take jobs, idle or busy.")]
+    starting: Annotated[int, Meta(description="How many of the desired ones are not there yet.")]
+    routes: list[FleetRoute]
+    workers: list[FleetWorker]
+
+
+class DatabaseInfo(Answer):
+    """The central database."""
+
+    version: str
+    size: Annotated[int, Meta(description="Bytes.")]
+    started_at: Time
+    connections: int
+    connections_max: int
+    oldest_transaction_seconds: float | None
+    cache_hit: Annotated[float | None, Meta(description="The share of blocks that were in memory when asked for.")]
+    commits: int
+    rollbacks: int
+    deadlocks: int
+    temporary_bytes: int
+
+
+class HomeInfo(Answer):
+    """Another database, in which tenants live."""
+
+    tenants: list[str]
+    is_up: bool
+
+
+class PoolInfo(Answer):
+    """Connections of this process."""
+
+    name: str
+    size: int
+    idle: int
+    most: int
+
+
+class TableInfo(Answer):
+    """A table with its indexes; one in parts as a whole."""
+
+    table: str
+    bytes: int
+    rows: Annotated[int, Meta(description="As the planner estimates.")]
+    dead: int
+    vacuumed_at: Time | None
+
+
+class MigrationInfo(Answer):
+    """A change of the schema that was made."""
+
+    number: int
+    name: str
+    applied_at: Time
+
+
+class SlowQuery(Answer):
+    """A statement that took much time, all its runs together."""
+
+    query: str
+    calls: int
+    mean_ms: float
+    total_ms: float
+
+
+class RunningQuery(Answer):
+    """A statement that has been running for more than a second."""
+
+    pid: int
+    seconds: float
+    state: str
+    query: str
+
+
+class SettingInfo(Answer):
+    """A setting; of a secret one only whether it is set."""
+
+    name: str
+    value: str | int | bool | None
+    source: Annotated[
+        Literal["environment", "default", "given"], Meta(description="given: by whoever started the process.")
+    ]
+    is_secret: bool
+
+
+class CheckInfo(Answer):
+    """One thing that the doctor looks at."""
+
+    check: str
+    verdict: Literal["ok", "ill"]
+    detail: str
+
+
+class System(Answer):
+    """A process, its database, and how both are."""
+
+    version: str
+    python: str
+    started_at: Time
+    now: Time
+    host: str
+    pid: int
+    is_development: bool
+    database: DatabaseInfo
+    homes: list[HomeInfo]
+    pools: list[PoolInfo]
+    tables: Annotated[list[TableInfo], Meta(description="The largest 20.")]
+    migrations: list[MigrationInfo]
+    slow: list[SlowQuery]
+    slow_reason: Annotated[str | None, Meta(description="Why no slow statements are known, and what to do.")]
+    running: list[RunningQuery]
+    configuration: list[SettingInfo]
+    checks: list[CheckInfo]
+
+
+# Sessions
+
+
+class SignIn(Request):
+    """A key of scope viewer, operator or admin, for which the dashboard opens."""
+
+    key: Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+class BlueprintPage(Answer):
+    """A product with a page to try it on."""
+
+    name: str
+    title: str
+    path: str
+
+
+class Session(Answer):
+    """Who has signed in to the dashboard, and what its page needs to know."""
+
+    scope: Scope
+    tenant: Annotated[str | None, Meta(description="Null: every tenant.")]
+    actor: Annotated[str, Meta(description="As which they stand in the audit.")]
+    name: Annotated[str | None, Meta(description="What the key is called.")]
+    expires_at: Time
+    csrf: Annotated[str, Meta(description="To be sent as Penstock-Csrf with whatever acts.")]
+    is_development: bool
+    version: str
+    refresh: Annotated[float, Meta(description="Seconds between two looks; 0: by hand.")]
+    blueprints: list[BlueprintPage]
 
 
 # Errors

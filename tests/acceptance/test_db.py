@@ -79,11 +79,16 @@ async def test_the_doctor_finds_what_no_service_sees_to(engine: Engine, db: Data
     submitted = await engine.submit("asking", tenant="acme", account="ann", expires_in=3600)
     async with db.transaction() as tx:
         await tx.execute("update penstock.dispatches set wakes_at = wakes_at - interval '1 day'")
+        await tx.execute("insert into penstock.tallies select t.* from penstock.tallies t, generate_series(1, 50000)")
     command = sh.run("db", "doctor", "--json")
     told = msgspec.json.decode(command.stdout)
     assert (command.process.returncode, told["ok"]) == (1, False)
-    assert [finding["name"] for finding in told["findings"] if not finding["is_well"]] == ["services"]
+    assert [finding["name"] for finding in told["findings"] if not finding["is_well"]] == ["services", "tallies"]
     assert submitted
+    async with db.transaction() as tx:
+        await tx.execute("truncate penstock.tallies")
+    assert msgspec.json.decode(sh.run("db", "recount", "--json").stdout) == {"mended": 1}
+    assert await engine.verify() == []
 
 
 def test_the_doctor_finds_a_schema_that_is_out_of_date(empty: Shell) -> None:

@@ -90,7 +90,8 @@ async def test_the_lines_it_prints_work_when_they_are_pasted(sh: Shell) -> None:
     (curl,) = [line.split(maxsplit=1)[1] for line in block.splitlines() if "curl" in line]
     done = subprocess.run(["bash", "-c", f"{curl} -sS"], cwd=sh.folder, capture_output=True, check=True, timeout=30)
     assert msgspec.json.decode(done.stdout)["kind"] == "hello"
-    assert server.url in block
+    assert f"dashboard {server.url}/ui/\n" in block
+    assert (await server.request("GET", "/ui/session", key="none")).json()["code"] == "session_missing"
     assert not any(server.ready[name] in server.command.stderr for name in ("admin_key", "client_key", "fleet_secret"))
 
 

@@ -68,6 +68,10 @@ OFFENCES = {
         "update penstock.entries set run = 2 where job_id = {succeeded} and type = 'hold'",
         CAPTURED_BY_A_FAILURE,
     ],
+    "refunds_fit_what_was_captured": [
+        "update penstock.entries set type = 'adjust', job_id = {succeeded} where type = 'grant'",
+        "update penstock.entries set type = 'adjust', job_id = {failed} where type = 'grant'",
+    ],
     "unended_jobs_have_a_dispatch": [
         "delete from penstock.dispatches where phase = 'ready'",
         "delete from penstock.jobs where phase = 'leased'",
@@ -117,6 +121,14 @@ OFFENCES = {
         "update penstock.events set type = 'log' where job_id = {succeeded} and type = 'succeeded'",
         ANOTHER_EVENT_AFTER_THE_END.replace("TYPE", "log"),
         "update penstock.jobs set run = run + 1 where id = {ready}",
+    ],
+    "counts_are_those_of_jobs": [
+        "delete from penstock.tallies",
+        "update penstock.tallies set n = n + 1 where moment = 'started'",
+        "update penstock.tallies set price = price + 1 where moment = 'submitted'",
+        "insert into penstock.counts values ('acme', 'free', 'queued', 'ready', 1, 0)",
+        "delete from penstock.jobs where phase = 'parked'",
+        "update penstock.jobs set phase = 'waiting' where id = {ready}",
     ],
     "keys_name_their_job": [
         "delete from penstock.jobs where id = {ready}",

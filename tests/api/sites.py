@@ -82,11 +82,16 @@ class Site:
 
 @asynccontextmanager
 async def running_site(
-    engine: Engine, *, settings: Settings | None = None, authenticate: Any = None, inbox: Inbox | None = None
+    engine: Engine,
+    *,
+    settings: Settings | None = None,
+    authenticate: Any = None,
+    inbox: Inbox | None = None,
+    ui: Any = None,
 ) -> AsyncIterator[Site]:
     bell = Bell(engine)
     hub = Hub(engine, bell)
-    app = create_app(engine, settings=settings or Settings(), hub=hub, authenticate=authenticate, inbox=inbox)
+    app = create_app(engine, settings=settings or Settings(), hub=hub, authenticate=authenticate, inbox=inbox, ui=ui)
     sock = listen("127.0.0.1", 0)
     site = Site(engine, hub, app, sock.getsockname()[1], "", "")
     site.admin_key = await site.key(scope="admin", tenant=None, account=None)
@@ -103,4 +108,5 @@ async def running_site(
     finally:
         site.stop.set()
         await serving
+        await app.aclose()
         await engine.access.close()

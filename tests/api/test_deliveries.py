@@ -63,6 +63,7 @@ async def test_a_delivery_tells_every_try(post: Post) -> None:
     await report(post, parcel["id"], status=503, seconds=1.5, headers={"Retry-After": "60", "X-A": "b"}, body="busy")
     delivery = await post.good("GET", f"/v1/deliveries/{parcel['id']}")
     assert (delivery["state"], delivery["tries"], delivery["event"]) == ("pending", 1, "job.canceled")
+    assert delivery["body"] == parcel["body"]
     assert msgspec.convert(delivery["due_at"], datetime) > datetime.now(UTC) + timedelta(seconds=30)
     (tried,) = delivery["log"]
     assert (tried["number"], tried["status"], tried["error"], tried["seconds"]) == (1, 503, None, 1.5)

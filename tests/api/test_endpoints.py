@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import webhooks
+from penstock import ids, webhooks
 from tests.api.posts import URL, Post, new_post, post_site
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ async def test_only_operators_of_the_tenant_reach_them(site: Site, post: Post) -
     other = await site.key(scope="admin", tenant=f"{post.tenant}x", account=None)
     assert (await site.get("/v1/endpoints", key=own)).status_code == 200
     assert (await post.send("GET", "/v1/endpoints", key=other)).status_code == 403
-    unnamed = await site.order("GET", "/v1/endpoints")
+    unnamed = await site.order("POST", "/v1/endpoints", {"url": URL})
     assert (unnamed.status_code, unnamed.json()["field"]) == (422, "tenant")
 
 
@@ -264,6 +264,38 @@ async def test_the_same_key_with_another_secret_of_the_callers_is_a_conflict(pos
     for other in ({"url": URL, "secret": webhooks.new_secret()}, {"url": URL}):
         answer = await post.submit(key="order-3", webhook=other)
         assert (answer.status_code, answer.json()["code"]) == (409, "idempotency_conflict")
+
+
+async def test_what_an_alarm_names_is_found_without_naming_its_tenant(site: Site, post: Post) -> None:
+    made = await post.endpoint(url=URL)
+    async with site.engine.db.transaction() as tx:
+        since = "update penstock.endpoints set failing_since = penstock.clock() where id = $1"
+        await tx.execute(since, ids.parse("ep", made["id"]))
+    alarms = (await site.order("GET", "/v1/board")).json()["alarms"]
+    assert {"type": "endpoint", "id": made["id"], "tenant": post.tenant} in [alarm["subject"] for alarm in alarms]
+    path = f"/v1/endpoints/{made['id']}"
+    assert (await site.order("GET", path)).json()["tenant"] == post.tenant
+    for verb in ("disable", "enable", "test"):
+        answer = await site.order("POST", f"{path}/{verb}", {})
+        assert answer.status_code < 300, answer.text
+    delivery = f"/v1/deliveries/{answer.json()['id']}"
+    assert (await site.order("GET", delivery)).json()["tenant"] == post.tenant
+    assert (await site.order("POST", f"{delivery}/resend")).status_code == 202
+    assert (await site.order("DELETE", path)).status_code == 204
+    told = ["endpoint.made", "endpoint.disabled", "endpoint.enabled", "endpoint.tested", "delivery.resent"]
+    assert await post.actions() == [*told, "endpoint.deleted"]
+    for gone in (path, f"/v1/endpoints/{NOBODY}", "/v1/deliveries/msg_00000000000000000000000000"):
+        assert (await site.order("GET", gone)).status_code == 404
+
+
+async def test_who_only_looks_sees_no_secret_of_a_url(site: Site, post: Post) -> None:
+    made = await post.endpoint(url=f"{URL}?token=hunter2")
+    (delivery,) = [await post.good("POST", f"/v1/endpoints/{made['id']}/test")]
+    viewer = await site.key(scope="viewer", tenant=post.tenant, account=None)
+    for path in ("/v1/endpoints", f"/v1/endpoints/{made['id']}", f"/v1/deliveries/{delivery['id']}"):
+        shown = (await site.get(path, key=viewer)).text
+        assert (URL in shown, "hunter2" in shown) == (True, False), shown
+        assert "hunter2" in (await post.send("GET", path)).text, "who acts sees where it goes"
 
 
 async def test_the_audit_keeps_no_secret_of_a_url(post: Post) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.api import manual, openapi, problems
 from penstock.api.advice import ADVICE
-from penstock.api.routes import ROUTES
+from penstock.api.native import ROUTES
 from penstock.app import Penstock
 from penstock.kinds import Kind
 from tests.product import app

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock import ids
 from penstock.worker.worker import Worker
 from tests.factories import ACCOUNT, TENANT, Factory
 
@@ -119,6 +120,39 @@ async def test_tenants_and_accounts_are_listed_by_name(site: Site) -> None:
 async def test_verify_finds_nothing_in_a_sound_database(site: Site) -> None:
     await site.submitted()
     assert (await site.order("GET", "/v1/verify")).json() == {"ok": True, "violations": []}
+    viewer = await site.key(scope="viewer", tenant=None, account=None)
+    assert (await site.get("/v1/verify", key=viewer)).status_code == 403
+    async with site.app.desk.verifying:
+        second = await site.order("GET", "/v1/verify")
+        assert (second.status_code, second.json()["code"]) == (429, "rate_limited")
+        assert int(second.headers["retry-after"]) >= 1
+    assert (await site.order("GET", "/v1/verify")).status_code == 200
+
+
+async def test_what_an_operator_does_to_a_job_is_written_down(site: Site, make: Factory) -> None:
+    operator = await site.key(scope="operator", tenant=None, account=None)
+    own = (await site.order("POST", f"/v1/jobs?tenant={TENANT}", {"kind": "free", "account": ACCOUNT})).json()["id"]
+    theirs, parked = await site.submitted(), await make.leased("brief")
+    asked = ids.text("job", parked.job_id)
+    await make.engine.park(parked, None)
+    answers = [
+        await site.post(f"/v1/jobs/{path}", body, key=key)
+        for path, body, key in (
+            (f"{theirs}/cancel", None, site.client_key),
+            (f"{own}/cancel", None, operator),
+            (f"{own}/cancel", None, operator),  # once more, which does nothing
+            (f"{asked}/answer", {"answer": {"private": 1}}, operator),
+            (f"{own}/retry", None, operator),
+        )
+    ]
+    assert {answer.status_code for answer in answers} <= {200, 202}, answers
+    audited = (await site.order("GET", "/v1/audit?action=job.")).json()["data"]
+    assert [(each["action"], each["subject"], each["tenant"], each["data"]) for each in reversed(audited)] == [
+        ("job.canceled", own, TENANT, None),
+        ("job.answered", asked, TENANT, None),
+        ("job.retried", own, TENANT, {"job_id": answers[-1].json()["id"]}),
+    ]
+    assert len({each["actor"] for each in audited}) == 1
 
 
 async def test_a_kind_tells_what_it_takes_and_how_it_lives(site: Site) -> None:

@@ -65,7 +65,7 @@ async def test_up_serves_files_in_a_process_that_is_kept_alive(sh: Shell) -> Non
     running = await up(sh)
     files_url: str = running.ready["files_url"]
     assert files_url != running.url
-    assert f"files  {files_url}" in running.command.stderr
+    assert f"files     {files_url}" in running.command.stderr
     await until(lambda: lives(files_url))
     picture = sh.folder / "cat.png"
     picture.write_bytes(os.urandom(100_000))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tests.cli.ups import Up
 
 NOBODY = "job_00000000000000000000000000"
+NO_ERRAND = "errand_00000000000000000000000000"
 NO_KEY = "key_00000000000000000000000000"
 NO_FILE = "art_00000000000000000000000000"
 NO_WORKER = "worker_00000000000000000000000000"
@@ -36,17 +37,32 @@ TRIED: dict[str, list[tuple[list[str], int]]] = {
     "credits balance": [([], 0), (["--tenant", "acme", "--account", "nobody"], 0)],
     "credits grant": [(["--amount", "1", "--tenant", "acme", "--account", "mary"], 0), (["--amount", "0"], 2)],
     "credits ledger": [([], 0), (["--tenant", "acme", "--account", "nobody"], 0)],
+    "credits holds": [([], 0), (["--tenant", "nobody"], 0), (["--cursor", "nonsense"], 5)],
     "credits verify": [([], 0)],
+    "credits wallets": [([], 0), (["--prefix", "de"], 0), (["--prefix", "not a name"], 5)],
     "db doctor": [([], 0)],
     "db migrate": [([], 0)],
+    "db recount": [([], 0)],
     "db status": [([], 0)],
     "doctor": [([], 0)],
+    "errands abort": [([NO_ERRAND, "--yes"], 3), ([NO_ERRAND], 2)],
+    "errands list": [([], 0), (["--tenant", "nobody"], 0)],
+    "errands show": [([NO_ERRAND], 3), (["nonsense"], 3)],
+    "errands watch": [([NO_ERRAND], 3)],
+    "find": [(["dev"], 0), (["nothing-of-this-name"], 0), ([" "], 5)],
     "jobs answer": [([NOBODY, "yes"], 3)],
+    "jobs bulk cancel": [(["--kind", "hello"], 2), (["--yes"], 5), (["--all", "--dry-run"], 0)],
+    "jobs bulk export": [(["--tenant", "nobody", "--format", "csv"], 0), (["--format", "pdf"], 5)],
+    "jobs bulk priority": [(["--kind", "nonsense", "--yes"], 5), (["--kind", "hello", "--yes"], 5)],
+    "jobs bulk refund": [(["--kind", "hello", "--yes"], 5), (["--job", NOBODY, "--reason", "x", "--yes"], 0)],
+    "jobs bulk retry": [(["--tenant", "nobody", "--yes", "--watch"], 0), (["--since", "soon", "--yes"], 5)],
     "jobs cancel": [([NOBODY, "--yes"], 3), ([NOBODY], 2)],
     "jobs events": [([NOBODY], 3)],
     "jobs get": [([NOBODY], 3), (["nonsense"], 3)],
     "jobs list": [(["--tenant", "nobody"], 0), (["--phase", "nonsense"], 5)],
     "jobs logs": [([NOBODY], 3)],
+    "jobs priority": [([NOBODY, "--priority", "-5"], 3), ([NOBODY, "--priority", "101"], 2)],
+    "jobs refund": [([NOBODY, "--reason", "x", "--yes"], 3), ([NOBODY, "--reason", "x"], 2), ([NOBODY], 2)],
     "jobs retry": [([NOBODY], 3)],
     "jobs wait": [([NOBODY], 3), ([NOBODY, "--timeout", "soon"], 5)],
     "jobs watch": [([NOBODY], 3)],
@@ -72,6 +88,7 @@ TRIED: dict[str, list[tuple[list[str], int]]] = {
         (["hello", "--wait", "--detach"], 2),
         (["hello", "--tenant", "acme", "--account", "poor"], 6),
     ],
+    "system": [([], 0)],
     "tenants accounts": [(["dev"], 0)],
     "tenants create": [(["acme"], 0), (["not a name"], 5)],
     "tenants limits": [(["dev", "dev"], 0)],

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from penstock.engine.tallies import SQL
 from tests.checks import Snapshot, snapshot
 
 if TYPE_CHECKING:
     from penstock.store.db import Database
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
+_TYPEID = re.compile(r"\bjob_[0-7][0-9a-hjkmnp-tv-z]{25}")
 _TIME = re.compile(r"\"*\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?\+00(:00)?\"*")
 _SEALED = re.compile(r"\\+x01[0-9a-f]{60,}")
 _WALLET_NUMBER = re.compile(r"^\(\d+,")
@@ -19,6 +21,7 @@ _ID_VERSION = "7"
 # What a story writes; the rest is declared when the product is registered.
 _WRITTEN = (
     "accounts",
+    "audit",
     "deliveries",
     "delivery_tries",
     "dispatches",
@@ -32,18 +35,26 @@ _WRITTEN = (
     "ready",
     "shares",
     "subscriptions",
+    "tallies",
+    "counts",
+    "flows",
+    "failures",
+    "failure_flows",
 )
 
 
 async def story(db: Database, *, in_order: bool = True) -> Snapshot:
     """The snapshot with ids by their order of birth, lease tokens alike, and times by whether there is one."""
     tables = await snapshot(db)
+    tables.pop("tallies", None)  # how they are grouped is how the work was batched; what they come to is not
+    tables["counts"] = [str(tuple(row)) for row in await db.run(SQL["counts"], None)]
     found = {match[0] for rows in tables.values() for row in rows for match in _UUID.finditer(row)}
     ids = sorted(filter(_is_id, found))
     names = {uuid: f"job{number}" if in_order else "job" for number, uuid in enumerate(ids, 1)}
 
     def told(row: str) -> str:
-        return _SEALED.sub("sealed", _TIME.sub("time", _UUID.sub(lambda match: names.get(match[0], "token"), row)))
+        named = _TYPEID.sub("job", _UUID.sub(lambda match: names.get(match[0], "token"), row))
+        return _SEALED.sub("sealed", _TIME.sub("time", named))
 
     tables["accounts"] = [_WALLET_NUMBER.sub("(", row) for row in tables.get("accounts", [])]
     return {name: sorted(map(told, rows)) for name, rows in tables.items()}

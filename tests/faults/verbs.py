@@ -168,6 +168,10 @@ async def failed_studio(make: Factory) -> Any:
     return job
 
 
+async def succeeded(make: Factory) -> Any:
+    return await make.ended("priced")
+
+
 async def failed_standard(make: Factory) -> Any:
     job = await make.ended("priced", "failed")
     await make.credits(5)
@@ -374,6 +378,16 @@ async def adjust(engine: Engine, _: Any) -> Any:
 @verb(nothing)
 async def set_cap(engine: Engine, _: Any) -> Any:
     return await engine.set_cap(TENANT, ACCOUNT, 3)
+
+
+@verb(succeeded)
+async def refund(engine: Engine, job: Any) -> Any:
+    return (await engine.refund(TENANT, job.job_id, reason="It was wrong.", actor="op")).amount
+
+
+@verb(pending)
+async def prioritize(engine: Engine, job: Any) -> Any:
+    return (await engine.prioritize(TENANT, job.job_id, 7)).state
 
 
 @verb(held_brief, PenstockError)

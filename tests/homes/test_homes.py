@@ -143,6 +143,8 @@ async def test_a_tenant_moves_out_with_all_it_has(server: Server, template: str)
         await engine.close()
         moved = await move_out(central, TENANT, home)
         assert (moved["jobs"], moved["accounts"], moved["entries"]) == (2, 1, 3)
+        with pytest.raises(ConflictError, match="moved out already"):  # and loses nothing by it
+            await move_out(central, TENANT, home)
         engine = await Engine.open(central, app, tenant_databases={TENANT: home}, pool_size=2)
         try:
             assert await engine.verify() == []

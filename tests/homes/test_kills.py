@@ -50,6 +50,8 @@ SPANNING = {
     "lapse",
     "abandon",
     "retry_in_place",
+    "refund",
+    "prioritize",
     "move",
     "submit_with_a_url",
     "finish_and_deliver",

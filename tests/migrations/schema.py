@@ -45,6 +45,20 @@ where polrelid = $1 and polcmd = 'r' and c.relrowsecurity
 order by 1
 """
 
+# Functions, but for those of triggers, with the arguments that a call must give and those that it may.
+_FUNCTIONS = """
+select p.proname as name, p.pronargdefaults as spare,
+    array(select format_type(a.type, null) from unnest(p.proargtypes) with ordinality a(type, n) order by a.n) as types
+from pg_proc p
+where p.pronamespace = 'penstock'::regnamespace and p.prorettype <> 'trigger'::regtype
+order by p.proname, p.oid
+"""
+
+
+async def functions(connection: Connection) -> list[tuple[str, list[str], int]]:
+    """Every function: its name, the types of its arguments, and how many of these may be left out at the end."""
+    return [(row["name"], row["types"], row["spare"]) for row in await connection.fetch(_FUNCTIONS)]
+
 
 async def describe(connection: Connection) -> str:
     """Every table with its columns, constraints, indexes, triggers, policies and comments."""

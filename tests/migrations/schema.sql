@@ -68,6 +68,18 @@ table penstock.callbacks
     constraint callbacks_pkey PRIMARY KEY (provider, message_id)
     policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
+table penstock.counts
+    -- home: tenant. How many jobs are in each state. Of ended ones, how many have come there since this is counted: retention takes none away.
+    with (fillfactor=50)
+    tenant text collate "C" not null
+    kind text collate "C" not null
+    state text collate "C" not null
+    phase text collate "C" not null
+    n bigint not null
+    held bigint not null -- The credits that are held for them.
+    constraint counts_pkey PRIMARY KEY (tenant, kind, state, phase)
+    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
+
 table penstock.deliveries
     -- home: tenant. One moment to be told to one URL, written in the transaction of the moment. Its id is the webhook-id, whenever it is sent.
     with (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_cost_delay=0)
@@ -203,6 +215,46 @@ table penstock.entries
     constraint entries_pkey PRIMARY KEY (tenant, account, seq)
     policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
+table penstock.errands
+    -- home: central. What operators have done to many jobs at once, how far it has come, and what came of it.
+    with (fillfactor=50)
+    id uuid not null
+    tenant text collate "C" -- Whose jobs it is about; none: those of every tenant.
+    actor text collate "C" not null
+    key text collate "C" -- The idempotency key it was ordered with; the same one orders it once.
+    digest bytea not null -- Of all that was ordered: a key that comes again must come with the same.
+    action text collate "C" not null
+    filter jsonb not null
+    arguments jsonb not null
+    status text collate "C" not null default 'waiting'::text
+    place uuid -- The job that its walk has come to; it goes on below. The zero id: it is through.
+    in_hand uuid[] -- The jobs of the batch that is under way: whoever takes over acts on those of them that still fit, which changes nothing twice.
+    ends integer[] -- Which end of each of these was seen, by the number of the run that ended so; 0: it had not ended.
+    looked bigint not null default 0
+    matched bigint not null default 0
+    done bigint not null default 0
+    refused bigint not null default 0
+    refusals jsonb not null default '[]'::jsonb -- Why jobs were refused, each reason once, with how many and one of them.
+    estimate bigint
+    has_file boolean not null default false -- Whether there may be a file of it in storage. Written before the file is.
+    result jsonb
+    error jsonb
+    lease_token uuid -- Who is at it, until lease_until; after that anybody may go on.
+    touched_at timestamp with time zone not null -- When it was last taken up: those that wait take turns.
+    lease_until timestamp with time zone
+    abort_asked_at timestamp with time zone
+    created_at timestamp with time zone not null
+    started_at timestamp with time zone
+    finished_at timestamp with time zone
+    CREATE INDEX errands_file ON penstock.errands USING btree (finished_at) WHERE has_file
+    CREATE INDEX errands_open ON penstock.errands USING btree (touched_at) WHERE (finished_at IS NULL)
+    CREATE INDEX errands_tenant ON penstock.errands USING btree (tenant, id)
+    CREATE UNIQUE INDEX errands_key ON penstock.errands USING btree (actor, key) WHERE (key IS NOT NULL)
+    constraint errands_action_check CHECK ((action = ANY (ARRAY['retry'::text, 'cancel'::text, 'refund'::text, 'priority'::text, 'export'::text, 'verify'::text])))
+    constraint errands_check CHECK (((finished_at IS NOT NULL) = (status = ANY (ARRAY['done'::text, 'aborted'::text, 'failed'::text]))))
+    constraint errands_pkey PRIMARY KEY (id)
+    constraint errands_status_check CHECK ((status = ANY (ARRAY['waiting'::text, 'running'::text, 'done'::text, 'aborted'::text, 'failed'::text])))
+
 table penstock.events partition by RANGE (job_id)
     -- home: tenant. What happened to each job, in order, append-only.
     job_id uuid not null
@@ -218,6 +270,56 @@ table penstock.events partition by RANGE (job_id)
 
 table penstock.events_default partition of penstock.events DEFAULT
     -- home: tenant. Takes events whose partition was not made in time; should stay empty.
+
+table penstock.failure_flows
+    -- home: tenant. How often each failure happened in each minute, and in each hour; of all tenants, where that is empty.
+    with (fillfactor=70)
+    step interval not null
+    tenant text collate "C" not null
+    fingerprint text collate "C" not null
+    at timestamp with time zone not null
+    n bigint not null
+    released bigint not null -- The credits that were given back for it.
+    CREATE INDEX failure_flows_age ON penstock.failure_flows USING btree (step, at)
+    constraint failure_flows_pkey PRIMARY KEY (step, tenant, at, fingerprint)
+    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
+
+table penstock.failures
+    -- home: tenant. The ways in which jobs fail: those of one fingerprint differ only in numbers, names and the like. The message and the sample are of one of the last. Where too many are new in a day, the others of a kind and code are one.
+    with (fillfactor=70)
+    fingerprint text collate "C" not null
+    tenant text collate "C" not null
+    kind text collate "C" not null
+    code text collate "C" not null
+    message text not null
+    first_at timestamp with time zone not null
+    last_at timestamp with time zone not null
+    sample uuid not null
+    CREATE INDEX failures_age ON penstock.failures USING btree (last_at)
+    CREATE INDEX failures_new ON penstock.failures USING btree (tenant, kind, code, first_at)
+    constraint failures_pkey PRIMARY KEY (fingerprint, tenant)
+    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
+
+table penstock.flows
+    -- home: tenant. What went through in each minute, and in each hour: of a tenant and a kind; of all kinds, or all tenants, where one of them is empty.
+    with (fillfactor=70)
+    step interval not null
+    tenant text collate "C" not null
+    kind text collate "C" not null
+    at timestamp with time zone not null
+    submitted integer not null
+    succeeded integer not null
+    failed integer not null -- Those that were blocked as well.
+    canceled integer not null
+    expired integer not null
+    retried integer not null -- How often a job went back, to be run once more.
+    captured bigint not null
+    waits bigint[] -- How many jobs waited how long for their first start: of each bucket that has some, 64 times how many, and the bucket.
+    runs bigint[] -- How many jobs took how long from their first start to their end, in the same way.
+    CREATE INDEX flows_age ON penstock.flows USING btree (step, at)
+    CREATE INDEX flows_tenants ON penstock.flows USING btree (at) WHERE ((step = '00:01:00'::interval) AND (kind = ''::text) AND (tenant <> ''::text))
+    constraint flows_pkey PRIMARY KEY (step, tenant, kind, at)
+    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
 table penstock.homes
     -- home: central. The tenants that live in another database. Whoever does not know where must not touch their jobs.
@@ -284,8 +386,12 @@ table penstock.jobs partition by RANGE (id)
     answer jsonb -- What a parked job was waiting for.
     output jsonb
     error jsonb
+    fingerprint text collate "C" -- How it failed: the same for failures that differ only in numbers, names and the like.
     CREATE INDEX jobs_account ON ONLY penstock.jobs USING btree (tenant, account, id)
+    CREATE INDEX jobs_failed ON ONLY penstock.jobs USING btree (id) WHERE (fingerprint IS NOT NULL)
+    CREATE INDEX jobs_fingerprint ON ONLY penstock.jobs USING btree (fingerprint, id) WHERE (fingerprint IS NOT NULL)
     CREATE INDEX jobs_tenant ON ONLY penstock.jobs USING btree (tenant, id)
+    CREATE INDEX jobs_tenant_failed ON ONLY penstock.jobs USING btree (tenant, id, fingerprint) WHERE (fingerprint IS NOT NULL)
     CREATE TRIGGER jobs_birth BEFORE INSERT ON penstock.jobs FOR EACH ROW EXECUTE FUNCTION penstock.guard_birth()
     CREATE TRIGGER jobs_move BEFORE UPDATE ON penstock.jobs FOR EACH ROW EXECUTE FUNCTION penstock.guard_move()
     constraint jobs_pkey PRIMARY KEY (id)
@@ -312,7 +418,7 @@ table penstock.keys
     revoked_at timestamp with time zone
     last_used_at timestamp with time zone -- Written at most once a minute.
     CREATE INDEX keys_tenant ON penstock.keys USING btree (tenant, id)
-    constraint keys_check CHECK (((scope = ANY (ARRAY['client'::text, 'worker'::text, 'admin'::text])) AND (rate_limit > 0) AND ((scope <> 'client'::text) OR (account IS NOT NULL)) AND ((account IS NULL) OR (tenant IS NOT NULL))))
+    constraint keys_check CHECK (((scope = ANY (ARRAY['client'::text, 'worker'::text, 'viewer'::text, 'operator'::text, 'admin'::text])) AND (rate_limit > 0) AND ((scope <> 'client'::text) OR (account IS NOT NULL)) AND ((account IS NULL) OR (tenant IS NOT NULL))))
     constraint keys_digest_key UNIQUE (digest)
     constraint keys_pkey PRIMARY KEY (id)
 
@@ -347,6 +453,14 @@ table penstock.leases
     is_away boolean not null default false -- Whether one of its jobs is in another database.
     CREATE INDEX leases_fleet ON penstock.leases USING btree (worker) WHERE ((worker ~~ 'worker\_%'::text) AND (length(worker) = 33))
     constraint leases_pkey PRIMARY KEY (token)
+
+table penstock.lengths
+    -- home: tenant. How long jobs of each kind waited and ran since this is counted, in the same way; of all tenants that live here.
+    with (fillfactor=50)
+    kind text collate "C" not null
+    waits bigint[]
+    runs bigint[]
+    constraint lengths_pkey PRIMARY KEY (kind)
 
 table penstock.lifecycle_moves
     -- home: both. Which state each moment leads to; the guard looks the pair up.
@@ -399,11 +513,27 @@ table penstock.ready
     job_id uuid not null
     constraint ready_pkey PRIMARY KEY (queue, rank, turn, job_id)
 
+table penstock.recounts
+    -- home: tenant. When jobs that have not ended are to be counted anew. A row is for what was moved by statements that did not tally yet; each change of the functions writes one.
+    due_at timestamp with time zone not null
+
 table penstock.secrets
     -- home: central. What this installation signs with: browser tokens. Without the row a new secret is made, and what the old one has signed is void.
     name text collate "C" not null
     secret bytea not null
     constraint secrets_pkey PRIMARY KEY (name)
+
+table penstock.sessions
+    -- home: central. Who has signed in to the dashboard. Of a cookie its SHA-256 alone is kept.
+    with (fillfactor=70)
+    digest bytea not null
+    key_id uuid not null -- The key that was shown: the session may what that key may now, and nothing when it is not good any more.
+    address text not null -- From where the sign-in came.
+    created_at timestamp with time zone not null
+    last_seen_at timestamp with time zone not null -- Written at most once a minute.
+    expires_at timestamp with time zone not null -- When it ends, however busy it is.
+    CREATE INDEX sessions_end ON penstock.sessions USING btree (expires_at)
+    constraint sessions_pkey PRIMARY KEY (digest)
 
 table penstock.shares
     -- home: central. The last turn given to each tenant of a fair queue.
@@ -433,6 +563,7 @@ table penstock.submissions
     CREATE INDEX submissions_done ON penstock.submissions USING btree (created_at) WHERE (due_at IS NULL)
     CREATE INDEX submissions_due ON penstock.submissions USING btree (provider, due_at) WHERE (due_at IS NOT NULL)
     CREATE INDEX submissions_job ON penstock.submissions USING btree (job_id, id)
+    CREATE INDEX submissions_prediction ON penstock.submissions USING btree (prediction_id) WHERE (prediction_id IS NOT NULL)
     CREATE UNIQUE INDEX submissions_open ON penstock.submissions USING btree (job_id, part) WHERE (status = ANY (ARRAY['held'::text, 'sending'::text, 'running'::text]))
     constraint submissions_check CHECK (((status = ANY (ARRAY['held'::text, 'sending'::text, 'running'::text, 'unwanted'::text, 'over'::text])) AND ((status <> 'running'::text) OR (prediction_id IS NOT NULL)) AND ((status <> ALL (ARRAY['held'::text, 'running'::text])) OR (due_at IS NOT NULL)) AND ((status = 'over'::text) = (over_at IS NOT NULL))))
     constraint submissions_pkey PRIMARY KEY (id)
@@ -449,6 +580,28 @@ table penstock.subscriptions
     CREATE INDEX subscriptions_account ON penstock.subscriptions USING btree (moment, tenant, account)
     CREATE INDEX subscriptions_endpoint ON penstock.subscriptions USING btree (endpoint_id)
     constraint subscriptions_pkey PRIMARY KEY (moment, tenant, endpoint_id)
+    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
+
+table penstock.tallies
+    -- home: tenant. What a statement has done to jobs, as numbers: written by that statement, folded into the tables below, then gone. Without an index: batches only append to it.
+    with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=10000, autovacuum_vacuum_insert_threshold=-1, autovacuum_vacuum_cost_delay=0)
+    at timestamp with time zone not null -- The minute.
+    tenant text collate "C" not null
+    kind text collate "C" not null
+    moment text collate "C" not null
+    from_state text collate "C" -- None: they were born.
+    from_phase text collate "C"
+    to_state text collate "C" -- None: it tells how jobs failed, and another one that they did.
+    to_phase text collate "C"
+    outcome text collate "C"
+    n integer not null
+    price bigint not null -- What the jobs cost together.
+    captured bigint
+    bucket smallint -- How long they waited for their first start, or ran until their end, on a logarithmic scale (penstock.bucket).
+    fingerprint text collate "C"
+    code text collate "C"
+    message text
+    sample uuid -- One of the jobs, where they failed.
     policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
 table penstock.tenants
@@ -482,6 +635,7 @@ table penstock.workers
     approved_at timestamp with time zone
     draining_at timestamp with time zone
     revoked_at timestamp with time zone
+    polled_at timestamp with time zone -- When it last asked for jobs; written together with heard_at, every few seconds at most.
     constraint workers_check CHECK (((id ~~ 'worker\_%'::text) AND (length(id) = 33) AND ((old_digest IS NULL) = (old_until IS NULL))))
     constraint workers_digest_key UNIQUE (digest)
     constraint workers_old_digest_key UNIQUE (old_digest)

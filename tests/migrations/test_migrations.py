@@ -16,12 +16,14 @@ from penstock.store import migrate as migrating
 from penstock.store import queries
 from penstock.store.db import connect
 from penstock.store.migrate import Migration, migrate, migrations, status
-from tests.migrations.schema import describe
+from tests.migrations.schema import describe, functions
+from tests.tidy.sources import QUERIES, called
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 SCHEMA = Path(__file__).with_name("schema.sql")
+FUNCTIONS = Path(__file__).with_name("functions.txt")
 
 Ask: TypeAlias = "Callable[..., Awaitable[Any]]"
 
@@ -92,6 +94,28 @@ async def test_the_schema_is_the_one_in_the_snapshot(empty_dsn: str) -> None:
     if os.environ.get("UPDATE_SCHEMA"):
         SCHEMA.write_text(found)
     assert found == SCHEMA.read_text()
+
+
+async def test_functions_can_be_called_as_the_version_before_calls_them(empty_dsn: str) -> None:
+    """While a fleet is upgraded, processes of two versions call them. `make schema` rewrites the list: who takes a
+    line away from it says that the version before must be stopped first. More arguments come last, with defaults.
+    """
+    await migrate(empty_dsn)
+    connection = await connect(empty_dsn)
+    try:
+        found = await functions(connection)
+    finally:
+        await connection.close()
+    queried = {name for query in QUERIES for name in called(query.code)}
+    present = [f"{name}({', '.join(types)})" for name, types, _ in found if name in queried]
+    if os.environ.get("UPDATE_SCHEMA"):
+        FUNCTIONS.write_text("".join(f"{line}\n" for line in present))
+    listed = FUNCTIONS.read_text().splitlines()
+    good = {
+        f"{name}({', '.join(types[: len(types) - left])})" for name, types, spare in found for left in range(spare + 1)
+    }
+    assert [line for line in listed if line not in good] == []
+    assert {line.split("(")[0] for line in present} <= {line.split("(")[0] for line in listed}
 
 
 async def test_every_table_says_what_it_is_for(empty_dsn: str, ask: Ask) -> None:

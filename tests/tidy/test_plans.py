@@ -20,12 +20,18 @@ from penstock.engine import (
     callbacks,
     deliveries,
     dispatches,
+    dossiers,
     endpoints,
+    errands,
     events,
+    finds,
+    fleet,
+    holds,
     idempotency,
     jobs,
     leases,
     ledger,
+    lines,
     submissions,
 )
 from penstock.engine.dispatches import Lanes
@@ -62,6 +68,7 @@ TOUCHED_MAX = 2_000
 MINUTE = timedelta(minutes=1)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FLEET = [f"worker_{n:026}" for n in range(1, 11)]
+FIRST = UUID(int=0)
 LAST = UUID(int=2**128 - 1)
 
 # A hundred thousand ended jobs, and forty thousand others in every phase. One in a hundred is due.
@@ -263,6 +270,17 @@ def submit_arguments() -> tuple[Any, ...]:
     return (False, *jobs._columns(items), *bill.columns(), None)
 
 
+def line_arguments(
+    tenant: str | None = None,
+    account: str | None = None,
+    job_ids: Any = None,
+    prints_from: UUID | None = None,
+    fingerprint: str | None = None,
+) -> tuple[Any, ...]:
+    """Nothing fits, and so much is walked over."""
+    return (tenant, account, LAST, FIRST, job_ids, prints_from, *[None] * 6, fingerprint, "x", 50, 50, 100)
+
+
 def settle_arguments(ear: Ear) -> tuple[Any, ...]:
     job_ids, _ = held(ear)
     row = ["acme", None, None, "", "r", NOW, "", False, 0, NOW, None, None, None, None, False, False]
@@ -319,6 +337,16 @@ VERBS: dict[str, tuple[Query, Call, set[str]]] = {
         lambda ear: ("acme", one(ear, "ready"), MINUTE),
         {"dispatches_pkey", "subscriptions_account"},
     ),
+    "prioritize": (
+        jobs.SQL["prioritize"],
+        lambda ear: ("acme", one(ear, "ready"), 5),
+        {"dispatches_pkey", "ready_pkey"},
+    ),
+    "refund": (
+        ledger.SQL["refund"],
+        lambda ear: ("acme", one(ear, "ended"), None, None, "why", "op", None),
+        {"entries_settlement", "entries_reference"},
+    ),
     "submit": (jobs.SQL["submit"], lambda _: submit_arguments(), {"accounts_pkey"}),
     "begin a submission": (
         submissions.SQL["begin"],
@@ -346,6 +374,31 @@ READS: dict[str, tuple[Query, Call, set[str]]] = {
         jobs.SQL["list"],
         lambda _: ("acme", "account-7", LAST, None, None, None, 50),
         {"*_tenant_account_id_idx"},
+    ),
+    "lines of all": (lines.SQL["lines"], lambda _: line_arguments(), set()),
+    "lines of a tenant": (lines.SQL["lines"], lambda _: line_arguments(tenant="acme"), {"*_tenant_id_idx"}),
+    "lines of an account": (
+        lines.SQL["lines"],
+        lambda _: line_arguments(tenant="acme", account="account-7"),
+        {"*_tenant_account_id_idx"},
+    ),
+    "lines of failures": (lines.SQL["lines"], lambda _: line_arguments(prints_from=FIRST), set()),
+    "lines of a tenant's failures": (
+        lines.SQL["lines"],
+        lambda _: line_arguments(tenant="acme", prints_from=FIRST),
+        {"*_tenant_id_fingerprint_idx"},
+    ),
+    "lines of a fingerprint": (lines.SQL["lines"], lambda _: line_arguments(fingerprint="0"), {"*_fingerprint_id_idx"}),
+    "lines of a tenant's fingerprint": (
+        lines.SQL["lines"],
+        lambda _: line_arguments(tenant="acme", fingerprint="0"),
+        {"*_tenant_id_fingerprint_idx"},
+    ),
+    "lines that are named": (lines.SQL["lines"], lambda ear: line_arguments(job_ids=held(ear)[0]), set()),
+    "jobs that have not ended": (
+        lines.SQL["live"],
+        lambda _: (LAST, FIRST, None, None, None, 100),
+        {"dispatches_pkey"},
     ),
     "present": (jobs.SQL["present"], lambda ear: (held(ear)[0],), {"entries_hold"}),
     "after": (events.SQL["after"], lambda ear: (one(ear, "ended"), "acme", 0, 500), {"events_*_pkey"}),
@@ -383,6 +436,71 @@ READS: dict[str, tuple[Query, Call, set[str]]] = {
         lambda ear: ("acme", LAST, None, 50, one(ear, "ended"), None),
         {"deliveries_job"},
     ),
+    "deliveries of every tenant": (
+        deliveries.SQL["list_all"],
+        lambda _: (LAST, "failed", 500, 50),
+        {"deliveries_pkey"},
+    ),
+    "deliveries of every tenant that failed": (
+        deliveries.SQL["list_all_undelivered"],
+        lambda _: (LAST, "failed", 100, 50),
+        {"deliveries_undelivered"},
+    ),
+    "endpoints of every tenant": (endpoints.SQL["list_all"], lambda _: (UUID(int=0), 100), {"endpoints_pkey"}),
+    "both ends of a job's events": (
+        dossiers.SQL["events"],
+        lambda ear: (one(ear, "ended"), "acme", 2, 1_000),
+        {"events_*_pkey"},
+    ),
+    "money of a job": (
+        dossiers.SQL["entries"],
+        lambda ear: (one(ear, "ended"), "acme", 100, "account-7", "refund:job_x"),
+        {"entries_hold", "entries_settlement", "entries_reference"},
+    ),
+    "where an errand begins": (errands.SQL["newest"], lambda _: (), {"*_pkey"}),
+    "runs of jobs": (errands.SQL["runs"], lambda ear: ([one(ear, "ended")],), {"*_pkey"}),
+    "retried by an errand": (
+        errands.SQL["retried"],
+        lambda _: ("acme", "account-7", "errand:retry:job_x:1", "errand_x"),
+        {"idempotency_pkey"},
+    ),
+    "refunded by an errand": (
+        errands.SQL["refunded"],
+        lambda ear: ("acme", "account-7", "refund:job_x:1:errand_x", one(ear, "ended")),
+        {"entries_reference"},
+    ),
+    "submissions of a job": (
+        dossiers.SQL["submissions"],
+        lambda ear: (one(ear, "leased"), "acme", 100),
+        {"submissions_job"},
+    ),
+    "jobs made from a job": (
+        dossiers.SQL["retries"],
+        lambda ear: (one(ear, "ended"), "acme", "account-7", 1_000),
+        {"*_tenant_account_id_idx"},
+    ),
+    "who holds a job": (dossiers.SQL["holder"], lambda ear: (one(ear, "leased"),), {"dispatches_pkey"}),
+    "find a job": (finds.SQL["jobs"], lambda ear: (one(ear, "ended"), LAST, "globex", 1_000, 5), set()),
+    "find a file": (finds.SQL["artifacts"], lambda _: (UUID(int=0), LAST, None, 1_000, 5), set()),
+    "find a delivery": (
+        finds.SQL["deliveries"],
+        lambda _: (UUID(int=0), LAST, "globex", 1_000, 5),
+        {"deliveries_pkey"},
+    ),
+    "find a prediction": (finds.SQL["predictions"], lambda _: ("77", None, 1_000, 5), {"submissions_prediction"}),
+    "find a key": (finds.SQL["keyed"], lambda _: ("k77", None, 1_000, 5), {"idempotency_pkey"}),
+    "find an account": (finds.SQL["accounts"], lambda _: ("account-7", None, 1_000, 5), {"accounts_pkey"}),
+    "find an account of a tenant": (finds.SQL["accounts"], lambda _: ("a", "acme", 1_000, 5), {"accounts_pkey"}),
+    "jobs that hold credits": (holds.SQL["live"], lambda _: (UUID(int=0), "globex", 1_000), {"dispatches_pkey"}),
+    "how old holds are": (holds.SQL["aged"], lambda ear: (held(ear)[0], [60.0, 600.0]), set()),
+    "what is held for jobs": (holds.SQL["priced"], lambda ear: (held(ear)[0], 51), set()),
+    "wallets": (
+        holds.SQL["wallets"],
+        lambda _: ("acme", "a", "acme", "b", "acme", "account-1", 50),
+        {"accounts_pkey"},
+    ),
+    "what workers hold": (fleet.SQL["held"], lambda _: (1_000,), {"dispatches_pkey"}),
+    "how far jobs are": (fleet.SQL["doing"], lambda ear: (held(ear)[0],), set()),
     "undecided": (deliveries.SQL["undecided"], lambda _: (100,), {"deliveries_undecided"}),
     "canceling": (dispatches.SQL["canceling"], held, {"dispatches_pkey"}),
     "take submissions": (

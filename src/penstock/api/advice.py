@@ -25,6 +25,11 @@ ADVICE: Final[dict[str, str]] = {
     "too_slow": "Send the headers within 10 seconds and the body within a minute.",
     "unsupported_media_type": "Set `Content-Type: application/json` and send the body uncompressed.",
     "unauthorized": "Send a key as `Authorization: Bearer KEY`. If you did: it is mistyped, revoked or expired.",
+    "session_missing": "Sign in: `POST /ui/session` with a key of scope viewer, operator or admin. A key in a header"
+    " does not open what is under `/ui`.",
+    "session_expired": "Sign in again. Its time was up, nobody used it for long, or its key was revoked.",
+    "csrf": "Send it from the dashboard's own page, with the `csrf` of `GET /ui/session` as `Penstock-Csrf`. Behind a"
+    " proxy, let that pass the `Host` header on, or set `PENSTOCK_PUBLIC_URL`.",
     "forbidden": "Use a key of the scope that `needed` tells, or one for this tenant and account.",
     "worker_revoked": "An operator has thrown this worker out. Ask them; it cannot come back by itself.",
     "worker_unapproved": "Wait until an operator approves it (`penstock workers approve`), and ask again.",
@@ -36,6 +41,8 @@ ADVICE: Final[dict[str, str]] = {
     "cancel_unavailable": "The job has come to a stage that cannot be interrupted, or its kind takes no cancels.",
     "retry_unavailable": "Wait until the job has ended; some ends cannot be retried.",
     "answer_unavailable": "Only a job in phase `parked` takes an answer, and only one.",
+    "refund_unavailable": "Only what an ended job has cost can be given back, and only once.",
+    "priority_unavailable": "Only a job in phase `waiting` or `ready` still has its turn before it.",
     "worker_alive": "Two workers must not share a name. If the other one has died, come again after `Retry-After`.",
     "lease_lost": "The job was given to another worker, or ended: drop the result.",
     "fleet_full": "Wait until a worker has left, or let the operator raise PENSTOCK_FLEET_MAX.",
@@ -53,6 +60,8 @@ ADVICE: Final[dict[str, str]] = {
     "store": "The database cannot be used now. Try again after a moment.",
     "embedded_postgres": "Look at the server's log for why its PostgreSQL does not start.",
     "migration": "Run `penstock db migrate`, and look at what it says.",
+    "overdue": "Ask for less: a shorter time, one tenant, one kind. What must be whole is asked with the command line,"
+    " which may take its time. An operator may raise `PENSTOCK_UI_TIMEOUT`.",
     "busy": "Send it again in a moment. Somebody holds a transaction open in which this account's jobs are submitted.",
     "bad_signature": "Use the URL as it was given, with its method and headers, or ask for a new one.",
     "url_refused": "Name a URL that the whole world can reach: `http` or `https`, no name or password, and no address"

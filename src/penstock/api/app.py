@@ -8,6 +8,7 @@ import dataclasses
 import os
 import re
 import time
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -21,12 +22,13 @@ from penstock.api.calls import WHOLE_ANSWER, Call, Desk, DisconnectedError, Repl
 from penstock.api.inbox import ROUTES as INBOX_ROUTES
 from penstock.api.limits import Limiter
 from penstock.api.metrics import Metrics
-from penstock.api.routes import ROUTES, WORKERS, parts_of, tree
+from penstock.api.native import ROUTES
+from penstock.api.routes import WORKERS, parts_of, tree
 from penstock.engine.workers import Rules
 from penstock.errors import NotFoundError, RateLimitedError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 
     from starlette.types import Receive, Scope, Send
 
@@ -40,7 +42,10 @@ if TYPE_CHECKING:
     from penstock.settings import Settings
 
     Authenticate = Callable[[Request], Awaitable[Principal]]
+    Annex = Callable[[Desk, Mapping[str, Blueprint]], "Door"]
 
+UI: Final = "ui"
+"""The path under which the dashboard is, where there is one."""
 NATIVE: Final = "native"
 """The path under which the whole native API is, where a blueprint that is served alone stands in front of it."""
 WRITE_SECONDS: Final = 20.0
@@ -70,19 +75,21 @@ def create_app(
     blueprints: Iterable[Blueprint] = (),
     alone: Blueprint | None = None,
     inbox: Inbox | None = None,
-) -> Starlette:
+    ui: Annex | None = None,
+) -> Api:
     """The native API over an engine; ``authenticate`` puts the host's own users in the place of our keys.
 
     Blueprints are served under their names; one that stands ``alone`` is served at the root, and the native API where
-    it has no path, and whole under ``/native``. An ``inbox`` is for development alone.
+    it has no path, and whole under ``/native``. An ``inbox`` is for development alone. ``ui`` is what opens the door to
+    the dashboard, :func:`penstock.ui.dashboard`; then the application must be closed.
     """
     engine.workers.rules = Rules.of(settings)
     routes = ROUTES if inbox is None else (*ROUTES, *INBOX_ROUTES)
     desk = Desk(engine, hub, settings, routes, Metrics(), inbox=inbox)
-    return Api(desk, authenticate, blueprints=blueprints, alone=alone)
+    return Api(desk, authenticate, blueprints=blueprints, alone=alone, ui=ui)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass
 class Door:
     """A way in: some routes, and the desk that they share."""
 
@@ -93,6 +100,9 @@ class Door:
         call.desk = self.desk
         call.root += self.desk.mount
         return self.tree.find(call, parts)
+
+    async def close(self) -> None:
+        """Let go of what is its own."""
 
 
 def _door(desk: Desk, blueprint: Blueprint, mount: str) -> Door:
@@ -110,6 +120,7 @@ class Api(Starlette):
         *,
         blueprints: Iterable[Blueprint] = (),
         alone: Blueprint | None = None,
+        ui: Annex | None = None,
     ) -> None:
         super().__init__()
         self.desk = desk
@@ -122,9 +133,16 @@ class Api(Starlette):
         self._native = Door(desk, tree(desk.routes))
         self._mounted = {blueprint.name: _door(desk, blueprint, f"/{blueprint.name}") for blueprint in blueprints}
         self._alone = None if alone is None else _door(desk, alone, "")
+        shown = {f"/{each.name}": each for each in blueprints} | ({} if alone is None else {"": alone})
+        self._ui = None if ui is None else ui(desk, shown)
         self._beside = Door(dataclasses.replace(desk, mount=f"/{NATIVE}", pages={}), self._native.tree)
         self._numbers = count(1)
         self._prefix = os.urandom(6).hex()
+
+    async def aclose(self) -> None:
+        """Let go of what it has of its own; the engine is somebody else's."""
+        if self._ui is not None:
+            await self._ui.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -148,10 +166,12 @@ class Api(Starlette):
             return _preflight(node)
         route = call.route = node.route(call.method)
         call.check_length(route.body_max)
-        call.split_query()
+        if route.query is not None:
+            call.split_query()
         if route.who and not (route.is_local and metrics.is_local(call)):
             await self._admit(call, route)
-        call.read_query(route.query)
+        if route.query is not None:
+            call.read_query(route.query)
         call.form = call.check_acceptable(*route.offers)
         if route.body is not None:
             await call.read_body(route)
@@ -160,6 +180,8 @@ class Api(Starlette):
     def _find(self, call: Call) -> Node:
         """The place that the path leads to, by the door that it names."""
         parts = parts_of(call.scope)
+        if self._ui is not None and parts and parts[0] == UI:
+            return self._ui.enter(call, parts[1:])
         if self._alone is not None:
             return self._find_alone(call, parts)
         mounted = self._mounted.get(parts[0]) if parts else None
@@ -181,17 +203,21 @@ class Api(Starlette):
 
     async def _admit(self, call: Call, route: Route) -> None:
         """Learn who calls, count the request, and refuse what is out of reach."""
-        if "fleet" in route.who:
-            principal = await principals.worker(call, route)
-        elif self._authenticate is None or route.who == WORKERS:  # the fleet's secret is ours, whoever the users are
-            principal = await self.desk.engine.access.authenticate(principals.secret(call, route))
-        else:
-            principal = await self._authenticate(Request(call.scope, call.receive))
-        call.principal = principal
+        call.again = partial(self._principal, call, route)
+        principal = call.principal = await call.again()
         self._count(call, self._limiter)
         if route.limit is not None:
             self._count(call, self._own_limiters[route.limit])
         principals.check(principal, route, call)
+
+    async def _principal(self, call: Call, route: Route) -> Principal:
+        if call.desk.admit is not None:
+            return await call.desk.admit(call, route)
+        if "fleet" in route.who:
+            return await principals.worker(call, route)
+        if self._authenticate is None or route.who == WORKERS:  # the fleet's secret is ours, whoever the users are
+            return await self.desk.engine.access.authenticate(principals.secret(call, route))
+        return await self._authenticate(Request(call.scope, call.receive))
 
     def _count(self, call: Call, limiter: Limiter) -> None:
         """One request more of this key. Its own limit may be smaller than that of a route, and never raises it."""
@@ -214,7 +240,7 @@ class Api(Starlette):
 
     def _common(self, call: Call) -> Headers:
         """The headers of every answer."""
-        made: Headers = [(b"request-id", call.request_id.encode()), *call.limits]
+        made: Headers = [(b"request-id", call.request_id.encode()), *call.limits, *call.desk.headers]
         trace = call.headers.get(b"traceparent")
         if trace is not None and _TRACE.fullmatch(trace):
             made.append((b"traceparent", trace))

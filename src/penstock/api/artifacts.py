@@ -27,7 +27,7 @@ async def make(call: Call) -> Reply:
         sha256=body.sha256,
         lifetime=lifetime,
     )
-    return reply(_told(call, record, wire.NewArtifact, upload=upload), 201)
+    return reply(told(call, record, wire.NewArtifact, upload=upload), 201)
 
 
 async def read(call: Call) -> Reply:
@@ -38,17 +38,17 @@ async def read(call: Call) -> Reply:
     if record.stored_at is None:
         with contextlib.suppress(ArtifactMissingError, ArtifactMismatchError):
             record = await artifacts.confirm(tenant, record.artifact_id)
-    return reply(_told(call, record, wire.Artifact))
+    return reply(told(call, record, wire.Artifact))
 
 
 async def of_job(call: Call) -> Reply:
     tenant = principals.tenant(call, call.query.tenant)
     job = await call.engine.views.job(tenant, call.principal.account, principals.job_id(call))
     found = await call.engine.artifacts.of_job(job.tenant, job.job_id)
-    return reply(wire.Artifacts(data=[_told(call, record, wire.Artifact) for record in found]))
+    return reply(wire.Artifacts(data=[told(call, record, wire.Artifact) for record in found]))
 
 
-def _told(call: Call, record: ArtifactRecord, shape: Any, **more: Any) -> Any:
+def told(call: Call, record: ArtifactRecord, shape: Any, **more: Any) -> Any:
     signed = None
     if record.stored_at is not None:
         signed = call.engine.artifacts.sign_get(record, call.desk.settings.download_lifetime)

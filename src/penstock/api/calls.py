@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import parse_qsl
@@ -22,12 +24,13 @@ from penstock.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
     from uuid import UUID
 
     from starlette.types import Receive, Scope
 
     from penstock.api.blueprint import Blueprint
+    from penstock.api.board import Watched
     from penstock.api.inbox import Inbox
     from penstock.api.metrics import Metrics
     from penstock.api.routes import Route
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
     from penstock.engine.engine import Engine
     from penstock.engine.workers import WorkerRecord
     from penstock.settings import Settings
+
+    Admit = Callable[["Call", Route], Awaitable[Principal]]
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -83,6 +88,18 @@ class Desk:
     """The path under which they are served, below that of the application."""
     inbox: Inbox | None = None
     """Where a developer looks at webhooks; production has none."""
+    admit: Admit | None = None
+    """How it is learned who calls, where that is not by a key."""
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    """What stands on every answer."""
+    watched: dict[tuple[Engine, str | None], Watched] = field(
+        default_factory=dict["tuple[Engine, str | None]", "Watched"]
+    )
+    """The boards that somebody watches, by whose they are."""
+    readers: Counter[Hashable] = field(default_factory=Counter["Hashable"])
+    """How many of them each key watches."""
+    verifying: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while somebody has the database verified: it takes long, and as much as the database can give."""
 
 
 class DisconnectedError(Exception):
@@ -119,6 +136,7 @@ class Call:
 
     __slots__ = (
         "_given",
+        "again",
         "body",
         "desk",
         "form",
@@ -138,6 +156,8 @@ class Call:
     )
 
     principal: Principal
+    again: Callable[[], Awaitable[Principal]]
+    """Learns once more who calls, or refuses: what is answered for hours is not answered to who has lost his key."""
     worker: WorkerRecord
     """Which worker of the fleet calls; only on the fleet's own routes."""
     query: Any

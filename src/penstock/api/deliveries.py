@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from penstock import ids, wire
+from penstock import ids, logs, webhooks, wire
 from penstock.api import principals
 from penstock.api.calls import Reply, copied, cursor, job_text, reply
-from penstock.engine.deliveries import Result
-from penstock.webhooks import MOMENTS
+from penstock.engine.deliveries import Result, body_of
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -17,30 +17,56 @@ if TYPE_CHECKING:
     from penstock.engine.deliveries import DeliveryRecord
 
 _OTHERS: Final = {"test": "endpoint.test"}
+_URL: Final = re.compile(r"https?://[^\s\"\\]+", re.IGNORECASE)
 
 
 async def list_deliveries(call: Call) -> Reply:
+    """Those of a tenant; to an operator of all who names none, those of every tenant."""
     query = call.query
-    found = await call.engine.deliveries.list(
-        principals.one_tenant(call, query.tenant),
-        endpoint=None if query.endpoint is None else ids.parse("ep", query.endpoint),
-        job_id=None if query.job is None else ids.parse("job", query.job),
-        state=query.state or None,
-        before=cursor("msg", query.cursor),
-        limit=query.limit,
-    )
-    data = [told(delivery) for delivery in found]
-    return reply(wire.Deliveries(data=data, next_cursor=data[-1].id if len(data) == query.limit else None))
+    tenant = principals.tenant(call, query.tenant)
+    filters: dict[str, Any] = {
+        "endpoint": None if query.endpoint is None else ids.parse("ep", query.endpoint),
+        "job_id": None if query.job is None else ids.parse("job", query.job),
+        "state": query.state or None,
+        "before": cursor("msg", query.cursor),
+        "limit": query.limit,
+    }
+    if tenant is None:
+        found, before = await call.engine.deliveries.list_all(**filters)
+    else:
+        found = await call.engine.deliveries.list(tenant, **filters)
+        before = found[-1].delivery_id if len(found) == query.limit else None
+    next_cursor = None if before is None else ids.text("msg", before)
+    return reply(wire.Deliveries(data=[told(delivery) for delivery in found], next_cursor=next_cursor))
 
 
 async def read(call: Call) -> Reply:
-    found = await call.engine.deliveries.read(*_which(call))
-    log = [copied(wire.DeliveryTry, each) for each in found.log]
-    return reply(wire.DeliveryLog(**_fields(found), url=found.url, log=log))
+    found = await call.engine.deliveries.read(*await _which(call))
+    log = [copied(wire.DeliveryTry, each, url=shown(call, each.url)) for each in found.log]
+    body = _body(call, found)
+    if found.job_id is None:  # it tells of an endpoint, and so of its URL
+        body = shown(call, body)
+    return reply(wire.DeliveryLog(**_fields(found), url=shown(call, found.url), body=body, log=log))
+
+
+def shown(call: Call, text: str | None) -> str | None:
+    """A URL, or what one stands in: who only looks sees it without what may be a secret."""
+    if text is None or call.principal.scope != "viewer":
+        return text
+    return _URL.sub(lambda found: webhooks.shown_url(found[0]), text)
+
+
+def _body(call: Call, delivery: DeliveryRecord) -> str | None:
+    """What is sent, made anew as the courier makes it: nothing of it is kept but what it is made of."""
+    try:
+        return body_of(call.engine.app.kinds, delivery)[0].decode()
+    except Exception as error:  # noqa: BLE001 - the words are those of whoever declared the kind
+        logs.emit("request.failed", request_id=call.request_id, path=call.scope["path"], error=repr(error))
+        return None
 
 
 async def resend(call: Call) -> Reply:
-    tenant, delivery_id = _which(call)
+    tenant, delivery_id = await _which(call)
     resent = await call.engine.deliveries.resend(tenant, delivery_id)
     await call.engine.access.audit(call.principal.actor, "delivery.resent", tenant=tenant, subject=resent.id)
     return reply(told(resent), 202)
@@ -56,13 +82,13 @@ async def report(call: Call) -> Reply:
         headers=body.headers,
         body=body.body.encode(),
     )
-    await call.engine.deliveries.report(*_which(call), result)
+    await call.engine.deliveries.report(*await _which(call), result)
     return Reply(204)
 
 
 def event(moment: str) -> str:
     """What a moment is called towards customers."""
-    return f"job.{moment}" if moment in MOMENTS else _OTHERS.get(moment, moment)
+    return f"job.{moment}" if moment in webhooks.MOMENTS else _OTHERS.get(moment, moment)
 
 
 def told(delivery: DeliveryRecord) -> wire.Delivery:
@@ -84,6 +110,8 @@ def _fields(delivery: DeliveryRecord) -> dict[str, Any]:
     }
 
 
-def _which(call: Call) -> tuple[str, UUID]:
-    """The delivery that the path names, and whose it must be."""
-    return principals.one_tenant(call, call.query.tenant), ids.parse("msg", call.params["id"])
+async def _which(call: Call) -> tuple[str, UUID]:
+    """The delivery that the path names, and whose it must be; who may act for all and names none, whose it is."""
+    delivery_id = ids.parse("msg", call.params["id"])
+    tenant = principals.tenant(call, call.query.tenant)
+    return tenant or await call.engine.deliveries.owner(delivery_id), delivery_id

@@ -19,7 +19,8 @@ from msgspec import Meta
 from penstock import errors, webhooks, wire
 from penstock.api import parameters
 from penstock.api.calls import Reply, reply
-from penstock.api.routes import ANYBODY, HTML, JSON, OPERATORS, TEXT, Route
+from penstock.api.operators import check_all_tenants
+from penstock.api.routes import ANYBODY, HTML, JSON, OPERATORS, READERS, TEXT, Route
 from penstock.errors import ForbiddenError, NotFoundError
 
 if TYPE_CHECKING:
@@ -218,25 +219,32 @@ async def part(call: Call) -> Reply:
 
 
 async def look(call: Call) -> Reply:
-    _check_host(call)
+    _check(call)
     return reply(_inbox(call).after(call.query.after), 200, *_CAREFUL[:-1])
 
 
 async def tell_secret(call: Call) -> Reply:
-    _check_host(call)
+    _check(call)
     webhooks.check_secret(call.body.secret, field="secret")
     _inbox(call).learn(call.body.secret)
     return Reply(204)
 
 
 async def clear(call: Call) -> Reply:
-    _check_host(call)
+    _check(call)
     _inbox(call).clear()
     return Reply(204)
 
 
 def _inbox(call: Call) -> Inbox:
     return cast("Inbox", call.desk.inbox)
+
+
+def _check(call: Call) -> None:
+    """Refuse what is not for everything in it: whoever's webhooks come, they come to the one inbox."""
+    _check_host(call)
+    if hasattr(call, "principal"):  # who comes from this machine has shown no key
+        check_all_tenants(call)
 
 
 def _check_host(call: Call) -> None:
@@ -276,7 +284,7 @@ ROUTES: Final = (
         path="/inbox",
         handle=show,
         summary="The inbox as a page.",
-        who=OPERATORS,
+        who=READERS,
         is_local=True,
         offers=(HTML,),
         answers={200: None},
@@ -296,7 +304,7 @@ ROUTES: Final = (
         path="/inbox.json",
         handle=look,
         summary="What came to the inbox, the newest first.",
-        who=OPERATORS,
+        who=READERS,
         is_local=True,
         query=Look,
         answers={200: Contents},

@@ -6,15 +6,17 @@ import asyncio
 import hashlib
 import re
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from penstock import ids, values, webhooks, wire
 from penstock.api import endpoints, principals, problems
-from penstock.api.calls import EVENT_STREAM, JSON, REPLAYED, Reply, cursor, encode, job_text, reply
+from penstock.api.calls import EVENT_STREAM, JSON, REPLAYED, Reply, cursor, encode, reply
 from penstock.api.parameters import WAIT_MAX
+from penstock.api.principals import OPERATORS
+from penstock.engine import views
 from penstock.errors import ConflictError, ForbiddenError, InvalidError, PenstockError
 
 if TYPE_CHECKING:
@@ -49,6 +51,8 @@ async def submit(call: Call) -> Reply:
     options = _options(call, tenant, call.body, key=_key(call, call.body))
     submitted = await call.engine.submit(call.body.kind, call.body.input, **options)
     call.desk.metrics.submitted[call.body.kind] += 1
+    if _is_by_hand(call) and not submitted.is_replay:
+        await _audit(call, tenant, "submitted", submitted.id, {"kind": submitted.kind})
     return _accepted(call, submitted, await _secret(call, submitted, call.body, options))
 
 
@@ -65,6 +69,10 @@ async def submit_many(call: Call) -> Reply:
         {"kind": job.kind, "input": job.input, **_options(call, tenant, job, job.idempotency_key)} for job in taken
     ]
     outcomes = await call.engine.submit_many(requests)
+    made = [outcome for outcome in outcomes if not isinstance(outcome, Exception) and not outcome.is_replay]
+    if _is_by_hand(call) and made:
+        kinds = sorted({each.kind for each in made})
+        await _audit(call, tenant, "submitted", None, {"kinds": kinds, "count": len(made)})
     secrets = [await _secret(call, *one) for one in zip(outcomes, taken, requests, strict=True)]
     answers = zip(outcomes, secrets, strict=True)
     results = [_result(call, *next(answers)) if refusal is None else _result(call, refusal) for refusal in refusals]
@@ -77,7 +85,11 @@ async def retry(call: Call) -> Reply:
     if (closed := _closed(call, job.kind)) is not None:
         raise closed
     key = call.header(b"idempotency-key")
-    return _accepted(call, await call.engine.retry(job.tenant, job.job_id, idempotency_key=key))
+    retried = await call.engine.retry(job.tenant, job.job_id, idempotency_key=key)
+    if call.principal.scope in OPERATORS and not retried.is_replay:
+        made = None if retried.job_id == job.job_id else {"job_id": retried.id}
+        await _audit(call, job.tenant, "retried", job.id, made)
+    return _accepted(call, retried)
 
 
 def _closed(call: Call, kind: str) -> ForbiddenError | None:
@@ -167,7 +179,7 @@ def _told_accepted(call: Call, submitted: Submitted, secret: str | UnsetType = U
         available=submitted.available,
         created_at=submitted.created_at,
         expires_at=submitted.expires_at,
-        links=_links(call.root, job_id),
+        links=views.links(call.root, job_id),
         webhook_secret=secret,
     )
 
@@ -179,11 +191,6 @@ def _result(call: Call, outcome: Submitted | Exception, secret: str | UnsetType 
         problem = problems.told(outcome, request_id=call.request_id, root=call.root)
         return wire.Result(status=problem["status"], problem=msgspec.convert(problem, wire.Problem))
     return wire.Result(status=202, job=_told_accepted(call, outcome, secret))
-
-
-def _links(root: str, job_id: str) -> wire.Links:
-    here = f"{root}/v1/jobs/{job_id}"
-    return wire.Links(self=here, events=f"{here}/events", stream=f"{here}/stream", cancel=f"{here}/cancel")
 
 
 # Read
@@ -285,39 +292,18 @@ def _is_known(call: Call, tag: bytes) -> bool:
     )
 
 
+async def told_now(call: Call, view: JobView) -> wire.Job:
+    """A job with its place in line, for who tells more of it."""
+    return _told(call, view, await _estimate(call, view))
+
+
 def _told(call: Call, view: JobView, estimate: Estimate | None) -> wire.Job:
-    job_id = ids.text("job", view.job_id)
-    return wire.Job(
-        id=job_id,
-        tenant=view.tenant,
-        account=view.account,
-        kind=view.kind,
-        lifecycle=view.lifecycle,
-        queue=view.queue,
-        state=view.state,
-        phase=cast("wire.Phase", view.phase),
-        outcome=cast("wire.Outcome | None", view.outcome),
-        progress=view.progress,
-        stage=view.stage,
+    return views.told(
+        view,
+        root=call.root,
         position=None if estimate is None else estimate.position,
         eta=_eta(estimate),
-        priority=view.priority,
-        run=view.run,
-        attempts=view.attempts,
-        events=view.events,
-        price=view.price,
-        captured=view.captured,
-        created_at=view.created_at,
-        run_at=view.run_at,
-        expires_at=view.expires_at,
-        started_at=view.started_at,
-        finished_at=view.finished_at,
-        cancel_requested_at=view.cancel_requested_at,
-        retry_of=job_text(view.retry_of),
-        input=_input(call, view),
-        output=_raw(view.output),
-        error=_raw(view.error),
-        links=_links(call.root, job_id),
+        shows_input=_shows_input(call, view),
     )
 
 
@@ -327,15 +313,9 @@ def _eta(estimate: Estimate | None) -> wire.Eta | None:
     return wire.Eta(p50=estimate.p50, p90=estimate.p90)
 
 
-def _input(call: Call, view: JobView) -> Any:
-    """What the job was given. Where its product made that, it is the product's to say what a client sees of it."""
-    is_hidden = call.principal.scope != "admin" and _closed(call, view.kind) is not None
-    return {} if is_hidden else _raw(view.input)
-
-
-def _raw(text: str | None) -> Any:
-    """Stored JSON goes out as it is."""
-    return None if text is None else msgspec.Raw(text)
+def _shows_input(call: Call, view: JobView) -> bool:
+    """Whether what the job was given is told. Where its product made that, the product says it to its clients."""
+    return call.principal.scope in principals.READERS or _closed(call, view.kind) is None
 
 
 # Act
@@ -344,6 +324,8 @@ def _raw(text: str | None) -> Any:
 async def cancel(call: Call) -> Reply:
     job = await _view(call)
     answer = await call.engine.cancel(job.tenant, job.job_id, grace=call.desk.settings.grace)
+    if call.principal.scope in OPERATORS and answer.is_accepted:
+        await _audit(call, job.tenant, "canceled", job.id)
     told = wire.Canceled(
         id=ids.text("job", job.job_id), is_accepted=answer.is_accepted, state=answer.state, stage=answer.stage
     )
@@ -358,21 +340,48 @@ def _is_end(call: Call, job: JobView, state: str) -> bool:
 async def answer(call: Call) -> Reply:
     job = await _view(call)
     state = await call.engine.answer(job.tenant, job.job_id, call.body.answer)
+    if call.principal.scope in OPERATORS:
+        await _audit(call, job.tenant, "answered", job.id)
     return reply(wire.State(id=ids.text("job", job.job_id), state=state))
+
+
+async def refund(call: Call) -> Reply:
+    job = await _view(call)
+    key = call.header(b"idempotency-key")
+    told = await call.engine.refund(
+        job.tenant,
+        job.job_id,
+        amount=call.body.amount,
+        key=key,
+        reason=call.body.reason,
+        actor=call.principal.actor,
+    )
+    answer = wire.Refund(job_id=ids.text("job", job.job_id), amount=told.amount, available=told.available)
+    return reply(answer, 200, *([REPLAYED] if told.is_replay else ()))
+
+
+async def prioritize(call: Call) -> Reply:
+    job = await _view(call)
+    told = await call.engine.prioritize(job.tenant, job.job_id, call.body.priority)
+    if told.is_changed:
+        await _audit(call, job.tenant, "prioritized", job.id, {"from": told.before, "to": call.body.priority})
+    return reply(wire.State(id=job.id, state=told.state))
 
 
 async def move(call: Call) -> Reply:
     job = await _view(call)
     state = await call.engine.move(job.tenant, job.job_id, call.body.state)
-    job_id = ids.text("job", job.job_id)
-    await call.engine.access.audit(
-        call.principal.actor,
-        "job.moved",
-        tenant=job.tenant,
-        subject=job_id,
-        data={"from_state": job.state, "to_state": state},
-    )
-    return reply(wire.State(id=job_id, state=state))
+    await _audit(call, job.tenant, "moved", job.id, {"from_state": job.state, "to_state": state})
+    return reply(wire.State(id=job.id, state=state))
+
+
+async def _audit(call: Call, tenant: str, verb: str, subject: str | None, data: dict[str, Any] | None = None) -> None:
+    await call.engine.access.audit(call.principal.actor, f"job.{verb}", tenant=tenant, subject=subject, data=data)
+
+
+def _is_by_hand(call: Call) -> bool:
+    """Whether somebody does it in the dashboard. A backend that submits all day writes no line for each job."""
+    return call.desk.admit is not None
 
 
 async def make_token(call: Call) -> Reply:
@@ -397,7 +406,7 @@ async def events(call: Call) -> Reply:
         job.tenant, job.account, job.job_id, after=min(after, job.events), limit=call.query.limit
     )
     data = [
-        wire.Event(seq=event.seq, at=event.at, type=event.type, state=event.state, data=_raw(event.data))
+        wire.Event(seq=event.seq, at=event.at, type=event.type, state=event.state, data=views.raw(event.data))
         for event in page.data
     ]
     return reply(wire.Events(data=data, next=page.after))

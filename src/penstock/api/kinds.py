@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 async def list_kinds(call: Call) -> Reply:
     durations = await call.engine.estimates.durations()
-    kinds = sorted((kind for kind in call.engine.app.kinds.values() if kind.is_open), key=lambda kind: kind.name)
+    closed = call.query.closed
+    kinds = sorted(
+        (kind for kind in call.engine.app.kinds.values() if kind.is_open or closed), key=lambda kind: kind.name
+    )
     return reply(wire.Kinds(data=[_told(kind, durations.get(kind.name)) for kind in kinds]))
 
 
@@ -45,6 +48,7 @@ def _told(kind: Kind, durations: Durations | None) -> wire.KindInfo:
     return wire.KindInfo(
         name=kind.name,
         summary=kind.summary,
+        is_open=kind.is_open,
         price=kind.price if isinstance(kind.price, int) else "by input",
         queue=kind.queue,
         priority=kind.priority,
@@ -53,17 +57,18 @@ def _told(kind: Kind, durations: Durations | None) -> wire.KindInfo:
         expires_in_seconds=_seconds(kind.expires_in),
         time_limit_seconds=_seconds(kind.time_limit),
         input_schema=kind.json_schema,
-        lifecycle=_lifecycle(kind.lifecycle),
+        lifecycle=told_lifecycle(kind.lifecycle),
         durations=None
         if durations is None
         else wire.Durations(p50=durations.p50, p90=durations.p90, jobs=durations.jobs),
     )
 
 
-def _lifecycle(drawn: Lifecycle) -> wire.LifecycleInfo:
+def told_lifecycle(drawn: Lifecycle) -> wire.LifecycleInfo:
     return wire.LifecycleInfo(
         name=drawn.name,
         states={state.name: state.phase for state in drawn.states.values()},
+        ends={state.name: state.outcome for state in drawn.states.values() if state.outcome},
         moves=[wire.Arrow(from_state=move.source, moment=move.moment, to_state=move.target) for move in drawn.moves],
         mermaid=drawn.mermaid(),
     )

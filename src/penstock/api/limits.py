@@ -48,6 +48,11 @@ class Limiter:
         self._arrivals[key] = now + ahead + 1 / rate
         return [_policy(rate), (b"ratelimit", b'"key";r=%d;t=%d' % (left - 1, math.ceil(ahead)))]
 
+    def give_back(self, key: Hashable, rate: int) -> None:
+        """Let a request that was counted count no more."""
+        if key in self._arrivals:
+            self._arrivals[key] -= 1 / rate
+
     def refused(self, rate: int | None) -> Headers:
         return [_policy(rate or self.rate), (b"ratelimit", b'"key";r=0;t=%d' % WINDOW)]
 

@@ -9,17 +9,23 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    SummaryMetricFamily,
+)
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from penstock.api.calls import Reply
-from penstock.engine import deliveries, health, jobs
+from penstock.engine import deliveries, health, jobs, tallies
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from prometheus_client import Metric
 
@@ -31,6 +37,7 @@ if TYPE_CHECKING:
     from penstock.engine.scaling import RouteLoad
 
 _TTL: Final = 5.0
+_FIRST_BUCKET: Final = 7  # what is shorter, nobody waits for
 
 
 @dataclass(slots=True)
@@ -47,6 +54,8 @@ class Metrics:
     _routes: Sequence[RouteLoad] = ()
     waiting: tuple[int, int] = (0, 0)
     """Webhooks that were not taken yet, and those of them that failed before."""
+    durations: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict[str, "Sequence[Sequence[int]]"])
+    """How long jobs waited and ran, by kind, as histograms."""
     _until: float = 0.0
 
     def answered(self, method: str, path: str, status: int, seconds: float) -> None:
@@ -58,6 +67,7 @@ class Metrics:
             self._routes = await engine.scaling.routes()
             self._queues = await health.queues(engine.db, engine.homes)
             self.waiting = await deliveries.waiting(engine.homes)
+            self.durations = await engine.tallies.durations()
             self._until = time.monotonic() + _TTL
         registry = CollectorRegistry()
         registry.register(
@@ -81,6 +91,7 @@ class _Collector:
         yield from self._fleet()
         yield from self._provided()
         yield from self._webhooks()
+        yield from self._durations()
 
     def describe(self) -> Iterator[Metric]:
         """Nothing in advance: names are told with their numbers."""
@@ -137,6 +148,19 @@ class _Collector:
             depth.add_metric([state], count)
         yield from (tries, depth)
 
+    def _durations(self) -> Iterator[Metric]:
+        """What the database knows of all jobs, whichever process they went through. The sums are told from buckets."""
+        told = {
+            "wait": "How long jobs waited for their first start.",
+            "run": "How long jobs took from their first start to their end.",
+        }
+        for place, (name, text) in enumerate(told.items()):
+            family = HistogramMetricFamily(f"penstock_job_{name}_seconds", text, labels=["kind"])
+            for kind, histograms in self.metrics.durations.items():
+                if histograms[place]:
+                    family.add_metric([kind], *_buckets(histograms[place]))
+            yield family
+
     def _fleet(self) -> Iterator[Metric]:
         polls = GaugeMetricFamily("penstock_fleet_polls", "Polls of workers that wait in this process.")
         polls.add_metric([], self.waiting_polls)
@@ -172,6 +196,14 @@ class _Collector:
         for labels, count in self.providers.heard.items():
             heard.add_metric(labels, count)
         yield from (calls, resting, heard)
+
+
+def _buckets(histogram: Sequence[int]) -> tuple[list[tuple[str, float]], float]:
+    """A histogram in Prometheus's words, by whole doublings, and about what all of them come to."""
+    below = list(accumulate(histogram))
+    buckets = [(f"{tallies.bounds(n)[1]:g}", float(below[n])) for n in range(_FIRST_BUCKET, len(below) - 1, 2)]
+    total = sum(number * sum(tallies.bounds(n)) / 2 for n, number in enumerate(histogram))
+    return [*buckets, ("+Inf", float(below[-1]))], total
 
 
 async def show(call: Call) -> Reply:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from penstock.api.app import Annex, Api
     from penstock.app import Penstock
     from penstock.lifecycle import Lifecycle
     from penstock.providers import Provider
@@ -117,16 +118,19 @@ class Mount:
                     self._running = Running(engine, hub, settings)
                     yield
             finally:
+                if self._running is not None:
+                    await self._running.close()
                 self._running = None
                 await engine.close()
 
-    def asgi(self, *, authenticate: Host | None = None) -> ASGIApp:
+    def asgi(self, *, authenticate: Host | None = None, ui: Annex | None = None) -> ASGIApp:
         """The native API, to be mounted anywhere.
 
         ``authenticate`` tells who a request is from: a :class:`Principal`, or nothing for a stranger. Without it our
         own keys are asked for. A browser token for one job is good in either case.
+        With ``ui``, :func:`penstock.ui.dashboard`, the dashboard is under ``/ui``; one signs in to it with a key.
         """
-        return Door(self, authenticate)
+        return Door(self, authenticate, ui)
 
     def running_now(self) -> Running:
         if self._running is None:
@@ -154,22 +158,31 @@ class Running:
         self.engine = engine
         self._hub = hub
         self._settings = settings
-        self._apps: dict[Door, ASGIApp] = {}
+        self._apps: dict[Door, Api] = {}
 
     def app(self, door: Door) -> ASGIApp:
         if door not in self._apps:
             self._apps[door] = create_app(
-                self.engine, settings=self._settings, hub=self._hub, authenticate=door.authenticate(self.engine)
+                self.engine,
+                settings=self._settings,
+                hub=self._hub,
+                authenticate=door.authenticate(self.engine),
+                ui=door.ui,
             )
         return self._apps[door]
+
+    async def close(self) -> None:
+        for app in self._apps.values():
+            await app.aclose()
 
 
 class Door:
     """Where requests come in; what is behind it is there once the host has started."""
 
-    def __init__(self, mount: Mount, host: Host | None) -> None:
+    def __init__(self, mount: Mount, host: Host | None, ui: Annex | None) -> None:
         self._mount = mount
         self._host = host
+        self.ui = ui
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._mount.running_now().app(self)(scope, receive, send)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard, cast
 import msgspec
 
 from penstock import errors, values, wire
-from penstock.api import problems
+from penstock.api import parameters, problems
 from penstock.api.blueprint import as_problem
 from penstock.api.calls import EVENT_STREAM, JSON
 from penstock.api.samples import sample
@@ -44,6 +44,7 @@ _TAGS: Final = {
     "wallet": "What an account has, and every entry that made it so.",
     "kinds": "What can be submitted.",
     "queues": "How the lines are doing.",
+    "failures": "What fails, grouped by how.",
     "workers": "Who is at work.",
     "routes": "The queues of the fleet.",
     "scaling": "How many workers there should be.",
@@ -56,6 +57,8 @@ _TAGS: Final = {
     "deliveries": "What was told to whom, and what came of it.",
     "callbacks": "What providers call.",
     "audit": "What operators did.",
+    "board": "What operators look at.",
+    "errands": "What is done to many jobs in the background.",
     "verify": "Whether every invariant holds.",
     "server": "The process itself.",
 }
@@ -65,10 +68,12 @@ _WORKER_ID: Final = {"type": "string", "pattern": "^worker_[0-7][0-9a-hjkmnp-tv-
 _ARTIFACT_ID: Final = {"type": "string", "pattern": "^art_[0-7][0-9a-hjkmnp-tv-z]{25}$"}
 _ENDPOINT_ID: Final = {"type": "string", "pattern": "^ep_[0-7][0-9a-hjkmnp-tv-z]{25}$"}
 _DELIVERY_ID: Final = {"type": "string", "pattern": "^msg_[0-7][0-9a-hjkmnp-tv-z]{25}$"}
+_ERRAND_ID: Final = {"type": "string", "pattern": "^errand_[0-7][0-9a-hjkmnp-tv-z]{25}$"}
 _IDS: Final = {
     "artifacts": (_ARTIFACT_ID, "The id of an artifact."),
     "deliveries": (_DELIVERY_ID, "The id of a delivery."),
     "endpoints": (_ENDPOINT_ID, "The id of an endpoint."),
+    "errands": (_ERRAND_ID, "The id of an errand."),
     "jobs": (_JOB_ID, "The id of a job."),
     "keys": (_KEY_ID, "The id of a key."),
     "workers": (_WORKER_ID, "The id of a worker."),
@@ -176,7 +181,11 @@ def document(
 
 _LICENSE: Final = {"name": "Apache-2.0", "identifier": "Apache-2.0"}
 _SECURITY: Final = {
-    "key": {"type": "http", "scheme": "bearer", "description": "A key of scope client, worker or admin."},
+    "key": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A key of scope client, worker, viewer, operator or admin.",
+    },
     "fleet_secret": {
         "type": "apiKey",
         "in": "header",
@@ -334,7 +343,8 @@ def _parameters(route: Route, about: _About) -> Iterator[dict[str, Any]]:
     for name in re.findall(r"{(\w+)}", route.path):
         schema, told = about.parameters[name] if name in about.parameters else _path_parameter(route, name)
         yield {"name": name, "in": "path", "required": True, "description": told, "schema": schema}
-    shape = msgspec.json.schema_components([route.query])[1][route.query.__name__]
+    query = route.query or parameters.Query
+    shape = msgspec.json.schema_components([query])[1][query.__name__]
     for name, schema in shape["properties"].items():
         yield {"name": name, "in": "query", "required": False, **_query_parameter(schema)}
     for name in dict.fromkeys((*_SENT.get(f"{route.method} {route.path}", ()), *route.heeds)):

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
 
-from penstock import values, wire
+from penstock import ids, values, wire
 from penstock.api import principals, wallets
 from penstock.api.calls import copied, cursor, job_text, reply
-from penstock.engine import health
-from penstock.errors import ForbiddenError
+from penstock.engine import health, lines
+from penstock.errors import ForbiddenError, RateLimitedError
 
 if TYPE_CHECKING:
     from penstock.api.calls import Call, Reply
     from penstock.engine.access import KeyRecord
     from penstock.engine.health import QueueHealth
+
+VERIFY_PAUSE: Final = 10
+"""After how many seconds whoever finds another at it may ask again."""
 
 
 # Queues
@@ -109,7 +113,7 @@ async def make_key(call: Call) -> Reply:
     made, secret = await call.engine.access.make_key(
         scope=body.scope,
         tenant=principals.tenant(call, body.tenant),
-        account=body.account,
+        account=principals.account(call, body.account),
         name=body.name,
         expires_in=None if body.expires_in is None else values.duration(body.expires_in, field="expires_in"),
         rate_limit=body.rate_limit,
@@ -120,15 +124,17 @@ async def make_key(call: Call) -> Reply:
 
 async def rotate_key(call: Call) -> Reply:
     overlap = values.duration(call.body.overlap, field="overlap")
+    who = call.principal
     made, secret = await call.engine.access.rotate_key(
-        call.params["id"], overlap=overlap, tenant=call.principal.tenant, actor=call.principal.actor
+        call.params["id"], overlap=overlap, tenant=who.tenant, account=who.account, actor=who.actor
     )
     return reply(_new_key(made, secret), 201)
 
 
 async def revoke_key(call: Call) -> Reply:
+    who = call.principal
     revoked = await call.engine.access.revoke_key(
-        call.params["id"], tenant=call.principal.tenant, actor=call.principal.actor
+        call.params["id"], tenant=who.tenant, account=who.account, actor=who.actor
     )
     return reply(_key(revoked))
 
@@ -146,15 +152,31 @@ def _new_key(key: KeyRecord, secret: str) -> wire.NewKey:
 
 async def audit(call: Call) -> Reply:
     query = call.query
-    tenant = principals.tenant(call, query.tenant)
-    found = await call.engine.access.list_audit(tenant=tenant, before=cursor("audit", query.cursor), limit=query.limit)
-    data = [copied(wire.AuditEntry, entry) for entry in found]
-    return reply(wire.Audit(data=data, next_cursor=data[-1].id if len(data) == query.limit else None))
+    page = await call.engine.access.search_audit(
+        tenant=principals.tenant(call, query.tenant),
+        actor=query.actor,
+        action=query.action,
+        subject=query.subject,
+        since=None if query.since is None else lines.moment(query.since, datetime.now(UTC), field="since"),
+        before=cursor("audit", query.cursor),
+        limit=query.limit,
+    )
+    return reply(
+        wire.Audit(
+            data=[copied(wire.AuditEntry, entry) for entry in page.data],
+            next_cursor=None if page.before is None else ids.text("audit", page.before),
+            searched_to=page.searched_to,
+        )
+    )
 
 
 async def verification(call: Call) -> Reply:
     check_all_tenants(call)
     newest = None if call.query.newest is None else values.duration(call.query.newest, field="newest")
+    if call.desk.verifying.locked():
+        raise RateLimitedError("Somebody has it verified just now.", hint="Wait for that.", retry_after=VERIFY_PAUSE)
+    async with call.desk.verifying:
+        violations = await call.engine.verify(newest=newest)
     found = [
         wire.Violation(
             invariant=violation.invariant,
@@ -162,6 +184,6 @@ async def verification(call: Call) -> Reply:
             job_id=job_text(violation.job_id),
             detail=violation.detail,
         )
-        for violation in await call.engine.verify(newest=newest)
+        for violation in violations
     ]
     return reply(wire.Verification(ok=not found, violations=found))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from penstock.wire import DeliveryState, Name, Phase
+from penstock.wire import DeliveryState, KindName, Moment, Name, Outcome, Phase, Word
 
 WAIT_MAX: Final = 60
 
@@ -107,6 +107,10 @@ class ListKeys(OfTenant):
 class ListAudit(OfTenant):
     """Which entries of the audit."""
 
+    actor: Annotated[str, Meta(max_length=200, description="Who did it: a key's id, a worker's.")] | None = None
+    action: Annotated[str, Meta(max_length=100, description="What the action begins with: key.")] | None = None
+    subject: Annotated[str, Meta(max_length=200, description="What it was done to.")] | None = None
+    since: Annotated[str, Meta(max_length=40, description="A time, or a length of time back from now.")] | None = None
     cursor: AuditCursor | None = None
     limit: Limit = 50
 
@@ -155,3 +159,74 @@ class Verify(Query):
     """How far back to look."""
 
     newest: Annotated[str, Meta(max_length=20, description="Only jobs born within this time, e.g. 24h.")] | None = None
+
+
+class Find(Query):
+    """What to look for."""
+
+    q: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=255,
+            description="An id or how it begins, a prediction id, an idempotency key, or how a name begins.",
+        ),
+    ]
+
+
+class ListWallets(OfTenant):
+    """Which wallets."""
+
+    prefix: Annotated[Name, Meta(description="How the account's name begins, or else the tenant's.")] | None = None
+    cursor: Annotated[str, Meta(max_length=300, description=_NEXT)] | None = None
+    limit: Limit = 50
+
+
+class ListHolds(OfTenant):
+    """Which holds."""
+
+    cursor: JobCursor | None = None
+    limit: Limit = 50
+
+
+class FindJobs(OfAccount):
+    """Which jobs, by what they have in common."""
+
+    kind: KindName | None = None
+    state: Name | None = None
+    phase: Phase | UnsetType = UNSET
+    outcome: Outcome | UnsetType = UNSET
+    error: Annotated[Word, Meta(description="The code of the error with which it failed.")] | None = None
+    fingerprint: Word | None = None
+    stage: Word | None = None
+    since: Annotated[Moment, Meta(description="Only jobs born since: 24h, or a time.")] | None = None
+    until: Annotated[Moment, Meta(description="Only jobs born before: 1h, or a time.")] | None = None
+    cursor: JobCursor | None = None
+    limit: Limit = 50
+
+
+class ListErrands(OfTenant):
+    """Which errands."""
+
+    cursor: Annotated[str, Meta(description=_NEXT, extra_json_schema={"pattern": f"^errand_{_ID}"})] | None = None
+    limit: Limit = 50
+
+
+class ListKinds(Query):
+    """Which kinds."""
+
+    closed: Annotated[bool, Meta(description="Also those that only a product's own routes submit.")] = False
+
+
+class ReadSeries(OfTenant):
+    """Which stretch of time, and of which jobs."""
+
+    span: Literal["1h", "6h", "24h", "7d", "30d"] = "1h"
+    kind: Name | None = None
+
+
+class ReadFailures(OfTenant):
+    """Since when, and of which jobs."""
+
+    since: Literal["1h", "24h", "7d", "30d"] = "24h"
+    kind: Name | None = None

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock import ids, values
 from penstock.engine.access import Principal
 from penstock.engine.workers import UNKNOWN
-from penstock.errors import ForbiddenError, InvalidError, NotFoundError, UnauthorizedError
+from penstock.errors import ForbiddenError, InvalidError, NotFoundError, RateLimitedError, StoreError, UnauthorizedError
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
     from uuid import UUID
 
     from penstock.api.calls import Call
     from penstock.api.routes import Route
 
 TOKEN_PREFIX: Final = "pst_"  # noqa: S105 - what a token begins with
+READERS: Final = frozenset({"viewer", "operator", "admin"})
+"""The scopes of those who run the place: they see whatever is there, but for secrets."""
+OPERATORS: Final = frozenset({"operator", "admin"})
+"""Those who act on jobs, queues, workers and webhooks, whoever's they are."""
+LOOK_AGAIN: Final = 5.0
+"""After how many seconds who watches is looked at again, before the next is told; a sign of life comes after 15."""
+_TURNED_AWAY: Final = (UnauthorizedError, ForbiddenError, RateLimitedError)
 _ADDRESS_MAX: Final = 200
 _HINT: Final = "Send it as: Authorization: Bearer KEY."
 
@@ -35,6 +45,27 @@ def secret(call: Call, route: Route) -> str:
     if not call.token.startswith(TOKEN_PREFIX):
         raise UnauthorizedError("Only a browser token may stand in a URL.", field="token", hint=_HINT)
     return call.token
+
+
+async def while_known(call: Call, frames: Any, every: float = LOOK_AGAIN) -> AsyncGenerator[bytes]:
+    """What is watched for hours is asked now and then whether it may still be; what cannot be asked now, later."""
+    look_at = time.monotonic() + every
+    try:
+        async for frame in frames:
+            if time.monotonic() >= look_at:
+                with contextlib.suppress(StoreError):
+                    if _reach(await call.again()) != _reach(call.principal):
+                        return
+                    look_at = time.monotonic() + every
+            yield frame
+    except _TURNED_AWAY:
+        return
+    finally:
+        await frames.aclose()
+
+
+def _reach(principal: Principal) -> tuple[object, ...]:
+    return principal.scope, principal.tenant, principal.account
 
 
 async def worker(call: Call, route: Route) -> Principal:
@@ -89,6 +120,13 @@ def one_tenant(call: Call, given: str | None, *, field: str = "tenant") -> str:
     if found is None:
         raise InvalidError("It is required: the key is for every tenant.", field=field, hint=f"Name one as {field}.")
     return found
+
+
+def whole_tenant(call: Call, given: str | None, *, field: str = "tenant") -> str | None:
+    """The tenant that is meant, or all of them, where what is told is about every account of it."""
+    if call.principal.account is not None:
+        raise ForbiddenError("The key is for one account; this is about all of its tenant.", scope=call.principal.scope)
+    return tenant(call, given, field=field)
 
 
 def account(call: Call, given: str | None) -> str | None:

@@ -27,6 +27,7 @@ from penstock.api import (
     workers,
 )
 from penstock.api.calls import BODY_MAX, EVENT_STREAM, JSON
+from penstock.api.principals import OPERATORS, READERS
 from penstock.errors import MethodNotAllowedError, NotFoundError
 
 if TYPE_CHECKING:
@@ -43,9 +44,11 @@ BULK_BODY_MAX: Final = 16 * 1024 * 1024
 TEXT: Final = b"text/plain"
 HTML: Final = b"text/html"
 
-CLIENTS: Final = frozenset({"client", "admin"})
-OPERATORS: Final = frozenset({"admin"})
-ANY_KEY: Final = frozenset({"client", "worker", "admin"})
+CLIENTS: Final = frozenset({"client", "operator", "admin"})
+"""Those who have jobs done; what they read, readers do too."""
+ADMINS: Final = frozenset({"admin"})
+"""Those who say who may come in, and what anybody has."""
+ANY_KEY: Final = frozenset({"client", "worker"}) | READERS
 WORKERS: Final = frozenset({"worker"})
 """The fleet's secret, with which a worker registers; it may stand in X-Fleet-Secret too."""
 FLEET: Final = frozenset({"fleet"})
@@ -75,7 +78,8 @@ class Route:
     """The headers of a request that mean something to it alone."""
     gives: tuple[str, ...] = ()
     """The headers of its good answers, beside those of every answer."""
-    query: type[parameters.Query] = parameters.Query
+    query: type[parameters.Query] | None = parameters.Query
+    """None: whatever stands there is no business of the server's."""
     body: type[wire.Request] | None = None
     body_max: int = BODY_MAX
     offers: tuple[bytes, ...] = (JSON,)
@@ -147,6 +151,7 @@ ROUTES: Final = (
         path="/v1/jobs",
         handle=jobs.list_jobs,
         summary="List jobs, the newest first.",
+        who=CLIENTS | READERS,
         query=parameters.ListJobs,
         answers={200: wire.Jobs},
     ),
@@ -157,6 +162,7 @@ ROUTES: Final = (
         summary="Read a job.",
         told="With ?wait=SECONDS (or Prefer: wait=SECONDS) the answer comes when the job has ended, or when the time"
         " is up. The ETag names what was told: send it as If-None-Match and get 304 while nothing has changed.",
+        who=CLIENTS | READERS,
         token="read",  # noqa: S106 - what it must allow
         query=parameters.ReadJob,
         answers={200: wire.Job, 304: None},
@@ -218,6 +224,7 @@ ROUTES: Final = (
         handle=jobs.events,
         summary="Read what happened to a job.",
         told="As a page of JSON, or with Accept: text/event-stream as a stream that goes on until the job has ended.",
+        who=CLIENTS | READERS,
         token="read",  # noqa: S106 - what it must allow
         query=parameters.ReadEvents,
         offers=(JSON, EVENT_STREAM),
@@ -231,6 +238,7 @@ ROUTES: Final = (
         summary="Watch a job as server-sent events.",
         told="Each event has the number of the job's event as its id: a reader that was cut off sends the last one it"
         " saw as Last-Event-ID (or ?last_event_id=) and misses nothing. After the end of the job the stream ends.",
+        who=CLIENTS | READERS,
         token="read",  # noqa: S106 - what it must allow
         query=parameters.ReadEvents,
         offers=(EVENT_STREAM,),
@@ -242,6 +250,7 @@ ROUTES: Final = (
         path="/v1/jobs/{id}/logs",
         handle=jobs.logs,
         summary="Read a job's log.",
+        who=CLIENTS | READERS,
         token="read",  # noqa: S106 - what it must allow
         query=parameters.ReadLogs,
         answers={200: wire.Logs},
@@ -253,6 +262,7 @@ ROUTES: Final = (
         handle=artifacts.of_job,
         summary="List a job's files.",
         told="What it was given and what its last attempt has made, each with a signed URL to get it from.",
+        who=CLIENTS | READERS,
         token="read",  # noqa: S106 - what it must allow
         query=parameters.OfTenant,
         answers={200: wire.Artifacts},
@@ -275,6 +285,7 @@ ROUTES: Final = (
         handle=artifacts.read,
         summary="Read a file's record, with a signed URL to get it from.",
         told="One that was not seen in storage before is looked for now; while it is not there, `download` is null.",
+        who=CLIENTS | READERS,
         query=parameters.OfTenant,
         answers={200: wire.Artifact},
         errors=(NotFoundError, errors.StorageUnavailableError),
@@ -304,6 +315,7 @@ ROUTES: Final = (
         path="/v1/wallet",
         handle=wallets.wallet,
         summary="Read what an account has.",
+        who=CLIENTS | READERS,
         query=parameters.OfAccount,
         answers={200: wire.Wallet},
     ),
@@ -312,6 +324,7 @@ ROUTES: Final = (
         path="/v1/wallet/entries",
         handle=wallets.entries,
         summary="Read an account's ledger, the newest entries first.",
+        who=CLIENTS | READERS,
         query=parameters.ListEntries,
         answers={200: wire.Entries},
     ),
@@ -321,6 +334,7 @@ ROUTES: Final = (
         handle=kinds.list_kinds,
         summary="List the kinds of jobs, with what they take and cost.",
         who=ANY_KEY,
+        query=parameters.ListKinds,
         answers={200: wire.Kinds},
     ),
     Route(
@@ -347,7 +361,7 @@ ROUTES: Final = (
         path="/v1/queues",
         handle=operators.list_queues,
         summary="List the queues, with how they are doing.",
-        who=OPERATORS,
+        who=READERS,
         answers={200: wire.Queues},
     ),
     Route(
@@ -373,7 +387,7 @@ ROUTES: Final = (
         path="/v1/workers",
         handle=workers.list_workers,
         summary="List the fleet, and the other workers that hold leases.",
-        who=OPERATORS,
+        who=READERS,
         answers={200: wire.Workers},
     ),
     Route(
@@ -381,7 +395,7 @@ ROUTES: Final = (
         path="/v1/workers/{id}",
         handle=workers.read,
         summary="Read a worker of the fleet.",
-        who=OPERATORS,
+        who=READERS,
         answers={200: wire.WorkerInfo},
         errors=(NotFoundError,),
     ),
@@ -447,7 +461,7 @@ ROUTES: Final = (
         path="/v1/routes",
         handle=workers.list_routes,
         summary="List the routes, with their load and their workers.",
-        who=OPERATORS,
+        who=READERS,
         answers={200: wire.Routes},
     ),
     Route(
@@ -455,7 +469,7 @@ ROUTES: Final = (
         path="/v1/scaling",
         handle=workers.scale_all,
         summary="Ask how many workers each route should have now.",
-        who=OPERATORS,
+        who=READERS,
         query=parameters.Scale,
         answers={200: wire.Scalings},
     ),
@@ -466,7 +480,7 @@ ROUTES: Final = (
         summary="Ask how many workers a route should have now.",
         told="For an autoscaler: KEDA's metrics-api reads desired_workers. Running jobs count, so that following it"
         " never ends a worker that is busy.",
-        who=OPERATORS,
+        who=READERS,
         query=parameters.Scale,
         answers={200: wire.Scaling},
         errors=(NotFoundError,),
@@ -611,7 +625,7 @@ ROUTES: Final = (
         path="/v1/tenants",
         handle=operators.list_tenants,
         summary="List tenants, by name.",
-        who=OPERATORS,
+        who=READERS,
         query=parameters.Page,
         answers={200: wire.Tenants},
     ),
@@ -620,7 +634,7 @@ ROUTES: Final = (
         path="/v1/tenants",
         handle=operators.make_tenant,
         summary="Make a tenant; one that is there already stays as it is.",
-        who=OPERATORS,
+        who=ADMINS,
         body=wire.MakeTenant,
         answers={201: wire.TenantInfo},
     ),
@@ -629,7 +643,7 @@ ROUTES: Final = (
         path="/v1/tenants/{tenant}/accounts",
         handle=operators.list_accounts,
         summary="List a tenant's accounts, by name.",
-        who=OPERATORS,
+        who=READERS,
         query=parameters.Page,
         answers={200: wire.Wallets},
         errors=(NotFoundError,),
@@ -639,7 +653,7 @@ ROUTES: Final = (
         path="/v1/tenants/{tenant}/accounts",
         handle=operators.make_account,
         summary="Make an account; one that is there already stays as it is.",
-        who=OPERATORS,
+        who=ADMINS,
         body=wire.MakeAccount,
         answers={201: wire.Wallet},
         errors=(NotFoundError,),
@@ -649,7 +663,7 @@ ROUTES: Final = (
         path="/v1/tenants/{tenant}/accounts/{account}/cap",
         handle=operators.set_cap,
         summary="Limit how many jobs of an account may be active at once.",
-        who=OPERATORS,
+        who=ADMINS,
         body=wire.SetCap,
         answers={200: wire.Wallet},
         errors=(NotFoundError,),
@@ -660,7 +674,7 @@ ROUTES: Final = (
         handle=wallets.grant,
         summary="Grant credits to an account.",
         told="The same reference grants once, however often it is sent.",
-        who=OPERATORS,
+        who=ADMINS,
         body=wire.Post,
         answers={200: wire.Wallet},
         errors=(errors.AmountError, errors.ConflictError),
@@ -670,7 +684,7 @@ ROUTES: Final = (
         path="/v1/adjustments",
         handle=wallets.adjust,
         summary="Put an account right, up or down, with the reason why.",
-        who=OPERATORS,
+        who=ADMINS,
         body=wire.Adjust,
         answers={200: wire.Wallet},
         errors=(errors.AmountError, errors.ConflictError, errors.InsufficientCreditsError),
@@ -680,7 +694,7 @@ ROUTES: Final = (
         path="/v1/keys",
         handle=operators.list_keys,
         summary="List keys, the newest first, without their secrets.",
-        who=OPERATORS,
+        who=READERS,
         query=parameters.ListKeys,
         answers={200: wire.Keys},
     ),
@@ -689,7 +703,7 @@ ROUTES: Final = (
         path="/v1/keys",
         handle=operators.make_key,
         summary="Make a key. Its secret is told this once.",
-        who=OPERATORS,
+        who=ADMINS,
         body=wire.MakeKey,
         answers={201: wire.NewKey},
     ),
@@ -698,7 +712,7 @@ ROUTES: Final = (
         path="/v1/keys/{id}/rotate",
         handle=operators.rotate_key,
         summary="Make a new key in the place of an old one, which stays good for a while.",
-        who=OPERATORS,
+        who=ADMINS,
         body=wire.RotateKey,
         answers={201: wire.NewKey},
         errors=(NotFoundError, errors.ConflictError),
@@ -708,7 +722,7 @@ ROUTES: Final = (
         path="/v1/keys/{id}",
         handle=operators.revoke_key,
         summary="Revoke a key, at once and for good.",
-        who=OPERATORS,
+        who=ADMINS,
         answers={200: wire.KeyInfo},
         errors=(NotFoundError,),
     ),
@@ -729,8 +743,9 @@ ROUTES: Final = (
         method="GET",
         path="/v1/endpoints",
         handle=endpoints.list_endpoints,
-        summary="List a tenant's endpoints, the oldest first, without their secrets.",
-        who=OPERATORS,
+        summary="List endpoints, the oldest first, without their secrets.",
+        told="Those of a tenant; to a key for every tenant that names none, those of all.",
+        who=READERS,
         query=parameters.ListEndpoints,
         answers={200: wire.Endpoints},
     ),
@@ -739,7 +754,7 @@ ROUTES: Final = (
         path="/v1/endpoints/{id}",
         handle=endpoints.read,
         summary="Read an endpoint.",
-        who=OPERATORS,
+        who=READERS,
         query=parameters.OfTenant,
         answers={200: wire.EndpointInfo},
         errors=(NotFoundError,),
@@ -825,7 +840,7 @@ ROUTES: Final = (
         path="/v1/endpoints/{id}/stats",
         handle=endpoints.stats,
         summary="See how an endpoint fared.",
-        who=OPERATORS,
+        who=READERS,
         query=parameters.EndpointSince,
         answers={200: wire.EndpointStats},
         errors=(NotFoundError,),
@@ -848,7 +863,8 @@ ROUTES: Final = (
         path="/v1/deliveries",
         handle=deliveries.list_deliveries,
         summary="List what was told to whom, the newest first.",
-        who=OPERATORS,
+        told="Of a tenant; to a key for every tenant that names none, of all. A page may be short and have a next one.",
+        who=READERS,
         query=parameters.ListDeliveries,
         answers={200: wire.Deliveries},
         errors=(NotFoundError,),
@@ -858,7 +874,7 @@ ROUTES: Final = (
         path="/v1/deliveries/{id}",
         handle=deliveries.read,
         summary="Read a delivery, with every try: what was sent, what was answered, how long it took.",
-        who=OPERATORS,
+        who=READERS,
         query=parameters.OfTenant,
         answers={200: wire.DeliveryLog},
         errors=(NotFoundError,),
@@ -889,7 +905,8 @@ ROUTES: Final = (
         path="/v1/audit",
         handle=operators.audit,
         summary="Read what operators did, the newest first.",
-        who=OPERATORS,
+        told="By who did it, how the action begins, what it was done to, and since when.",
+        who=READERS,
         query=parameters.ListAudit,
         answers={200: wire.Audit},
     ),
@@ -898,6 +915,7 @@ ROUTES: Final = (
         path="/v1/verify",
         handle=operators.verification,
         summary="Check every invariant of the database.",
+        told="One at a time in each process: it takes long, and the database is busy with it.",
         who=OPERATORS,
         query=parameters.Verify,
         answers={200: wire.Verification},
@@ -923,8 +941,8 @@ ROUTES: Final = (
         path="/metrics",
         handle=metrics.show,
         summary="Metrics in Prometheus's text format.",
-        told="For an admin key, or for a caller on the same machine.",
-        who=OPERATORS,
+        told="For a key of scope viewer, operator or admin, or for a caller on the same machine.",
+        who=READERS,
         is_local=True,
         offers=(TEXT,),
         answers={200: None},

@@ -78,7 +78,8 @@ def sample(schema: Any, components: dict[str, Any], name: str = "") -> Any:
     """A value that fits the schema; ``name`` is that of the member it stands in."""
     if isinstance(schema, bool):  # which lets anything pass, or nothing
         schema = {}
-    if name in _WHOLES and (_WHOLES[name] is not None or not {"$ref", "properties"} & schema.keys()):
+    is_shaped = bool({"$ref", "properties"} & schema.keys())
+    if name in _WHOLES and "examples" not in schema and (_WHOLES[name] is not None or not is_shaped):
         return _WHOLES[name]
     if "properties" in schema:
         return _typed(schema, components, name)

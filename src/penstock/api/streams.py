@@ -252,6 +252,8 @@ class Hub:
         self._took = 0.0
         self.is_open = True
         """Until it is told to stop; then nobody waits any more."""
+        self.closed = asyncio.Event()
+        """Set when it is not open any more."""
         self.is_alive = False
         """Whether it looks: before it runs, and after, nothing new is heard of."""
         self._pages: Batcher[Page, list[Frame]] = Batcher(self._read, size=50)
@@ -348,6 +350,7 @@ class Hub:
 
     def close(self) -> None:
         self.is_open = self.is_alive = False
+        self.closed.set()
         for watch in self._all():
             for listener in watch.listeners:
                 listener.wake()

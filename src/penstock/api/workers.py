@@ -23,11 +23,11 @@ async def list_workers(call: Call) -> Reply:
     fleet = await call.engine.workers.list()
     known = {worker.id for worker in fleet}
     others = [worker for worker in await health.workers(call.engine.db) if worker.worker not in known]
-    return reply(wire.Workers(data=[*map(_worker, fleet), *map(_other, others)]))
+    return reply(wire.Workers(data=[*map(told, fleet), *map(told_other, others)]))
 
 
 async def read(call: Call) -> Reply:
-    return reply(_worker(await call.engine.workers.get(call.params["id"])))
+    return reply(told(await call.engine.workers.get(call.params["id"])))
 
 
 async def approve(call: Call) -> Reply:
@@ -62,14 +62,14 @@ async def rotate(call: Call) -> Reply:
 async def _order(call: Call, verb: Any, *arguments: Any) -> Reply:
     check_all_tenants(call)
     worker = await verb(call.params["id"], *arguments, actor=call.principal.actor, address=address(call))
-    return reply(_worker(worker))
+    return reply(told(worker))
 
 
-def _worker(worker: WorkerView) -> wire.WorkerInfo:
+def told(worker: WorkerView) -> wire.WorkerInfo:
     return copied(wire.WorkerInfo, worker, is_fleet=True)
 
 
-def _other(worker: WorkerHealth) -> wire.WorkerInfo:
+def told_other(worker: WorkerHealth) -> wire.WorkerInfo:
     return wire.WorkerInfo(
         id=None,
         worker=worker.worker,

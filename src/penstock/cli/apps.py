@@ -91,11 +91,11 @@ def _gathered(base: Penstock, mounted: tuple[Blueprint, ...], alone: Blueprint |
 
 def _check_names(name: str, blueprints: tuple[Blueprint, ...]) -> None:
     """Refuse a blueprint that would be served where something else is."""
-    from penstock.api.app import NATIVE
+    from penstock.api.app import NATIVE, UI
     from penstock.api.inbox import ROUTES as INBOX_ROUTES
-    from penstock.api.routes import ROUTES
+    from penstock.api.native import ROUTES
 
-    taken = {NATIVE, *(route.path.split("/")[1] for route in (*ROUTES, *INBOX_ROUTES))}
+    taken = {NATIVE, UI, *(route.path.split("/")[1] for route in (*ROUTES, *INBOX_ROUTES))}
     for each in blueprints:
         if each.name in taken:
             raise SettingsError(

@@ -67,6 +67,31 @@ async def ledger(
     return await api.get("/wallet/entries", wire.Entries, **api.owner(tenant, account), cursor=cursor, limit=limit)
 
 
+@command(app, "wallets")
+async def wallets(
+    api: Api,
+    tenant: Tenant = None,
+    prefix: Annotated[
+        str | None,
+        typer.Option(help="How the account's name begins; with no tenant, that one's.", show_default=False),
+    ] = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> wire.Wallets:
+    """List wallets, of every tenant or of one."""
+    from penstock import wire
+
+    return await api.get("/wallets", wire.Wallets, tenant=tenant, prefix=prefix, cursor=cursor, limit=limit)
+
+
+@command(app, "holds")
+async def holds(api: Api, tenant: Tenant = None, cursor: Cursor = None, limit: Limit = 50) -> wire.Holds:
+    """List the credits that are held for jobs, the oldest first."""
+    from penstock import wire
+
+    return await api.get("/holds", wire.Holds, tenant=tenant, cursor=cursor, limit=limit)
+
+
 @command(app, "verify", status=status)
 async def verify(api: Api) -> wire.Verification:
     """Check that the ledger adds up, with every other invariant. Exit status 0 if all hold, 1 if not."""

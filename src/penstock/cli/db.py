@@ -73,6 +73,32 @@ def doctor(database_url: DatabaseUrl = None, data_dir: DataDir = None, as_json: 
     sys.exit(0 if all(finding.is_well for finding in findings) else 1)
 
 
+@app.command()
+def recount(database_url: DatabaseUrl = None, data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """Count the jobs that have not ended anew, where the dashboard's numbers are not those of the jobs."""
+    import asyncio
+
+    settings = settings_with(database_url, data_dir)
+    with opened(settings) as dsn:
+        away = (settings.tenant_databases or {}).values()
+        mended = sum(asyncio.run(_recount(address)) for address in dict.fromkeys((dsn, *away)))
+    if as_json:
+        print_json({"mended": mended})
+    else:
+        say(f"{mended} numbers were wrong, and are right now" if mended else "every number was right")
+
+
+async def _recount(dsn: str) -> int:
+    from penstock.engine.tallies import recount as count
+    from penstock.store.db import Database
+
+    database = await Database.open(dsn, size=1)
+    try:
+        return await count(database, is_due=True)
+    finally:
+        await database.close()
+
+
 async def _examine(dsn: str) -> list[Any]:
     from penstock.store.db import Database
     from penstock.store.doctor import examine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import ipaddress
 import os
@@ -20,6 +21,7 @@ from penstock.cli.worker import make_worker
 from penstock.errors import ConflictError, ForbiddenError, SettingsError
 from penstock.services.bell import Bell
 from penstock.storage.storage import is_bucket
+from penstock.ui import dashboard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -67,10 +69,18 @@ def _api(
     inbox: Inbox | None,
 ) -> Part:
     hub = Hub(engine, bell)
-    app = create_app(engine, settings=settings, hub=hub, blueprints=product.mounted, alone=product.alone, inbox=inbox)
+    app = create_app(
+        engine,
+        settings=settings,
+        hub=hub,
+        blueprints=product.mounted,
+        alone=product.alone,
+        inbox=inbox,
+        ui=dashboard if settings.ui else None,
+    )
 
     async def run(stop: asyncio.Event) -> None:
-        async with asyncio.TaskGroup() as group:
+        async with contextlib.aclosing(app), asyncio.TaskGroup() as group:
             group.create_task(hub.run(stop))  # with the server, for streams must end before it can
             group.create_task(
                 serve(app, host=settings.host, port=settings.port, sock=sock, stop=stop, on_ready=on_ready)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from penstock.cli.command import single
 from penstock.cli.options import AsJson, DatabaseUrl, DataDir, Key, Url
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from penstock.settings import Settings
     from penstock.store.doctor import Finding
 
-_CLOCK_MAX: Final = 5.0  # seconds; more, and times that people compare mislead them
 _PATIENCE: Final = 5.0
 
 
@@ -68,7 +67,7 @@ async def _database(settings: Settings) -> list[Finding]:
     from penstock.cli.database import opened
     from penstock.errors import PenstockError
     from penstock.store.db import Database
-    from penstock.store.doctor import Finding, examine
+    from penstock.store.doctor import Finding, clock, examine
 
     if not settings.database_url and not settings.data_dir.exists():
         return [Finding("database", is_well=True, detail="none here; `penstock up` makes one")]
@@ -76,24 +75,11 @@ async def _database(settings: Settings) -> list[Finding]:
         with opened(settings) as dsn:
             database = await Database.open(dsn, size=1)
             try:
-                return [await _clock(database), *await examine(database)]
+                return [await clock(database), *await examine(database)]
             finally:
                 await database.close()
     except PenstockError as error:
         return [Finding("database", is_well=False, detail=str(error))]
-
-
-async def _clock(database: Any) -> Finding:
-    from datetime import UTC, datetime
-
-    from penstock.store.doctor import Finding
-
-    async with database.transaction() as tx:
-        theirs = await tx.fetchval("select clock_timestamp()")
-    apart = abs((datetime.now(UTC) - theirs).total_seconds())
-    return Finding(
-        "clock", is_well=apart < _CLOCK_MAX, detail=f"the database's is {apart:.1f} s away from this machine's"
-    )
 
 
 async def _server(url: str | None, key: str | None) -> list[Finding]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli import bulk
 from penstock.cli.command import command, group
 from penstock.cli.options import Account, Cursor, JobId, Limit, Tenant, Yes
 from penstock.cli.run import patience, status
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from penstock.cli.reach import Api
 
 app = group("Look at jobs, follow them, stop them, run them again.")
+app.add_typer(bulk.app, name="bulk")
 
 After = Annotated[int, typer.Option(help="Begin after this event.", min=0)]
 PageLimit = Annotated[int, typer.Option("--limit", help="How many at most.", min=1, max=1_000)]
@@ -113,6 +115,39 @@ async def retry(api: Api, job: JobId) -> wire.Accepted:
     from penstock.cli.follow import path
 
     return await api.send("POST", path(job, "retry"), wire.Accepted)
+
+
+@command(app, "refund")
+async def refund(
+    api: Api,
+    job: JobId,
+    reason: Annotated[str, typer.Option(help="Why; it stands in the ledger.", show_default=False)],
+    amount: Annotated[int | None, typer.Option(help="So many credits; all that are left, if left out.", min=1)] = None,
+    yes: Yes = False,
+) -> wire.Refund:
+    """Give back what an ended job has cost: once, however often it is said."""
+    from penstock import wire
+    from penstock.cli.follow import path
+    from penstock.cli.output import confirm
+
+    confirm(f"Give back {'what is left' if amount is None else amount} of {job}?", yes=yes)
+    body = {"reason": reason} | ({} if amount is None else {"amount": amount})
+    return await api.send("POST", path(job, "refund"), wire.Refund, body)
+
+
+@command(app, "priority")
+async def priority(
+    api: Api,
+    job: JobId,
+    given: Annotated[
+        int, typer.Option("--priority", help="The highest goes first.", min=-100, max=100, show_default=False)
+    ],
+) -> wire.State:
+    """Give a job that waits for its turn another priority."""
+    from penstock import wire
+    from penstock.cli.follow import path
+
+    return await api.send("PUT", path(job, "priority"), wire.State, {"priority": given})
 
 
 @command(app, "answer")

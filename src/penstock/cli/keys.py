@@ -26,6 +26,8 @@ class Scope(StrEnum):
 
     client = "client"
     worker = "worker"
+    viewer = "viewer"
+    operator = "operator"
     admin = "admin"
 
 

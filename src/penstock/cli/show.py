@@ -16,6 +16,8 @@ from penstock.cli.output import print_json, say
 
 COLUMNS: Final[dict[type, tuple[str, ...]]] = {
     wire.Job: ("id", "kind", "state", "stage", "progress", "price", "account", "created_at"),
+    wire.JobLine: ("id", "kind", "state", "stage", "progress", "error_code", "worker", "account", "created_at"),
+    wire.Errand: ("id", "action", "state", "done", "refused", "estimate", "actor", "created_at", "finished_at"),
     wire.Artifact: ("id", "name", "content_type", "size", "job_id", "created_at"),
     wire.KindInfo: ("name", "price", "queue", "summary"),
     wire.QueueInfo: ("queue", "verdict", "ready", "leased", "waiting", "parked", "workers", "reason"),
@@ -29,6 +31,10 @@ COLUMNS: Final[dict[type, tuple[str, ...]]] = {
     wire.EndpointInfo: ("id", "url", "events", "kinds", "description", "failing_since", "disabled_at"),
     wire.Delivery: ("id", "event", "state", "tries", "job_id", "endpoint_id", "created_at", "due_at"),
     wire.DeliveryTry: ("number", "at", "seconds", "status", "error"),
+    wire.FoundItem: ("type", "id", "tenant", "title", "by"),
+    wire.Hold: ("job_id", "tenant", "account", "kind", "state", "price", "held_at"),
+    wire.RunningQuery: ("pid", "seconds", "state", "query"),
+    wire.TableInfo: ("table", "bytes", "rows", "dead", "vacuumed_at"),
     wire.Violation: ("invariant", "subject", "job_id", "detail"),
 }
 """What a list shows of each thing; JSON shows all."""
@@ -101,11 +107,30 @@ def _show_forwarded(sent: Forwarded) -> None:
     )
 
 
+def _show_preview(seen: wire.ErrandPreview) -> None:
+    more = " or more" if seen.is_capped or seen.searched_to else ""
+    _show_page(seen.sample, None)
+    say(f"{seen.matched:,}{more} jobs")
+
+
 def _show_verification(found: wire.Verification) -> None:
     for violation in found.violations:
         job = f" {violation.job_id}" if violation.job_id else ""
         _show_text(f"{violation.invariant}: {violation.subject}{job}: {violation.detail}")
     say("verify: ok" if found.ok else f"verify: {len(found.violations)} violations")
+
+
+def _show_system(seen: wire.System) -> None:
+    """What is short and what is ill; JSON has the rest."""
+    told = {name: getattr(seen, name) for name in ("version", "python", "host", "pid", "started_at")}
+    _show_fields(told | {f"database {name}": value for name, value in msgspec.structs.asdict(seen.database).items()})
+    _show_text("")
+    for check in seen.checks:
+        _show_text(f"{'ok  ' if check.verdict == 'ok' else 'ILL '} {check.check}: {check.detail}")
+    for items in (seen.tables, seen.running):
+        if items:
+            _show_text("")
+            _show_page(items, None)
 
 
 def _show_thing(thing: Any) -> None:
@@ -144,7 +169,9 @@ _VIEWS: Final[dict[type, Callable[[Any], None]]] = {
     wire.LogLine: _show_line,
     wire.DeliveryLog: _show_delivery,
     Forwarded: _show_forwarded,
+    wire.ErrandPreview: _show_preview,
     wire.Verification: _show_verification,
+    wire.System: _show_system,
     dict: _show_fields,
 }
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.cli.apps import Product
-    from penstock.cli.development import Home, Keys
+    from penstock.cli.development import Home, Keys, Running
     from penstock.engine.engine import Engine
     from penstock.settings import Settings
 
@@ -210,7 +210,7 @@ class Serving:
         words.enter_context(announced(line, self._home.running, self._ready_file))
         if self._as_json:
             print_json(line)
-        say(self._welcome(line.url))
+        say(self._welcome(line))
 
     def _files_url(self) -> str | None:
         """Where files are served; none where they are in a bucket."""
@@ -218,10 +218,12 @@ class Serving:
 
         return None if self._files is None else self._settings.files_url or url_of(self._files)
 
-    def _welcome(self, url: str) -> str:
+    def _welcome(self, line: Running) -> str:
         from penstock.cli.outbound import opened
 
+        url = line.url
         told = {
+            **self._dashboard(line),
             "docs": f"{url}/docs",
             "inbox": f"{url}/inbox",
             "files": self._files_url() or self._settings.storage.partition("?")[0],
@@ -231,8 +233,18 @@ class Serving:
             "opened": f"{opened(self._settings, is_development=True)}: webhooks may go there, and else to the world",
             **self._first_steps(url),
         }
-        lines = [f"  {name:<6} {text}" for name, text in told.items()]
+        lines = [f"  {name:<9} {text}" for name, text in told.items()]
         return "\n".join([f"Penstock is up at {url}", *lines, "Ctrl-C ends it."])
+
+    def _dashboard(self, line: Running) -> dict[str, str]:
+        """Where the dashboard is; a person is also given a link that signs in, whose end never reaches a server.
+
+        What is no terminal may be a log, and a key does not belong there.
+        """
+        if not self._settings.ui:
+            return {}
+        told = {"dashboard": f"{line.url}/ui/"}
+        return told | {"sign in": f"{line.url}/ui/#key={line.admin_key}"} if sys.stderr.isatty() else told
 
     def _renders(self) -> dict[str, str]:
         """Who makes pictures, films and speech; nothing is said where nobody is asked for any."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from penstock import wire
 from penstock.client.requests import Requests, given, length, segment
 
@@ -172,6 +174,79 @@ class Admin(Requests):
         path = f"/v1/jobs/{segment(job_id)}/move"
         body = wire.Move(state=state)
         return await self.request("POST", path, body=body, params=given({"tenant": tenant}), type=wire.State)
+
+    async def refund(
+        self,
+        job_id: str,
+        reason: str,
+        *,
+        amount: int | None = None,
+        idempotency_key: str | None = None,
+        tenant: str | None = None,
+    ) -> wire.Refund:
+        """Give back what an ended job has cost: so much, or all that is left. Sent again, it is done once."""
+        path, body = f"/v1/jobs/{segment(job_id)}/refund", wire.MakeRefund(reason=reason, amount=amount)
+        return await self.request(
+            "POST",
+            path,
+            body=body,
+            params=given({"tenant": tenant}),
+            type=wire.Refund,
+            idempotency_key=idempotency_key,
+            is_repeatable=True,
+        )
+
+    async def set_priority(self, job_id: str, priority: int, *, tenant: str | None = None) -> wire.State:
+        """Give a job that waits for its turn another priority; the highest goes first."""
+        path, body = f"/v1/jobs/{segment(job_id)}/priority", wire.SetPriority(priority=priority)
+        return await self.request("PUT", path, body=body, params=given({"tenant": tenant}), type=wire.State)
+
+    # Many jobs at once
+
+    def find_jobs(self, wanted: wire.JobFilter | None = None) -> AsyncIterator[wire.JobLine]:
+        """The jobs that fit a filter, the newest first, without what they were given and what they made."""
+        params: dict[str, Any] = msgspec.to_builtins(wanted or wire.JobFilter())
+        return self.pages("/v1/board/jobs", wire.JobLines, params)
+
+    async def order(
+        self,
+        action: wire.ErrandAction,
+        wanted: wire.JobFilter | None = None,
+        *,
+        every: bool = False,
+        priority: int | None = None,
+        format: wire.ExportFormat | None = None,  # noqa: A002 - the wire's word
+        reason: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> wire.Errand:
+        """Have something done to the jobs that fit a filter, in the background. ``every``: an empty one is meant."""
+        body = wire.MakeErrand(
+            action=action,
+            filter=wanted or wire.JobFilter(),
+            all=every,
+            priority=priority,
+            format=format,
+            reason=reason,
+        )
+        return await self.request("POST", "/v1/errands", body=body, type=wire.Errand, idempotency_key=idempotency_key)
+
+    async def preview(self, wanted: wire.JobFilter) -> wire.ErrandPreview:
+        """How many jobs fit a filter, and some of them."""
+        body = wire.PreviewErrand(filter=wanted)
+        return await self.request("POST", "/v1/errands/preview", body=body, type=wire.ErrandPreview, is_repeatable=True)
+
+    def errands(self, *, tenant: str | None = None) -> AsyncIterator[wire.Errand]:
+        """What was ordered, the newest first."""
+        return self.pages("/v1/errands", wire.Errands, {"tenant": tenant})
+
+    async def errand(self, errand_id: str) -> wire.Errand:
+        """How far an errand has come, and what came of it."""
+        return await self.request("GET", f"/v1/errands/{segment(errand_id)}", type=wire.Errand)
+
+    async def abort(self, errand_id: str) -> wire.Errand:
+        """Stop an errand before its next job; what is done stays done."""
+        path = f"/v1/errands/{segment(errand_id)}/abort"
+        return await self.request("POST", path, type=wire.Errand, is_repeatable=True)
 
     # Webhooks
 

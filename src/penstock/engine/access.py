@@ -35,10 +35,13 @@ SQL: Final = queries("penstock.engine", "access")
 
 KEY_TOPIC: Final = "key:"
 PAGE_MAX: Final = 1_000
+AUDIT_WALK: Final = 10_000
+"""How many lines of the audit a page walks over in search of what its filters ask for."""
 RATE_LIMIT_MAX: Final = 1_000_000
 TOKEN_SECONDS_MAX: Final = 24 * 3600
 
 _NAME_MAX: Final = 200
+_FORM: Final = f"A key begins with ps_ and what it is for: {', '.join(get_args(Scope))}."
 _LAST: Final = UUID(int=2**128 - 1)
 
 _KEEP: Final = 10.0
@@ -56,7 +59,7 @@ _SECRET_KEEP: Final = 60.0
 class Principal(msgspec.Struct, frozen=True):
     """Who asks, and what they may see."""
 
-    scope: Literal["client", "worker", "admin", "job", "fleet"]
+    scope: Literal["client", "worker", "viewer", "operator", "admin", "job", "fleet"]
     """``job``: a browser, for one job. ``fleet``: a worker that has registered."""
     tenant: str | None
     """None: every tenant."""
@@ -112,6 +115,18 @@ class AuditRecord:
     @property
     def id(self) -> str:
         return ids.text("audit", self.audit_id)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditPage:
+    """Some lines of the audit, the newest first, and the id that the next page is ``before``.
+
+    Where it ended because it had walked over enough of them, ``searched_to`` is the time it came to.
+    """
+
+    data: list[AuditRecord]
+    before: UUID | None
+    searched_to: datetime | None
 
 
 @dataclass(slots=True)
@@ -191,9 +206,7 @@ class Access:
 
     async def _admit(self, secret: str, digest: bytes, now: float) -> _Known:
         if not credentials.is_key(secret):
-            raise UnauthorizedError(
-                "It is not a key, or not all of one.", hint="A key begins with ps_client_, ps_worker_ or ps_admin_."
-            )
+            raise UnauthorizedError("It is not a key, or not all of one.", hint=_FORM)
         found: _Known | _Bad | None = self._bad.get(digest)
         if found is None or now >= found.good_until:
             found = await self._lookups.add(digest)
@@ -214,12 +227,12 @@ class Access:
         now = time.monotonic()
         if row is None:
             return _Bad("There is no such key.", "Ask your operator for one.", now + _KEEP_BAD)
-        if refusal := _refusal(row):
-            return _Bad(*refusal, now + _KEEP_BAD)
+        if reason := refusal(row):
+            return _Bad(*reason, now + _KEEP_BAD)
         left = _KEEP if row["seconds_left"] is None else min(_KEEP, row["seconds_left"])
         before = self._known.get(digest)
         touch_at = 0.0 if before is None else before.touch_at
-        return _Known(_principal(row), row["id"], now + _RENEW, now + left, touch_at)
+        return _Known(principal(row), row["id"], now + _RENEW, now + left, touch_at)
 
     def _remember(self, digest: bytes, entry: _Known | _Bad) -> None:
         if isinstance(entry, _Known):
@@ -313,12 +326,16 @@ class Access:
         *,
         overlap: timedelta | str | float = "24h",
         tenant: str | None = None,
+        account: str | None = None,
         actor: str,
     ) -> tuple[KeyRecord, str]:
-        """A key to replace this one, which stays good beside it for the overlap. A tenant's operator names that."""
+        """A key to replace this one, which stays good beside it for the overlap.
+
+        Who is of one tenant or account names those, and reaches no other key.
+        """
         stays = values.duration(overlap, field="overlap")
         async with self._db.transaction() as tx:
-            old = await _lock_key(tx, key_id, tenant)
+            old = await _lock_key(tx, key_id, tenant, account)
             if old["is_revoked"] or old["is_expired"]:
                 raise ConflictError("The key is not good any more.", field="id", hint="Make a new one.")
             made, secret = await _make_key(tx, old)
@@ -328,10 +345,12 @@ class Access:
         self._change(retired.key_id)
         return made, secret
 
-    async def revoke_key(self, key_id: UUID | str, *, tenant: str | None = None, actor: str) -> KeyRecord:
+    async def revoke_key(
+        self, key_id: UUID | str, *, tenant: str | None = None, account: str | None = None, actor: str
+    ) -> KeyRecord:
         """End a key now. To end it once more changes nothing."""
         async with self._db.transaction() as tx:
-            old = await _lock_key(tx, key_id, tenant)
+            old = await _lock_key(tx, key_id, tenant, account)
             revoked = KeyRecord(*await fetch(tx, SQL["revoke_key"], old["id"]))
             if not old["is_revoked"]:
                 told = {"hint": revoked.hint}
@@ -367,6 +386,11 @@ class Access:
         """One page by name; the next one is after the last name of this one. A tenant's operator sees that one."""
         values.check_limit(limit, PAGE_MAX)
         return [TenantRecord(*row) for row in await self._db.run(SQL["list_tenants"], after or "", tenant, limit)]
+
+    async def check_tenant(self, tenant: str) -> None:
+        """Refuse a name that nobody has given to a customer, and nobody has used for one."""
+        if not await self.list_tenants(tenant=tenant, limit=1) and not await self.list_accounts(tenant, limit=1):
+            raise NotFoundError(f"There is no tenant {tenant[:60]!r}.", field="tenant")
 
     async def make_account(self, tenant: str, account: str, *, active_max: int | None = None, actor: str) -> Balance:
         """Open a wallet, and its tenant if it is missing. One that is there keeps all but a cap that is given."""
@@ -416,17 +440,39 @@ class Access:
         self, *, tenant: str | None = None, before: UUID | str | None = None, limit: int = 50
     ) -> list[AuditRecord]:
         """One page, the newest first; the next one is before the last id of this one."""
+        return (await self.search_audit(tenant=tenant, before=before, limit=limit)).data
+
+    async def search_audit(
+        self,
+        *,
+        tenant: str | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+        subject: str | None = None,
+        since: datetime | None = None,
+        before: UUID | str | None = None,
+        limit: int = 50,
+    ) -> AuditPage:
+        """One page, the newest first, of what one did, or was done to something, or begins with these words.
+
+        It may be short, or empty, and not be the last: what is asked for may be rare, and a walk has its end.
+        """
         values.check_limit(limit, PAGE_MAX)
         start = _LAST if before is None else ids.parse("audit", before)
-        rows: Iterable[Row] = await self._db.run(SQL["list_audit"], tenant, start, limit)
-        return [_audited(row) for row in rows]
+        filters = tenant, actor, action, subject, start, since
+        rows: Sequence[Row] = await self._db.run(SQL["list_audit"], *filters, limit + 1, AUDIT_WALK)
+        found = [_audited(row) for row in rows if row["is_match"]]
+        if len(found) > limit:
+            return AuditPage(found[:limit], found[limit - 1].audit_id, None)
+        stop = rows[-1] if rows and rows[-1]["is_stop"] else None
+        return AuditPage(found, *((None, None) if stop is None else (stop["id"], stop["at"])))
 
 
 _TRAITS: Final = ("scope", "tenant", "account", "name", "rate_limit", "lifetime")
 """What a key hands on to the one that replaces it."""
 
 
-def _refusal(row: Row) -> tuple[str, str] | None:
+def refusal(row: Row) -> tuple[str, str] | None:
     """What is wrong with a key, and what to do; whoever shows its secret may know."""
     if row["is_revoked"]:
         return "The key was revoked.", "Ask your operator for a new one."
@@ -435,7 +481,7 @@ def _refusal(row: Row) -> tuple[str, str] | None:
     return None
 
 
-def _principal(row: Row) -> Principal:
+def principal(row: Row) -> Principal:
     return Principal(row["scope"], row["tenant"], row["account"], ids.text("key", row["id"]), row["rate_limit"])
 
 
@@ -466,6 +512,8 @@ def _traits(
         values.check_name(account, field="account")
     elif scope == "client":
         raise InvalidError("A client's key is for one account: name it.", field="account")
+    if account is not None and scope in ("viewer", "operator"):
+        raise InvalidError(f"A key of scope {scope} is for a tenant or for all: name no account.", field="account")
     if name is not None:
         values.check(name, field="name")
         if len(name) > _NAME_MAX:
@@ -483,8 +531,8 @@ async def _make_key(tx: Connection, traits: Row | Mapping[str, Any]) -> tuple[Ke
     return KeyRecord(*row), secret
 
 
-async def _lock_key(tx: Connection, key_id: UUID | str, tenant: str | None) -> Row:
-    found = await fetch(tx, SQL["lock_key"], ids.parse("key", key_id), tenant)
+async def _lock_key(tx: Connection, key_id: UUID | str, tenant: str | None, account: str | None) -> Row:
+    found = await fetch(tx, SQL["lock_key"], ids.parse("key", key_id), tenant, account)
     if found is None:
         raise NotFoundError("There is no such key.", field="id")
     return found
@@ -504,6 +552,6 @@ async def write_audit(
 
 
 def _audited(row: Row) -> AuditRecord:
-    fields = dict(row)
+    fields = {name: value for name, value in row.items() if not name.startswith("is_")}
     data = fields.pop("data")
     return AuditRecord(fields.pop("id"), **fields, data=None if data is None else msgspec.json.decode(data))

@@ -2,6 +2,67 @@
 -- Invariants: of a key's secret only its digest is here; a key that was revoked stays revoked; the audit is append-only
 -- and is written in the transaction of what it tells.
 
+-- function: audit_page
+-- A page of the audit, the newest first, below an id and not before a time. There are indexes by tenant and by actor; what
+-- else is asked for may be rare, so it walks over so many lines and no further, and tells the one at which it stops.
+create or replace function penstock.audit_page(
+    tenant text, actor text, action text, subject text, before uuid, since timestamptz, most integer, walk integer
+) returns table (is_match boolean, is_stop boolean, line penstock.audit)
+language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
+#variable_conflict use_column
+declare
+    newest refcursor;
+    oldest uuid := penstock.first_id(coalesce(audit_page.since, timestamptz 'epoch'));
+    told integer := 0;
+    walked integer := 0;
+begin
+    if audit_page.actor is not null then
+        open newest no scroll for
+            select a.* from penstock.audit a where a.actor = audit_page.actor and a.id < before and a.id >= oldest
+            order by a.id desc limit walk;
+    elsif audit_page.tenant is not null then
+        open newest no scroll for
+            select a.* from penstock.audit a where a.tenant = audit_page.tenant and a.id < before and a.id >= oldest
+            order by a.id desc limit walk;
+    else
+        open newest no scroll for
+            select a.* from penstock.audit a where a.id < before and a.id >= oldest order by a.id desc limit walk;
+    end if;
+    loop
+        fetch newest into line;
+        exit when line.id is null;
+        walked := walked + 1;
+        is_stop := walked = walk;
+        is_match := (audit_page.tenant is null or coalesce(line.tenant = audit_page.tenant, false))
+            and (audit_page.subject is null or coalesce(line.subject = audit_page.subject, false))
+            and (audit_page.action is null or starts_with(line.action, audit_page.action));
+        if is_match or is_stop then
+            told := told + 1;
+            return next;
+            exit when told = most;
+        end if;
+    end loop;
+    close newest;
+end $$;
+
+-- function: tell_refunded
+-- The audit of a refund; once, however often it is told. Its id is made of when the refund was made, and of its reference.
+create or replace function penstock.tell_refunded(
+    actor text, tenant text, job_id uuid, amount bigint, reason text, reference text, at timestamptz
+) returns void
+language sql as $$
+    insert into penstock.audit (id, at, actor, action, tenant, subject, data)
+    values (
+        (
+            left(replace(penstock.first_id(at)::text, '-', ''), 12) || '7' || left(md5(tenant || ':' || reference), 3)
+            || '8' || right(md5(tenant || ':' || reference), 15)
+        )::uuid,
+        at, actor, 'job.refunded', tenant, penstock.typeid('job', job_id),
+        jsonb_build_object('amount', amount, 'reason', reason)
+    )
+    on conflict (id) do nothing
+$$;
+
 -- name: find_keys :many
 -- The keys with these digests, and for how many seconds from now each is good.
 select k.digest, k.id, k.scope, k.tenant, k.account, k.rate_limit, k.revoked_at is not null as is_revoked, k.expires_at,
@@ -15,10 +76,11 @@ from penstock.clock() as t(present)
 returning id, hint, scope, tenant, account, name, rate_limit, created_at, expires_at, revoked_at, last_used_at;
 
 -- name: lock_key :maybe
--- A key of this tenant; of any, if none is given.
+-- A key of this tenant and account; of any, where none is given.
 select k.id, k.scope, k.tenant, k.account, k.name, k.rate_limit, k.lifetime, k.revoked_at is not null as is_revoked,
     coalesce(k.expires_at <= penstock.clock(), false) as is_expired
-from penstock.keys k where k.id = $1 and ($2::text is null or k.tenant = $2) for update;
+from penstock.keys k
+where k.id = $1 and ($2::text is null or k.tenant = $2) and ($3::text is null or k.account = $3) for update;
 
 -- name: retire_key :one
 -- Lets a key run out after this time, unless it does so before.
@@ -67,11 +129,8 @@ insert into penstock.audit (id, at, actor, action, tenant, subject, data)
 values ($1, penstock.clock(), $2, $3, $4, $5, $6::jsonb);
 
 -- name: list_audit :many
--- The newest first, below an id.
-select id, at, actor, action, tenant, subject, data from penstock.audit
-where ($1::text is null or tenant = $1) and id < $2
-order by id desc
-limit $3;
+select is_match, is_stop, id, at, actor, action, tenant, subject, data
+from penstock.audit_page($1, $2, $3, $4, $5, $6::timestamptz, $7, $8) p, lateral (select (p.line).*) l;
 
 -- name: secret :maybe
 select secret, extract(epoch from penstock.clock())::float8 as present from penstock.secrets where name = $1;

@@ -22,7 +22,7 @@ from penstock.errors import InvalidError, UnauthorizedError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-Scope = Literal["client", "worker", "admin"]
+Scope = Literal["client", "worker", "viewer", "operator", "admin"]
 TokenScope = Literal["read", "cancel"]
 
 TOKEN_PREFIX: Final = "pst_"  # noqa: S105 - what a token begins with

@@ -53,6 +53,9 @@ _PAUSE_MAX: Final = timedelta(hours=24)
 _JITTER: Final = 0.2
 _RESEND_SIZE: Final = 1_000
 _COUNTED_MAX: Final = 100_000
+_WALK: Final = 10_000
+"""How many deliveries of all tenants a page walks over in search of those in one state."""
+_TENANTS_MAX: Final = 1_000
 _FIRST: Final = UUID(int=0)
 _LAST: Final = UUID(int=2**128 - 1)
 _GONE: Final = 410
@@ -111,6 +114,10 @@ class DeliveryRecord:
     settled_at: datetime | None
     url: str | None = None
     log: tuple[DeliveryTry, ...] = ()
+    data: str | None = field(default=None, repr=False)
+    """What its body is made of, where one is read."""
+    is_native: bool = True
+    """Whether its body is in the words of the native API, or in those of its kind."""
 
     @property
     def id(self) -> str:
@@ -223,9 +230,7 @@ class Deliveries:
         limit: int = 50,
     ) -> list[DeliveryRecord]:
         """One page, the newest first; the next one is before the last id of this one."""
-        values.check_limit(limit, PAGE_MAX)
-        if state is not None and state not in STATES:
-            raise InvalidError(f"It must be one of {', '.join(STATES)}.", field="state")
+        _check_page(limit, state)
         start = _LAST if before is None else ids.parse("msg", before)
         whose = None if endpoint is None else ids.parse("ep", endpoint)
         query, more = SQL["list"], tuple[Any, ...]()
@@ -236,6 +241,38 @@ class Deliveries:
         elif state is not None and state != "delivered":
             query = SQL["list_undelivered"]
         return [record(row) for row in await self._engine.home(tenant).run(query, tenant, start, state, limit, *more)]
+
+    async def list_all(
+        self,
+        *,
+        endpoint: UUID | None = None,
+        job_id: UUID | None = None,
+        state: str | None = None,
+        before: UUID | None = None,
+        limit: int = 50,
+    ) -> tuple[list[DeliveryRecord], UUID | None]:
+        """One page of those of every tenant, the newest first, and the id that the next page is before.
+
+        It may be short, or empty, and not be the last: those in one state are looked for among so many.
+        """
+        _check_page(limit, state)
+        start, gather = before or _LAST, self._engine.homes.gather
+        if job_id is not None:
+            rows = await gather(SQL["list_of_job"], None, start, state, limit + 1, job_id, endpoint)
+        elif endpoint is not None:
+            rows = await gather(SQL["list_of_endpoint"], None, start, state, limit + 1, endpoint)
+        elif state is not None and state != "delivered":
+            rows = await gather(SQL["list_all_undelivered"], start, state, _TENANTS_MAX, limit + 1)
+        else:
+            rows = await gather(SQL["list_all"], start, state, limit + 1 if state is None else _WALK, limit + 1)
+        return _newest(rows, state, limit)
+
+    async def owner(self, delivery: UUID | str) -> str:
+        """The tenant whose it is, for an operator of all."""
+        row = await self._engine.homes.find(SQL["owner"], ids.parse("msg", delivery))
+        if row is None:
+            raise _absent(delivery)
+        return row["tenant"]
 
     async def read(self, tenant: str, delivery: UUID | str) -> DeliveryRecord:
         """With all its tries."""
@@ -343,9 +380,9 @@ class Deliveries:
 # Bodies
 
 
-def body_of(kinds: Mapping[str, Kind], item: Claimed) -> tuple[bytes, Webhook]:
+def body_of(kinds: Mapping[str, Kind], item: Claimed | DeliveryRecord) -> tuple[bytes, Webhook]:
     """The body of a delivery, the same bytes each time, and the words it is in."""
-    data: dict[str, Any] = msgspec.json.decode(item.data)
+    data: dict[str, Any] = msgspec.json.decode(item.data or "{}")
     if "body" in data and item.job_id is None:
         return msgspec.json.encode(data["body"]), NATIVE
     if item.job_id is None:
@@ -501,6 +538,23 @@ def about(what: str, number: UUID | None) -> str:
 
 def claimed(row: Row) -> Claimed:
     return Claimed(*row)
+
+
+def _check_page(limit: int, state: str | None) -> None:
+    values.check_limit(limit, PAGE_MAX)
+    if state is not None and state not in STATES:
+        raise InvalidError(f"It must be one of {', '.join(STATES)}.", field="state")
+
+
+def _newest(rows: Iterable[Row], state: str | None, limit: int) -> tuple[list[DeliveryRecord], UUID | None]:
+    """A page of several databases' rows. Below where one of them had to stop, nothing is known of it."""
+    told = sorted(map(dict[str, Any], rows), key=lambda row: row["delivery_id"], reverse=True)
+    stop = max((row["delivery_id"] for row in told if row.pop("is_stop", False)), default=None)
+    own = (row for row in told if state is None or row["state"] == state)
+    found = [DeliveryRecord(**row) for row in own if stop is None or row["delivery_id"] >= stop]
+    if len(found) > limit:
+        return found[:limit], found[limit - 1].delivery_id
+    return found, stop
 
 
 def record(row: Row, log: tuple[DeliveryTry, ...] = ()) -> DeliveryRecord:

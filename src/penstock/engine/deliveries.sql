@@ -440,11 +440,16 @@ select url, secret, moments, decides from penstock.hooks where job_id = $1 and t
 
 -- name: read :maybe
 select d.id as delivery_id, d.tenant, d.endpoint_id, d.job_id, d.seq, d.moment, d.at, d.fate as state, d.tries,
-    nullif(d.due_at, 'infinity') as due_at, d.settled_at, coalesce(e.url, h.url) as url
+    nullif(d.due_at, 'infinity') as due_at, d.settled_at, coalesce(e.url, h.url) as url, d.data,
+    coalesce(e.is_native, d.endpoint_id is not null) as is_native
 from penstock.deliveries d
 left join penstock.endpoints e on e.id = d.endpoint_id
 left join penstock.hooks h on h.job_id = d.job_id and d.endpoint_id is null
 where d.id = $2 and d.tenant = $1;
+
+-- name: owner :maybe
+-- Whose delivery it is.
+select tenant from penstock.deliveries where id = $1;
 
 -- name: tries :many
 select number, at, seconds, status, error, url, request_headers, response_headers, response_body
@@ -466,18 +471,53 @@ from penstock.deliveries
 where tenant = $1 and id < $2 and fate = $3 and fate <> 'delivered'
 order by id desc limit $4;
 
+-- name: list_all :many
+-- The newest of every tenant, below an id; those in one state, among so many. The last one that was looked at is told
+-- anyway: the next page goes on from there.
+select d.id as delivery_id, d.tenant, d.endpoint_id, d.job_id, d.seq, d.moment, d.at, d.fate as state, d.tries,
+    nullif(d.due_at, 'infinity') as due_at, d.settled_at, null::text as url, d.is_stop
+from (
+    select d.*, row_number() over (order by d.id desc) = $3 as is_stop
+    from (
+        select d.id, d.tenant, d.endpoint_id, d.job_id, d.seq, d.moment, d.at, d.fate, d.tries, d.due_at, d.settled_at
+        from penstock.deliveries d where d.id < $1 order by d.id desc limit $3
+    ) d
+) d
+where $2::text is null or d.fate = $2 or d.is_stop
+order by d.id desc limit $4;
+
+-- name: list_all_undelivered :many
+-- The same, of those in a state that few are in: the newest of each of so many tenants that have some.
+with recursive owner as (
+    (select d.tenant, 1 as n from penstock.deliveries d where d.fate <> 'delivered' order by d.tenant limit 1)
+    union all
+    select d.tenant, o.n + 1 from owner o cross join lateral (
+        select d.tenant from penstock.deliveries d
+        where d.fate <> 'delivered' and d.tenant > o.tenant order by d.tenant limit 1
+    ) d
+    where o.n < $3
+)
+select d.id as delivery_id, d.tenant, d.endpoint_id, d.job_id, d.seq, d.moment, d.at, d.fate as state, d.tries,
+    nullif(d.due_at, 'infinity') as due_at, d.settled_at, null::text as url, false as is_stop
+from owner o cross join lateral (
+    select d.* from penstock.deliveries d
+    where d.tenant = o.tenant and d.fate = $2 and d.fate <> 'delivered' and d.id < $1 order by d.id desc limit $4
+) d
+order by d.id desc limit $4;
+
 -- name: list_of_endpoint :many
+-- Of one tenant, or of whosever endpoint it is.
 select id as delivery_id, tenant, endpoint_id, job_id, seq, moment, at, fate as state, tries,
     nullif(due_at, 'infinity') as due_at, settled_at, null::text as url
 from penstock.deliveries
-where tenant = $1 and id < $2 and ($3::text is null or fate = $3) and endpoint_id = $5
+where ($1::text is null or tenant = $1) and id < $2 and ($3::text is null or fate = $3) and endpoint_id = $5
 order by id desc limit $4;
 
 -- name: list_of_job :many
 select id as delivery_id, tenant, endpoint_id, job_id, seq, moment, at, fate as state, tries,
     nullif(due_at, 'infinity') as due_at, settled_at, null::text as url
 from penstock.deliveries
-where tenant = $1 and id < $2 and ($3::text is null or fate = $3) and job_id = $5 and ($6::uuid is null or endpoint_id = $6)
+where ($1::text is null or tenant = $1) and id < $2 and ($3::text is null or fate = $3) and job_id = $5 and ($6::uuid is null or endpoint_id = $6)
 order by id desc limit $4;
 
 -- name: resend :many

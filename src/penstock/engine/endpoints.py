@@ -145,6 +145,19 @@ class Endpoints:
         rows = await self._engine.home(tenant).run(query, *_whose(tenant, account), after or _FIRST, limit)
         return [_record(row) for row in rows]
 
+    async def list_all(self, *, after: UUID | None = None, limit: int = PAGE_MAX) -> list[EndpointRecord]:
+        """One page of those of every tenant, the oldest first."""
+        values.check_limit(limit, PAGE_MAX)
+        rows = await self._engine.homes.gather(SQL["list_all"], after or _FIRST, limit)
+        return sorted(map(_record, rows), key=lambda endpoint: endpoint.endpoint_id)[:limit]
+
+    async def owner(self, endpoint: UUID | str) -> str:
+        """The tenant whose it is, for an operator of all."""
+        row = await self._engine.homes.find(SQL["owner"], ids.parse("ep", endpoint))
+        if row is None:
+            raise _absent(endpoint)
+        return row["tenant"]
+
     async def read(self, tenant: str, endpoint: UUID | str) -> EndpointRecord:
         row = await self._engine.home(tenant).run(SQL["read"], tenant, ids.parse("ep", endpoint))
         if row is None:

@@ -157,6 +157,12 @@ select id as endpoint_id, tenant, url, moments, kinds, description, in_flight_ma
     failing_since, disabled_at, disabled_reason, account, is_native
 from penstock.endpoints where tenant = $1 and id > $2 order by id limit $3;
 
+-- name: list_all :many
+-- The same, of every tenant.
+select id as endpoint_id, tenant, url, moments, kinds, description, in_flight_max, created_at, old_until, pulled_at,
+    failing_since, disabled_at, disabled_reason, account, is_native
+from penstock.endpoints where id > $1 order by id limit $2;
+
 -- name: list_of_account :many
 select id as endpoint_id, tenant, url, moments, kinds, description, in_flight_max, created_at, old_until, pulled_at,
     failing_since, disabled_at, disabled_reason, account, is_native
@@ -166,6 +172,10 @@ from penstock.endpoints where tenant = $1 and account = $2 and id > $3 order by 
 select id as endpoint_id, tenant, url, moments, kinds, description, in_flight_max, created_at, old_until, pulled_at,
     failing_since, disabled_at, disabled_reason, account, is_native
 from penstock.endpoints where tenant = $1 and id = $2;
+
+-- name: owner :maybe
+-- Whose endpoint it is.
+select tenant from penstock.endpoints where id = $1;
 
 -- name: lock :maybe
 select id as endpoint_id, tenant, url, moments, kinds, description, in_flight_max, created_at, old_until, pulled_at,

@@ -18,15 +18,18 @@ from penstock.engine.batcher import Batcher
 from penstock.engine.deliveries import Deliveries
 from penstock.engine.dispatches import BACK_TOPIC, CANCEL_TOPIC
 from penstock.engine.endpoints import Endpoints
+from penstock.engine.errands import Errands
 from penstock.engine.estimates import Estimates
 from penstock.engine.gates import Gates
 from penstock.engine.homes import Homes
 from penstock.engine.jobs import Submission, Submitted
 from penstock.engine.leases import End, Want
+from penstock.engine.lines import Lines
 from penstock.engine.providers import Providers
 from penstock.engine.scaling import Scaling
 from penstock.engine.source import EngineSource
 from penstock.engine.split import Split
+from penstock.engine.tallies import Tallies
 from penstock.engine.vault import Safe, Vault
 from penstock.engine.views import Views
 from penstock.engine.workers import Workers
@@ -52,9 +55,9 @@ if TYPE_CHECKING:
 
     from penstock.engine.dispatches import Lanes
     from penstock.engine.events import Event
-    from penstock.engine.jobs import CancelAnswer, JobRecord
+    from penstock.engine.jobs import CancelAnswer, JobRecord, Prioritized
     from penstock.engine.leases import Lease, Note, Pulse, Return
-    from penstock.engine.ledger import Balance, Entry
+    from penstock.engine.ledger import Balance, Entry, Refund, Seen
     from penstock.engine.verify import Violation
     from penstock.errors import IdempotencyConflictError
     from penstock.lifecycle import Lifecycle
@@ -92,9 +95,12 @@ class Engine:
         """What wakes those who wait; the bell hangs itself here."""
         self.access = Access(db, lambda topics: self.bell.ring(topics), self.home)  # noqa: PLW0108 - the bell comes later
         self.views = Views(self.homes)
+        self.lines = Lines(self.homes)
+        self.errands = Errands(self)
         self.audience: Audience = _Nobody()
         """Who wants to know of which jobs something was just written; the hub puts itself here."""
         self.estimates = Estimates(db, self.homes)
+        self.tallies = Tallies(self.homes)
         self.artifacts = Artifacts(self.home, self.all_homes, storage)
         self.workers = Workers(self)
         self.scaling = Scaling(self)
@@ -122,6 +128,8 @@ class Engine:
             weigh=len,
         )
         self._watchers: set[asyncio.Task[None]] = set()
+        self._is_guest = False
+        """Whether what it works with is another's, but for the connections."""
 
     @classmethod
     async def open(
@@ -162,12 +170,37 @@ class Engine:
         await registry.register(engine.db, engine.app.kinds.values(), drawn)
         return engine
 
+    async def beside(self, *, pool_size: int, cut: timedelta) -> Engine:
+        """The same engine over a few connections of its own, on which the database cuts what takes longer than this.
+
+        For those who must take nothing from the others. It behaves as another process would: what one does, the other
+        hears by the bell. To close it closes its connections alone. Make the bell first.
+        """
+        db = await Database.open(self.db.dsn, size=pool_size, cut=cut)
+        made = Engine(
+            db,
+            self.app,
+            storage=self.artifacts.store if self.artifacts.has_store else None,
+            homes=await self.homes.beside(db, size=pool_size, cut=cut),
+            outbound=self.outbound,
+            vault=self.safe.vault,
+        )
+        made._is_guest = True
+        made.providers = self.providers.beside(made)
+        made.gates, made.bell, made.audience = self.gates, self.bell, self.audience
+        made.workers.rules = self.workers.rules
+        made.deliveries.listen(self.deliveries.stir)
+        for hear in (made.access.hear, made.workers.hear):
+            self.bell.listen(hear)
+        return made
+
     async def close(self) -> None:
         for watcher in self._watchers:
             watcher.cancel()
         await self.workers.close()
-        await self.providers.close()
-        await self.outbound.close()
+        if not self._is_guest:
+            await self.providers.close()
+            await self.outbound.close()
         await self.access.close()
         await self.homes.close()
         await self.db.close()
@@ -393,11 +426,14 @@ class Engine:
         self.ring_back({queue})
         return state
 
-    async def retry(self, tenant: str, job_id: UUID | str, *, idempotency_key: str | None = None) -> Submitted:
+    async def retry(
+        self, tenant: str, job_id: UUID | str, *, idempotency_key: str | None = None, errand: str | None = None
+    ) -> Submitted:
         """Run an ended job once more: in place where its lifecycle says so, otherwise as a new job.
 
         A key makes that new job once. In place there is none to remember it by, and it is refused: a job that has
-        begun anew has not ended, so that a second retry changes nothing while it runs.
+        begun anew has not ended, so that a second retry changes nothing while it runs. An errand is part of what its
+        key stands for: what another has retried is a conflict.
         """
         job = await self.read(tenant, job_id)
         kind = self.app.kinds.get(job.kind)
@@ -416,7 +452,8 @@ class Engine:
                 submitted = await jobs.revive(self.homes.door(tenant), job, kind.expires_in)
             jobs.report_path(job.job_id, job.kind, job.state, kind.lifecycle.initial, submitted.state)
         else:
-            item = jobs.again(self.app.kinds, job, idempotency_key=idempotency_key, **await self._same_hook(job))
+            hook = await self._same_hook(job)
+            item = jobs.again(self.app.kinds, job, idempotency_key=idempotency_key, errand=errand, **hook)
             passed = await self._passed(item)
             submitted = passed if isinstance(passed, Submitted) else await self._submits.add(passed)
         self.ring_back({job.queue})
@@ -452,6 +489,31 @@ class Engine:
 
     async def adjust(self, tenant: str, account: str, amount: int, **options: Any) -> int:
         return await ledger.adjust(self.home(tenant), tenant, account, amount, **options)
+
+    async def refund(
+        self,
+        tenant: str,
+        job_id: UUID | str,
+        *,
+        amount: int | None = None,
+        key: str | None = None,
+        reason: str,
+        actor: str,
+        seen: Seen | None = None,
+    ) -> Refund:
+        """Give an account back what an ended job has cost it: so much, or all that is left; once, however often sent.
+
+        The job stays as it ended. It is audited in the same commit; where the tenant lives elsewhere, after it.
+        """
+        return await ledger.refund(self.homes.door(tenant), tenant, job_id, amount, key, reason, actor, seen)
+
+    async def prioritize(self, tenant: str, job_id: UUID | str, priority: int) -> Prioritized:
+        """Give a job that waits for its turn another priority: the highest goes first."""
+        told = await jobs.prioritize(self.homes.door(tenant), tenant, job_id, priority)
+        if told.is_changed:
+            self._touch((told.job_id,))
+            self.ring_back({told.queue})
+        return told
 
     async def balance(self, tenant: str, account: str) -> Balance:
         return await ledger.balance(self.home(tenant), tenant, account)

@@ -105,19 +105,19 @@ class Sight:
     def judge(self) -> tuple[Verdict, str]:
         """The first of these that fits."""
         if self.paused_at is not None:
-            return "paused", f"Paused for {_span(self.present - self.paused_at)}. {self._line()}."
+            return "paused", f"Paused for {span(self.present - self.paused_at)}. {self._line()}."
         if not self.held and self.wait is not None and self.wait > UNSERVED_AFTER:
             return "unserved", f"{self._line()}, and no worker holds any of its jobs. Is one running for it?"
         if self.since_lapse > LAPSED_AFTER:
             return (
                 "stuck",
-                f"A lease ran out {_span(self.since_lapse)} ago and was not taken back. Do the services run?",
+                f"A lease ran out {span(self.since_lapse)} ago and was not taken back. Do the services run?",
             )
         if self.held and self.since_claim > self._patience():
-            usual = "" if self.run is None else f"; nine of ten take at most {_span(self.run)}"
+            usual = "" if self.run is None else f"; nine of ten take at most {span(self.run)}"
             return (
                 "stuck",
-                f"{self._hands()}, none of them claimed within {_span(self.since_claim)}{usual}. {self._line()}.",
+                f"{self._hands()}, none of them claimed within {span(self.since_claim)}{usual}. {self._line()}.",
             )
         if self.wait is not None and self.wait > BUSY_AFTER:
             return "busy", f"{self._line()}; {self._hands()}."
@@ -129,7 +129,7 @@ class Sight:
     def _line(self) -> str:
         if not self.ready:
             return "No job waits"
-        oldest = "" if self.wait is None else f", the oldest for {_span(self.wait)}"
+        oldest = "" if self.wait is None else f", the oldest for {span(self.wait)}"
         return f"{_jobs(self.ready)} {'waits' if self.ready == 1 else 'wait'}{oldest}"
 
     def _hands(self) -> str:
@@ -205,7 +205,7 @@ def _jobs(count: int) -> str:
     return "1 job" if count == 1 else f"{count:,} jobs"
 
 
-def _span(length: timedelta) -> str:
+def span(length: timedelta) -> str:
     """A length of time as one says it: 0.4 s, 42 s, 12 min, 3 h, 5 d."""
     seconds = max(0.0, length.total_seconds())
     for most, size, digits, unit in _SPANS:

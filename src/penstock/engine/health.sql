@@ -26,10 +26,13 @@ from (
 group by d.queue;
 
 -- name: joined :many
--- When these jobs joined the line: the last thing that happened to a job that is ready. Home: tenant.
+-- When these jobs joined the line: the last thing that happened to a job that is ready, but for another place in it.
+-- Home: tenant.
 select j.id as job_id, e.at
 from penstock.jobs j
-cross join lateral (select e.at from penstock.events e where e.job_id = j.id and e.seq = j.events limit 1) e
+cross join lateral (
+    select e.at from penstock.events e where e.job_id = j.id and e.type <> 'prioritized' order by e.seq desc limit 1
+) e
 where j.id = any($1::uuid[]) and j.id >= penstock.least_id($1::uuid[]) and j.id <= penstock.greatest_id($1::uuid[]);
 
 -- name: workers :many

@@ -18,6 +18,7 @@ from penstock.store.queries import queries
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+    from datetime import timedelta
 
     from penstock.store.db import Connection, Door, Row
     from penstock.store.queries import Query
@@ -140,6 +141,13 @@ class Homes:
         await made.prepare(step)
         return made
 
+    async def beside(self, central: Database, *, size: int, cut: timedelta) -> Homes:
+        """The same databases over connections of its own; they are prepared already, or will be."""
+        away = [await Home.open(home.dsn, size=size, patience=PATIENCE, cut=cut) for home in self.away]
+        for own, home in zip(away, self.away, strict=True):
+            own.tenants = home.tenants
+        return Homes(central, away)
+
     async def prepare(self, step: Step) -> None:
         """Have something done to each database beside central, now or when it can be reached."""
         if self.away:
@@ -171,6 +179,14 @@ class Homes:
             with passed_over():
                 found += await home.run(query, *arguments)
         return found
+
+    async def find(self, query: Query, *arguments: Any) -> Row | None:
+        """The row of the one database that has it; that may be one that cannot be reached, so none is passed over."""
+        for db in self.all:
+            row: Row | None = await db.run(query, *arguments)
+            if row is not None:
+                return row
+        return None
 
     def _split(self, home: Home) -> Split:
         return Split(self.central, home)

@@ -27,6 +27,7 @@ from penstock.errors import (
     MoveDeniedError,
     NotFoundError,
     PenstockError,
+    PriorityUnavailableError,
     RetryUnavailableError,
     TooManyActiveJobsError,
     UnavailableError,
@@ -147,6 +148,17 @@ class CancelAnswer:
     is_accepted: bool
     state: str
     stage: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Prioritized:
+    """Where a job stands that was given another priority, and which one it had."""
+
+    job_id: UUID
+    state: str
+    queue: str
+    before: int
+    is_changed: bool
 
 
 def prepare(
@@ -502,6 +514,20 @@ async def cancel(db: Door, tenant: str, job_id: UUID | str, *, grace: timedelta 
             return CancelAnswer(number, verdict in ("canceled", "asked"), row["state"], row["stage"])
 
 
+async def prioritize(db: Door, tenant: str, job_id: UUID | str, priority: int) -> Prioritized:
+    """Give a job that waits for its turn another priority."""
+    number = ids.parse("job", job_id)
+    row = await db.run(SQL["prioritize"], tenant, number, values.check_priority(priority))
+    match row["verdict"]:
+        case "absent":
+            raise _absent(job_id)
+        case "started" | "ended" as verdict:
+            told = "has ended" if verdict == "ended" else "has had its turn"
+            raise PriorityUnavailableError(f"The job {told}: it is {row['state']!r}.", state=row["state"])
+        case verdict:
+            return Prioritized(number, row["state"], row["queue"], row["before"], is_changed=verdict == "changed")
+
+
 async def answer(
     db: Door, tenant: str, job_id: UUID | str, given: Any, *, size_max: int = values.BYTES_MAX
 ) -> tuple[str, str]:
@@ -543,11 +569,17 @@ async def revive(db: Door, job: JobRecord, lifetime: timedelta | None) -> Submit
 
 
 def again(
-    declared: Mapping[str, Kind], job: JobRecord, *, idempotency_key: str | None = None, **options: Any
+    declared: Mapping[str, Kind],
+    job: JobRecord,
+    *,
+    idempotency_key: str | None = None,
+    errand: str | None = None,
+    **options: Any,
 ) -> Submission:
     """Retry as a new job that names the one it repeats. What a key stands for is that it is repeated, not its input."""
     if job.outcome is None:
         raise RetryUnavailableError(f"A job in state {job.state!r} has not ended yet.", state=job.state)
+    request = {"retry_of": job.id} | ({} if errand is None else {"errand": errand})
     return prepare(
         declared,
         job.kind,
@@ -556,7 +588,7 @@ def again(
         account=job.account,
         priority=job.priority,
         idempotency_key=idempotency_key,
-        request=None if idempotency_key is None else {"retry_of": job.id},
+        request=None if idempotency_key is None else request,
         retry_of=job.job_id,
         route=job.queue if kinds.find(declared, job.kind).runs == "fleet" else None,
         **options,

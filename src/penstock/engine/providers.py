@@ -124,6 +124,13 @@ class Providers:
         for provider in given:
             self.add(provider)
 
+    def beside(self, engine: Engine) -> Providers:
+        """The same ways to the same providers, for an engine that shares them."""
+        made = Providers(engine)
+        made._lines, made.heard = self._lines, self.heard
+        made.public_url, made.file_max = self.public_url, self.file_max
+        return made
+
     def add(self, provider: Provider) -> None:
         """Have its kinds run by it, also in place of one of the same name."""
         values.check_name(provider.name, field="provider")

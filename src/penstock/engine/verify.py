@@ -15,7 +15,7 @@ from penstock.store.queries import queries
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime, timedelta
+    from datetime import timedelta
 
     from penstock.engine.homes import Homes
     from penstock.engine.split import Split
@@ -67,7 +67,7 @@ async def verify(
     """
     found: list[Violation] = []
     async with db.snapshot() as tx:
-        oldest = UUID(int=0) if newest is None else _first_id(await tx.fetchval("select penstock.clock()"), newest)
+        oldest = UUID(int=0) if newest is None else ids.first(await tx.fetchval("select penstock.clock()") - newest)
         for name, query in SQL.items():
             if name in leave_out:
                 continue
@@ -119,8 +119,3 @@ async def _pages(db: Database, query: Query, tenants: Sequence[str]) -> dict[UUI
 
 def _told(row: Row | None) -> object:
     return "absent, or ended" if row is None else tuple(row.values())
-
-
-def _first_id(present: datetime, newest: timedelta) -> UUID:
-    milliseconds = int((present - newest).timestamp() * 1000)
-    return UUID(int=milliseconds << 80)

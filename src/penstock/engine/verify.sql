@@ -74,6 +74,22 @@ where j.id >= $1 and case
 end is not true
 limit 100;
 
+-- name: refunds_fit_what_was_captured :many
+-- What was given back of a job's price went to the account that had paid it, and is no more than that.
+select format('%s/%s', r.tenant, r.account) as subject, r.job_id,
+    format('%s credits of it were given back; it has cost %s', r.back, coalesce(c.paid, 0)) as detail
+from (
+    select tenant, account, job_id, sum(available) as back, bool_and(available > 0) as gives
+    from penstock.entries where type = 'adjust' and job_id >= $1
+    group by tenant, account, job_id
+) r
+left join (
+    select tenant, account, job_id, sum(outside) as paid from penstock.entries where type = 'capture' and job_id >= $1
+    group by tenant, account, job_id
+) c on c.tenant = r.tenant and c.account = r.account and c.job_id = r.job_id
+where not r.gives or r.back > coalesce(c.paid, 0)
+limit 100;
+
 -- name: unended_jobs_have_a_dispatch :many
 select coalesce(j.state, d.phase) as subject, coalesce(j.id, d.job_id) as job_id,
     case
@@ -262,4 +278,28 @@ where j.id >= $1 and j.phase = 'parked' and k.declaration ->> 'runs' = 'provider
     select from penstock.submissions s
     where s.job_id = j.id and s.run = j.run and s.due_at is not null and s.status <> 'unwanted'
 )
+limit 100;
+
+-- name: counts_are_those_of_jobs :many
+-- What is counted as jobs move is what there is. Only over all jobs: of the newest alone nothing is counted.
+select format('%s/%s', coalesce(c.tenant, j.tenant), coalesce(c.kind, j.kind)) as subject, null::uuid as job_id,
+    format('%s jobs are %s (%s) and hold %s credits; counted are %s, and %s credits', coalesce(j.n, 0),
+        coalesce(c.state, j.state), coalesce(c.phase, j.phase), coalesce(j.held, 0), coalesce(c.n, 0), coalesce(c.held, 0)) as detail
+from (
+    select j.tenant, j.kind, j.state, j.phase, count(*) as n, sum(j.price) as held
+    from penstock.jobs j where j.phase <> 'ended' group by j.tenant, j.kind, j.state, j.phase
+) j
+full join (
+    select c.tenant, c.kind, c.state, c.phase, sum(c.n) as n, sum(c.held) as held
+    from (
+        select c.tenant, c.kind, c.state, c.phase, c.n, c.held from penstock.counts c
+        union all
+        select c.tenant, c.kind, c.state, c.phase, c.n, c.held
+        from penstock.counted(array(select t from penstock.tallies t)) c
+    ) c
+    where c.phase <> 'ended'
+    group by c.tenant, c.kind, c.state, c.phase
+) c on c.tenant = j.tenant and c.kind = j.kind and c.state = j.state and c.phase = j.phase
+where $1::uuid = '00000000-0000-0000-0000-000000000000'
+    and (coalesce(j.n, 0), coalesce(j.held, 0)) is distinct from (coalesce(c.n, 0), coalesce(c.held, 0))
 limit 100;

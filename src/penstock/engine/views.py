@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime  # noqa: TC003 - msgspec reads the annotations
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from uuid import UUID
 
 import msgspec
 
-from penstock import ids, values
+from penstock import ids, values, wire
 from penstock.engine import events, jobs, ledger
 from penstock.engine.batcher import Batcher
 from penstock.engine.ledger import Balance, Entry
@@ -230,6 +230,56 @@ def _page(pages: Sequence[Sequence[Any]], limit: int) -> JobPage:
     if len(found) > limit:
         return JobPage(found[:limit], found[limit - 1].job_id)
     return JobPage(found, stop)
+
+
+def told(
+    view: JobView, *, root: str = "", position: int | None = None, eta: wire.Eta | None = None, shows_input: bool = True
+) -> wire.Job:
+    """A job as the native API tells it. Stored JSON goes out as it is."""
+    job_id = ids.text("job", view.job_id)
+    return wire.Job(
+        id=job_id,
+        tenant=view.tenant,
+        account=view.account,
+        kind=view.kind,
+        lifecycle=view.lifecycle,
+        queue=view.queue,
+        state=view.state,
+        phase=cast("wire.Phase", view.phase),
+        outcome=cast("wire.Outcome | None", view.outcome),
+        progress=view.progress,
+        stage=view.stage,
+        position=position,
+        eta=eta,
+        priority=view.priority,
+        run=view.run,
+        attempts=view.attempts,
+        events=view.events,
+        price=view.price,
+        captured=view.captured,
+        created_at=view.created_at,
+        run_at=view.run_at,
+        expires_at=view.expires_at,
+        started_at=view.started_at,
+        finished_at=view.finished_at,
+        cancel_requested_at=view.cancel_requested_at,
+        retry_of=None if view.retry_of is None else ids.text("job", view.retry_of),
+        input=raw(view.input) if shows_input else {},
+        output=raw(view.output),
+        error=raw(view.error),
+        links=links(root, job_id),
+    )
+
+
+def links(root: str, job_id: str) -> wire.Links:
+    """Where a job can be read, watched and stopped."""
+    here = f"{root}/v1/jobs/{job_id}"
+    return wire.Links(self=here, events=f"{here}/events", stream=f"{here}/stream", cancel=f"{here}/cancel")
+
+
+def raw(text: str | None) -> Any:
+    """Stored JSON goes out as it is."""
+    return None if text is None else msgspec.Raw(text)
 
 
 def _own(ask: _Ask, job: JobView | None) -> JobView | NotFoundError:

@@ -153,6 +153,8 @@ class WorkerView:
     jobs: int
     granted_at: datetime | None
     expires_at: datetime | None
+    polled_at: datetime | None
+    """When it last asked for jobs."""
 
     @property
     def status(self) -> Status:
@@ -219,6 +221,8 @@ class Workers:
         self._halls: dict[tuple[str, ...], Hall] = {}
         self._leases = _Leases()
         self._heard: dict[str, str] = {}
+        self._polled: set[str] = set()
+        """Who asked for jobs since it was last written down who was heard from."""
         self._closed: set[UUID] = set()
         self._tending: asyncio.Task[None] | None = None
         self._lookups: Batcher[bytes, _Known | _Bad] = Batcher(self._look_up)
@@ -429,6 +433,7 @@ class Workers:
 
         Who stops waiting is given nothing: what was already on its way goes back.
         """
+        self._polled.add(worker.id)
         if worker.is_draining or not worker.routes:
             return []
         hall = self._halls.get(worker.routes)
@@ -765,9 +770,11 @@ class Workers:
         """Write who was heard from, and close leases of which nothing is left; what gets lost is no loss."""
         heard, self._heard = self._heard, {}
         closed, self._closed = self._closed, set()
+        polled = [worker_id in self._polled for worker_id in heard]
+        self._polled.difference_update(heard)
         with contextlib.suppress(PenstockError):
             if heard:
-                await self._engine.db.run(SQL["hear"], list(heard), list(heard.values()))
+                await self._engine.db.run(SQL["hear"], list(heard), list(heard.values()), polled)
             if closed:
                 await self._engine.close_leases(closed)
 

@@ -111,9 +111,12 @@ select w.old_digest, w.id, w.worker, w.slots, w.approved_at is not null,
 from penstock.workers w where w.old_digest = any($1::bytea[]) and w.old_until > penstock.clock();
 
 -- name: hear :exec
--- Workers that were heard from, and from where. One that is being given a job just now is passed over: it is heard next time.
-update penstock.workers w set heard_at = penstock.clock(), address = i.address
-from unnest($1::text[], $2::text[]) as i(id, address)
+-- Workers that were heard from, from where, and whether they asked for jobs. One that is being given a job just now is
+-- passed over: it is heard next time.
+update penstock.workers w
+set heard_at = penstock.clock(), address = i.address,
+    polled_at = case when i.has_polled then penstock.clock() else w.polled_at end
+from unnest($1::text[], $2::text[], $3::boolean[]) as i(id, address, has_polled)
 where w.id = i.id and w.id = any(array(
     select w.id from penstock.workers w where w.id = any($1::text[]) order by w.id for update skip locked
 ));
@@ -156,7 +159,7 @@ limit 1;
 select w.id, w.worker, w.hint, w.slots, w.capabilities, w.fleet, w.address, w.registered_at, w.heard_at, w.approved_at,
     w.draining_at, w.revoked_at, w.heard_at > penstock.clock() - $2::interval as is_alive,
     array(select r.route from penstock.worker_routes r where r.worker_id = w.id order by r.route) as routes,
-    coalesce(h.leases, 0) as leases, coalesce(h.jobs, 0) as jobs, h.granted_at, h.expires_at
+    coalesce(h.leases, 0) as leases, coalesce(h.jobs, 0) as jobs, h.granted_at, h.expires_at, w.polled_at
 from penstock.workers w
 left join lateral (
     select count(distinct l.token) as leases, count(*) as jobs, max(l.granted_at) as granted_at, min(l.expires_at) as expires_at

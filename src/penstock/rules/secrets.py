@@ -128,7 +128,7 @@ def _shape(label: str, pattern: str, look: Callable[[str, int, int], Iterator[Sp
 
 SHAPES: Final = (
     _shape("private_key", r"-----BEGIN[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----", _pem),
-    _shape("penstock_key", r"ps_(?:client|worker|admin)_[0-9A-Za-z]{49}", partial(_checked, skipped=0)),
+    _shape("penstock_key", r"ps_(?:client|worker|viewer|operator|admin)_[0-9A-Za-z]{49}", partial(_checked, skipped=0)),
     _shape("penstock_key", r"psw_[0-9A-Za-z]{60}", partial(_checked, skipped=0)),
     _shape("penstock_token", r"pst_[0-9A-Za-z_-]{40,}"),
     _shape("webhook_secret", r"whsec_[A-Za-z0-9+/]{32,}={0,2}"),

@@ -11,7 +11,9 @@ from penstock.services.pruner import pruner
 from penstock.services.reaper import reaper
 from penstock.services.reconciler import reconciler
 from penstock.services.scheduler import scheduler
+from penstock.services.steward import steward
 from penstock.services.sweeper import sweeper
+from penstock.services.tallier import tallier
 
 if TYPE_CHECKING:
     from penstock.engine.engine import Engine
@@ -33,5 +35,7 @@ def all_services(engine: Engine, settings: Settings) -> list[Part]:
         reaper(engine),
         *(reconciler(engine, line.name) for line in engine.providers.lines),
         scheduler(engine),
+        steward(engine, grace=settings.grace),
         sweeper(engine, retention=settings.retention),
+        tallier(engine),
     ]

@@ -1,12 +1,13 @@
-"""The pruner: makes the weeks to come, drops those past their age, forgets old keys, deliveries and listeners."""
+"""The pruner: makes the weeks to come, drops those past their age, forgets what is over: keys, deliveries, sessions."""
 
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock import logs
-from penstock.engine import callbacks, deliveries, endpoints, idempotency, submissions
+from penstock.engine import callbacks, deliveries, endpoints, idempotency, sessions, submissions, tallies
 from penstock.engine.split import passed_over
 from penstock.services.service import Service
 from penstock.store import partitions
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
 KEYS_MAX: Final = 5_000
 SUBMISSIONS_MAX: Final = 1_000
 DELIVERIES_MAX: Final = 2_000
+TALLIES_MAX: Final = 5_000
 SILENCE: Final = timedelta(hours=1)
 """After how long without its listener an endpoint is forgotten."""
 LISTENERS_MAX: Final = 100
+SESSIONS_MAX: Final = 1_000
 
 
 def pruner(
@@ -37,6 +40,7 @@ def pruner(
 
     async def run_once() -> int:
         done = await prune(engine.db) + await engine.endpoints.forget_silent(SILENCE, LISTENERS_MAX)
+        done += await sessions.prune(engine.db, SESSIONS_MAX) + await engine.errands.prune(retention)
         for home in engine.homes.away:
             with passed_over():
                 done += await prune(home)
@@ -47,18 +51,18 @@ def pruner(
         dropped = await partitions.drop(db, retention)
         for name in dropped:
             logs.emit("partition.dropped", partition=name)
-        done = len(dropped)
-        while forgotten := await idempotency.prune(db, key_window, KEYS_MAX):
-            done += forgotten
-        done += await _forsake(engine, db, told)
-        while forgotten := await submissions.prune(db, retention, SUBMISSIONS_MAX):
-            done += forgotten
-        while forgotten := await deliveries.prune(db, webhook_retention, DELIVERIES_MAX):
-            done += forgotten
+        done = len(dropped) + await _forsake(engine, db, told)
+        for forget in (
+            partial(idempotency.prune, db, key_window, KEYS_MAX),
+            partial(submissions.prune, db, retention, SUBMISSIONS_MAX),
+            partial(deliveries.prune, db, webhook_retention, DELIVERIES_MAX),
+            partial(callbacks.prune, db, SUBMISSIONS_MAX),
+            partial(tallies.prune, db, TALLIES_MAX),
+        ):
+            while forgotten := await forget():
+                done += forgotten
         while await endpoints.follow(db, endpoints.FOLLOW_MAX) == endpoints.FOLLOW_MAX:
             pass
-        while forgotten := await callbacks.prune(db, SUBMISSIONS_MAX):
-            done += forgotten
         return done
 
     return Service("pruner", every, run_once)

@@ -12,10 +12,19 @@ from asyncpg import exceptions as pg
 from asyncpg.pgproto import pgproto
 from uuid_utils import uuid7
 
-from penstock.errors import BusyError, InvalidError, MoveDeniedError, StoreError, UnavailableError, UnknownKindError
+from penstock.errors import (
+    BusyError,
+    InvalidError,
+    MoveDeniedError,
+    OverdueError,
+    StoreError,
+    UnavailableError,
+    UnknownKindError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
+    from datetime import timedelta
     from typing import Self
     from uuid import UUID
 
@@ -71,6 +80,16 @@ class Door(Protocol):
     async def run(self, query: Query, *arguments: Any) -> Any: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """How many connections there are, how many of them do nothing, and how many there may be."""
+
+    name: str
+    size: int
+    idle: int
+    most: int
+
+
 @dataclass(slots=True, eq=False)
 class Database:
     """A pool of connections to one PostgreSQL.
@@ -81,16 +100,27 @@ class Database:
 
     dsn: str
     pool: asyncpg.Pool[Row]
+    cut: timedelta | None = field(default=None, init=False)
+    """After how long the server cuts a statement; none: it does not."""
     _ready: list[PoolConnectionProxy[Row]] = field(default_factory=list["PoolConnectionProxy[Row]"], init=False)
     _reader: Database | None = field(default=None, init=False)
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     @classmethod
-    async def open(cls, dsn: str, *, size: int = 10, role: str | None = None, patience: float | None = None) -> Self:
+    async def open(
+        cls,
+        dsn: str,
+        *,
+        size: int = 10,
+        role: str | None = None,
+        patience: float | None = None,
+        cut: timedelta | None = None,
+    ) -> Self:
         """Connect; as another role, if one is given, which the server is told as the connection is made.
 
         A session that took a role by a statement would keep it for whoever a pooler gives that session next.
         With ``patience``, in seconds, it connects only when it must, and waits for no answer longer than that.
+        With ``cut`` the server ends each statement that takes longer.
         """
         with translated():
             pool = await asyncpg.create_pool(
@@ -99,11 +129,13 @@ class Database:
                 max_size=size,
                 timeout=patience or _COMMAND_TIMEOUT,
                 command_timeout=patience or _COMMAND_TIMEOUT,
-                server_settings=_SESSION | _PATIENCE | ({} if role is None else {"role": role}),
+                server_settings=_SESSION | _PATIENCE | _asked(role, cut),
                 reset=_keep_session,
                 # JSON stays text on its way in and out: it is encoded once, by msgspec, at the edge.
             )
-        return cls(dsn, pool)
+        made = cls(dsn, pool)
+        made.cut = cut
+        return made
 
     async def close(self) -> None:
         """Wait briefly for what is under way, then cut."""
@@ -140,9 +172,9 @@ class Database:
             if self._reader is None:
                 size = max(2, self.pool.get_max_size() // _READER_SHARE)
                 try:
-                    self._reader = await Database.open(self.dsn, size=size, role=CLIENT_ROLE)
+                    self._reader = await Database.open(self.dsn, size=size, role=CLIENT_ROLE, cut=self.cut)
                 except _NO_ROLE:  # The doctor tells. The first wall, in the statements themselves, stands.
-                    self._reader = await Database.open(self.dsn, size=size)
+                    self._reader = await Database.open(self.dsn, size=size, cut=self.cut)
         return self._reader
 
     async def _fetch(self, query: Query, *arguments: Any) -> Any:
@@ -157,6 +189,12 @@ class Database:
         else:
             await self.pool.release(connection)
         return found
+
+    def pools(self, name: str) -> list[Pool]:
+        """The connections under this name, and after them those for clients' reads."""
+        idle = self.pool.get_idle_size() + len(self._ready)
+        own = Pool(name, self.pool.get_size(), idle, self.pool.get_max_size())
+        return [own, *([] if self._reader is None else self._reader.pools(f"{name}, reads for clients"))]
 
     async def _take(self) -> PoolConnectionProxy[Row]:
         while self._ready:
@@ -239,6 +277,8 @@ def translated() -> Any:
         raise AgainError(str(error)) from error
     except pg.LockNotAvailableError as error:
         raise BusyError from error
+    except pg.QueryCanceledError as error:
+        raise OverdueError from error
     except pg.PostgresError as error:
         if error.sqlstate in _OURS:
             raise _OURS[error.sqlstate](error) from error
@@ -249,6 +289,12 @@ def translated() -> Any:
         raise
     except _LOST as error:
         raise _away(error) from error
+
+
+def _asked(role: str | None, cut: timedelta | None) -> dict[str, str]:
+    """What the server is told of a session beside what holds for all."""
+    asked = {} if role is None else {"role": role}
+    return asked if cut is None else asked | {"statement_timeout": f"{cut.total_seconds() * 1000:.0f}ms"}
 
 
 def _away(error: BaseException) -> UnavailableError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from penstock.store import migrate, partitions
@@ -16,6 +17,8 @@ SQL: Final = queries("penstock.store", "doctor")
 _SNAPSHOT_SECONDS_MAX: Final = 60
 _DEAD_ROWS_MAX: Final = 200_000
 _CONNECTIONS_SHARE_MAX: Final = 0.9
+_TALLIES_MAX: Final = 50_000
+_CLOCK_APART_MAX: Final = 5.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +43,20 @@ async def examine(db: Database) -> list[Finding]:
         await _dead_rows(db),
         await _connections(db),
         await _services(db),
+        await _tallies(db),
         await _partitions(db),
         await _wall(db),
     ]
+
+
+async def clock(db: Database) -> Finding:
+    """How far the database's clock is from this machine's: far apart, times that people compare mislead them."""
+    async with db.connection() as connection:  # there may be no schema yet
+        theirs = await connection.fetchval("select clock_timestamp()")
+    apart = abs((datetime.now(UTC) - theirs).total_seconds())
+    return Finding(
+        "clock", is_well=apart < _CLOCK_APART_MAX, detail=f"the database's is {apart:.1f} s away from this machine's"
+    )
 
 
 async def _server(db: Database) -> Finding:
@@ -105,6 +119,17 @@ async def _services(db: Database) -> Finding:
             detail=f"{row['leases']} leases and {row['dispatches']} jobs are overdue: does a process run the services?",
         )
     return Finding("services", is_well=True, detail="nothing is overdue")
+
+
+async def _tallies(db: Database) -> Finding:
+    piled = (await db.run(SQL["tallies"], _TALLIES_MAX))["tallies"]
+    if piled < _TALLIES_MAX:
+        return Finding("tallies", is_well=True, detail="what jobs do is folded as it comes")
+    return Finding(
+        "tallies",
+        is_well=False,
+        detail=f"{piled:,} or more are not folded, and the dashboard is slow: does a process run the services?",
+    )
 
 
 async def _partitions(db: Database) -> Finding:

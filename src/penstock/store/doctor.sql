@@ -31,6 +31,10 @@ select
     (select count(*) from (select from penstock.leases where expires_at < penstock.clock() - interval '30 seconds' limit 1000) l) as leases,
     (select count(*) from (select from penstock.dispatches where wakes_at < penstock.clock() - interval '30 seconds' limit 1000) d) as dispatches;
 
+-- name: tallies :one
+-- How many are not folded yet, up to so many.
+select count(*) as tallies from (select from penstock.tallies limit $1) t;
+
 -- name: wall :one
 -- Whether the role that reads for clients is there, can be taken, and is held to the rows of its callers.
 select current_user as owner, to_regrole('penstock_client') is not null as has_role,

@@ -180,6 +180,7 @@ async def _replace_functions(connection: Connection[Record]) -> None:
         await connection.execute(_DROP_FUNCTIONS)
         await _apply_functions(connection, *(noun for _, noun in queries.SOURCES))
         await connection.execute("select penstock.compile_guard()")
+        await connection.execute("select penstock.order_recount(interval '1 minute')")  # for what runs just now
         await _book(connection, 0, "functions", _functions_checksum())
 
 

@@ -23,6 +23,7 @@ SOURCES: Final = (
     ("penstock.store", "doctor"),
     ("penstock.store", "moving"),
     ("penstock.engine", "registry"),
+    ("penstock.engine", "tallies"),
     ("penstock.engine", "dispatches"),
     ("penstock.engine", "jobs"),
     ("penstock.engine", "leases"),
@@ -37,11 +38,15 @@ SOURCES: Final = (
     ("penstock.engine", "verify"),
     ("penstock.engine", "access"),
     ("penstock.engine", "views"),
+    ("penstock.engine", "lines"),
+    ("penstock.engine", "errands"),
+    ("penstock.engine", "holds"),
     ("penstock.engine", "artifacts"),
     ("penstock.engine", "workers"),
     ("penstock.engine", "scaling"),
     ("penstock.engine", "submissions"),
     ("penstock.engine", "callbacks"),
+    ("penstock.engine", "system"),
     ("penstock.services", "bell"),
 )
 """Every SQL file, in the order in which their functions are applied."""

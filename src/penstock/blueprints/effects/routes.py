@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock import errors
 from penstock.api.blueprint import Blueprint
 from penstock.api.playground import playground
-from penstock.api.routes import FLEET, OPERATORS, PAGES, WORKERS, Route
+from penstock.api.routes import FLEET, OPERATORS, PAGES, READERS, WORKERS, Route
 from penstock.blueprints.effects import (
     admin,
     ai_jobs,
@@ -276,7 +276,7 @@ def _operator(method: str, path: str, handle: Any, summary: str, answers: Mappin
         group="admin",
         handle=handle,
         summary=summary,
-        who=OPERATORS,
+        who=READERS if method == "GET" else OPERATORS,
         answers=answers,
         **more,
     )

@@ -10,6 +10,7 @@ from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from penstock.api.calls import Reply, reply
+from penstock.api.principals import READERS
 from penstock.blueprints.guard import wire
 from penstock.blueprints.guard.kinds import EXPIRES_IN_MAX, KIND
 from penstock.engine import health
@@ -59,7 +60,7 @@ async def show(call: Call) -> Reply:
         if time.monotonic() >= sight.until:
             sight.found = await look(call.engine)
             sight.until = time.monotonic() + FRESH_SECONDS
-    sees_all = call.principal.scope == "admin" and call.principal.tenant is None
+    sees_all = call.principal.scope in READERS and call.principal.tenant is None
     return reply(wire.Queues(queues=[one for one in sight.found if sees_all or one.queue == KIND.queue]))
 
 

@@ -8,7 +8,7 @@ from penstock import errors
 from penstock.api.blueprint import Blueprint
 from penstock.api.parameters import OfTenant
 from penstock.api.playground import playground
-from penstock.api.routes import ANY_KEY, BULK_BODY_MAX, CLIENTS, OPERATORS, PAGES, Route
+from penstock.api.routes import ANY_KEY, BULK_BODY_MAX, CLIENTS, OPERATORS, PAGES, READERS, Route
 from penstock.blueprints.guard import decisions, dry_run, flow, messages, rules, wire
 from penstock.blueprints.guard.kinds import GUARD, KIND
 from penstock.blueprints.guard.sets import RulesOfTenant, sets_of
@@ -53,7 +53,7 @@ _JOB_ROUTES: Final = (
         group="jobs",
         handle=messages.read,
         summary="Read a job, with what the rules have found.",
-        who=CLIENTS,
+        who=CLIENTS | READERS,
         query=OfTenant,
         answers={200: wire.Job},
         errors=_ABSENT,
@@ -82,7 +82,7 @@ def _rule(method: str, path: str, handle: Any, summary: str, answers: Mapping[in
         group="rules",
         handle=handle,
         summary=summary,
-        who=OPERATORS,
+        who=READERS if method == "GET" else OPERATORS,
         query=OfTenant,
         answers=answers,
         **more,
@@ -140,7 +140,7 @@ _HEALTH_ROUTES: Final = (
         group="health",
         handle=flow.show,
         summary="See how the queues are doing.",
-        told="An admin key for all tenants sees every queue, any other the one in which its messages wait.",
+        told="A key of an operator of all tenants sees every queue, any other the one in which its messages wait.",
         who=ANY_KEY,
         answers={200: wire.Queues},
     ),

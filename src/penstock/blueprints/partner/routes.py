@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock import errors
 from penstock.api.blueprint import Blueprint
 from penstock.api.calls import JSON
-from penstock.api.routes import OPERATORS, PAGES, Route
+from penstock.api.routes import OPERATORS, PAGES, READERS, Route
 from penstock.blueprints.partner import (
     assets,
     content_making,
@@ -331,7 +331,7 @@ def _operator(method: str, path: str, handle: Any, summary: str, answers: Mappin
         group="admin",
         handle=handle,
         summary=summary,
-        who=OPERATORS,
+        who=READERS if method == "GET" else OPERATORS,
         answers=answers,
         **more,
     )

@@ -5,6 +5,7 @@ const PATIENCE = 15000; // for one answer
 const GUESS = 20; // seconds, where nobody has used the effect yet
 const SHARES = [0.1, 0.3, 0.9, 1]; // of the whole, at which each step ends
 const ENDED = new Set(["completed", "failed", "canceled", "expired"]);
+const KEPT = "key:effects"; // where this tab keeps the key; the dashboard may have put one there
 
 const at = (id) => document.getElementById(id);
 const state = { key: null, effects: [], video: null, since: 0, timer: null, ticker: null, upload: null, order: null };
@@ -89,10 +90,15 @@ async function showWallet() {
 
 // The key
 
+addEventListener("storage", ({ key, newValue }) => {
+  // The dashboard puts another there before the time of this one is up.
+  if (state.key && key === KEPT && newValue) state.key = JSON.parse(newValue).key;
+});
+
 async function enter(key) {
   state.key = key;
   const { data } = await ask("GET", "effects");
-  sessionStorage.setItem("key", key);
+  sessionStorage.setItem(KEPT, JSON.stringify({ key }));
   state.effects = data;
   at("sign-out").hidden = false;
   listEffects();
@@ -100,7 +106,7 @@ async function enter(key) {
 }
 
 function askForKey(error) {
-  sessionStorage.removeItem("key");
+  sessionStorage.removeItem(KEPT);
   at("wallet").hidden = at("sign-out").hidden = true;
   at("key-error").textContent = error || "";
   at("key-input").value = "";
@@ -485,6 +491,6 @@ function resume() {
 
 const given = new URLSearchParams(location.hash.slice(1)).get("key");
 if (given) history.replaceState(null, "", location.pathname);
-const key = given || sessionStorage.getItem("key");
+const key = given || JSON.parse(sessionStorage.getItem(KEPT) || "{}").key;
 if (key) enter(key).then(resume, (error) => askForKey(words(error)));
 else askForKey();

@@ -7,6 +7,7 @@ const LAST_LOOKS = 5; // once a job has ended
 const FLOW = ["processing_inbound", "awaiting_response", "processing_outbound", "delivering", "completed"];
 const ENDS = new Set(["completed", "failed", "expired", "inbound_blocked", "outbound_blocked"]);
 const NATIVE = location.pathname.endsWith("/guard/") ? "../" : ""; // where the native API is, seen from here
+const KEPT = "key:guard"; // where this tab keeps the key; the dashboard may have put one there
 
 const at = (id) => document.getElementById(id);
 const state = { key: null, tenant: "", rules: [], job: null, watch: null, seen: 0, inbox: null };
@@ -61,9 +62,14 @@ function on(form, error, act) {
 
 // The key
 
+addEventListener("storage", ({ key, newValue }) => {
+  // The dashboard puts another there before the time of this one is up.
+  if (state.key && key === KEPT && newValue) state.key = JSON.parse(newValue).key;
+});
+
 async function enter() {
   await loadRules();
-  sessionStorage.setItem("guard", JSON.stringify([state.key, state.tenant]));
+  sessionStorage.setItem(KEPT, JSON.stringify({ key: state.key, tenant: state.tenant }));
   at("key").hidden = true;
   at("desk").hidden = at("sign-out").hidden = false;
   at("whose").hidden = !state.tenant;
@@ -78,7 +84,7 @@ on("key", "key-error", async () => {
 });
 
 at("sign-out").addEventListener("click", () => {
-  sessionStorage.removeItem("guard");
+  sessionStorage.removeItem(KEPT);
   location.reload();
 });
 
@@ -374,9 +380,9 @@ function hookItem(hook) {
 // Begin
 
 showFields();
-const kept = JSON.parse(sessionStorage.getItem("guard") || "null");
-if (kept) {
-  [state.key, state.tenant] = kept;
+const kept = JSON.parse(sessionStorage.getItem(KEPT) || "{}");
+if (kept.key) {
+  [state.key, state.tenant] = [kept.key, kept.tenant || ""];
   enter().catch((wrong) => {
     at("key").hidden = false;
     at("key-error").textContent = wrong.message;

@@ -7,6 +7,7 @@ const ENDED = new Set(["completed", "failed", "canceled", "expired"]);
 const COSTS = { scrape: 1, copy: 1, static_ad: 5, tts: 2, ugc_video: 20 };
 const PATHS = { scrape: "scrape", copy: "copy", static_ad: "static-ad", tts: "tts", ugc_video: "video" };
 const TITLES = { scrape: "Facts", copy: "Copy", static_ad: "Picture", tts: "Voice", ugc_video: "Film" };
+const KEPT = "key:studio"; // where this tab keeps the key; the dashboard may have put one there
 
 const at = (id) => document.getElementById(id);
 const state = { key: null, run: 0 };
@@ -76,16 +77,21 @@ async function refreshBalance() {
 
 // The key
 
+addEventListener("storage", ({ key, newValue }) => {
+  // The dashboard puts another there before the time of this one is up.
+  if (state.key && key === KEPT && newValue) state.key = JSON.parse(newValue).key;
+});
+
 async function enter(key) {
   state.key = key;
   showBalance((await ask("GET", "credits?limit=1")).balance);
-  sessionStorage.setItem("studio-key", key);
+  sessionStorage.setItem(KEPT, JSON.stringify({ key }));
   at("sign-out").hidden = false;
   show("order", "url");
 }
 
 function askForKey(error) {
-  sessionStorage.removeItem("studio-key");
+  sessionStorage.removeItem(KEPT);
   at("wallet").hidden = at("sign-out").hidden = true;
   at("key-error").textContent = error || "";
   at("key-input").value = "";
@@ -310,7 +316,7 @@ const RENDER = {
 
 showTotal();
 at("url").value = new URL("sample", location.href).href;
-const kept = sessionStorage.getItem("studio-key");
+const kept = JSON.parse(sessionStorage.getItem(KEPT) || "{}").key;
 if (kept) {
   enter(kept).catch((error) => askForKey(error instanceof Refusal ? error.message : "The server cannot be reached."));
 } else {

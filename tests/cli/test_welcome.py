@@ -1,0 +1,66 @@
+"""What ``penstock up`` says of the dashboard: a link that signs in is for a person's eyes, and no log's."""
+
+from __future__ import annotations
+
+import io
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.cli.apps import Product
+from penstock.cli.development import Home, Running
+from penstock.cli.up import Serving
+from penstock.settings import Settings
+from tests.product import app
+
+LINE = Running(
+    tenant="dev",
+    account="dev",
+    admin_key="ps_admin_secret",
+    client_key="ps_client_secret",
+    fleet_secret="ps_worker_secret",
+    url="http://127.0.0.1:8787",
+    pid=1,
+)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def welcome(monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO, **said: Any) -> list[str]:
+    monkeypatch.setattr(sys, "stderr", stderr)
+    settings = replace(Settings(storage="s3://bucket"), **said)
+    serving = Serving(
+        settings,
+        Product(app),
+        Home(Path("nowhere")),
+        None,  # type: ignore[arg-type] - it is not asked for its address here
+        (),
+        None,
+        files=None,
+        rendering=None,
+        has_model=False,
+        as_json=False,
+    )
+    return serving._welcome(LINE).splitlines()
+
+
+def test_a_person_is_given_a_link_that_signs_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = welcome(monkeypatch, Terminal())
+    assert "  dashboard http://127.0.0.1:8787/ui/" in told
+    assert "  sign in   http://127.0.0.1:8787/ui/#key=ps_admin_secret" in told
+
+
+def test_what_may_be_a_log_is_told_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = welcome(monkeypatch, io.StringIO())
+    assert "  dashboard http://127.0.0.1:8787/ui/" in told
+    assert "secret" not in "\n".join(told)
+
+
+def test_without_a_dashboard_there_is_nothing_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "/ui/" not in "\n".join(welcome(monkeypatch, Terminal(), ui=False))
