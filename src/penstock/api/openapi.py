@@ -345,8 +345,9 @@ def _parameters(route: Route, about: _About) -> Iterator[dict[str, Any]]:
         yield {"name": name, "in": "path", "required": True, "description": told, "schema": schema}
     query = route.query or parameters.Query
     shape = msgspec.json.schema_components([query])[1][query.__name__]
+    needed = shape.get("required", ())
     for name, schema in shape["properties"].items():
-        yield {"name": name, "in": "query", "required": False, **_query_parameter(schema)}
+        yield {"name": name, "in": "query", "required": name in needed, **_query_parameter(schema)}
     for name in dict.fromkeys((*_SENT.get(f"{route.method} {route.path}", ()), *route.heeds)):
         told, schema = _REQUEST_HEADERS[name]
         if name in about.parameters:

@@ -110,7 +110,7 @@ class ListAudit(OfTenant):
     actor: Annotated[str, Meta(max_length=200, description="Who did it: a key's id, a worker's.")] | None = None
     action: Annotated[str, Meta(max_length=100, description="What the action begins with: key.")] | None = None
     subject: Annotated[str, Meta(max_length=200, description="What it was done to.")] | None = None
-    since: Annotated[str, Meta(max_length=40, description="A time, or a length of time back from now.")] | None = None
+    since: Annotated[Moment, Meta(description="A time, or a length of time back from now.")] | None = None
     cursor: AuditCursor | None = None
     limit: Limit = 50
 

@@ -302,6 +302,10 @@ begin
             )
         ) using errcode = 'PS001';
     end if;
+    if coalesce(was = move.phase, move.phase = any(phases)) then
+        -- The guard takes a phase that stays for one that was forgotten, and puts in what the new state implies.
+        update penstock.jobs j set phase = move.phase where j.id = any(job_ids) and j.id >= low and j.id <= high and j.phase <> move.phase;
+    end if;
     if exists (select from penstock.subscriptions s where s.moment = move.moment)
         or exists (select from penstock.hooks h where h.job_id = any(job_ids)) then
         perform penstock.announce(move.moment, job_ids, null, ends);
