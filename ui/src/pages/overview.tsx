@@ -68,7 +68,7 @@ function Verdict({ now }: { now: Board }) {
   return (
     <section class={`overview-verdict ${tone}`} aria-label="Is anything on fire?">
       <p role="status">
-        <strong>{inWords(burning, wanting)}</strong>{" "}
+        <strong>{inWords(burning, wanting, now.failed_1h)}</strong>{" "}
         <span class="overview-state">{now.alarms.length ? "" : stateOf(now)}</span>
       </p>
       {now.alarms.length > 0 && (
@@ -85,17 +85,20 @@ function Verdict({ now }: { now: Board }) {
   );
 }
 
-function inWords(burning: number, wanting: number): string {
+/** All is well only where nothing failed lately, however few. */
+function inWords(burning: number, wanting: number, failed: number): string {
   const look = `${wanting} ${wanting === 1 ? "wants" : "want"} a look`;
   if (burning) return `${burning} ${burning === 1 ? "thing is" : "things are"} on fire${wanting ? `, ${look}` : ""}.`;
-  return wanting ? `Nothing is on fire; ${look}.` : "All is well.";
+  if (wanting) return `Nothing is on fire; ${look}.`;
+  return failed ? "Nothing is on fire." : "All is well.";
 }
 
 function stateOf(now: Board): string {
   const line = now.ready
     ? `${plural(now.ready, "job")} in line, the oldest for ${span(now.oldest_wait_seconds)}`
     : "No job waits";
-  return `${line}; ${count(now.leased)} ${now.leased === 1 ? "runs" : "run"}, and ${count(now.succeeded_1h)} succeeded in the last hour.`;
+  const lately = `${count(now.succeeded_1h)} succeeded${now.failed_1h ? ` and ${count(now.failed_1h)} failed` : ""} in the last hour`;
+  return `${line}; ${count(now.leased)} ${now.leased === 1 ? "runs" : "run"}; ${lately}.`;
 }
 
 // In numbers
