@@ -97,3 +97,24 @@ def test_diagrams_can_be_read(page: Path) -> None:
 
 def test_the_example_is_small() -> None:
     assert len((ROOT / "examples" / "postcards" / "app.py").read_text("utf-8").splitlines()) < 60
+
+
+ARCHITECTURE = (ROOT / "docs" / "internals" / "architecture.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("layer", ["engine", "services"])
+def test_the_picture_has_every_module_of_a_layer(layer: str) -> None:
+    (box,) = re.findall(rf'^    {layer}\["<b>{layer}</b><br/>(.*)"\]$', ARCHITECTURE, re.MULTILINE)
+    modules = {path.stem for path in (ROOT / "src" / "penstock" / layer).glob("*.py")}
+    assert modules - set(re.findall(r"\w+", box)) <= {"__init__", "engine", "service"}
+
+
+@pytest.mark.parametrize("home", ["tenant", "central", "both"])
+def test_the_picture_has_every_table_in_its_home(home: str) -> None:
+    (drawn,) = re.findall(
+        rf'^    subgraph \w+\["home: {home}"\]\n(.*?)^    end$', ARCHITECTURE, re.MULTILINE | re.DOTALL
+    )
+    schema = (ROOT / "tests" / "migrations" / "schema.sql").read_text("utf-8")
+    kept = re.findall(rf"^table penstock\.(\w+)[^\n]*\n    -- home: {home}\.", schema, re.MULTILINE)
+    whole = {table for table in kept if not table.endswith("_default")}
+    assert set(re.findall(r"^        (\w+)", drawn, re.MULTILINE)) == whole

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.ui.pages import PATHS
 from tests.tidy.sources import ROOT
 
 REPOSITORY = Path(__file__).parents[2]
@@ -32,6 +33,11 @@ _NOWHERE = re.compile(r"https?://(?:127\.0\.0\.1|[\w.-]+\.example)(?::\d+)?(?:/|
 """What a command or a field shows as an example: this machine, and names that no registry gives to anybody."""
 MARKUP = re.compile(r"\b(?:innerHTML|outerHTML|insertAdjacentHTML|srcdoc|document\.write)\b|dangerouslySetInnerHTML")
 OURS = {".css", ".html", ".json", ".jsonc", ".mjs", ".npmrc", ".py", ".svg", ".ts", ".tsx"}
+
+
+def test_the_server_and_the_dashboard_know_the_same_pages() -> None:
+    known = re.findall(r'^  \["(/[^"]*)", \w+\],$', (UI / "src" / "main.tsx").read_text(), re.MULTILINE)
+    assert sorted(known) == sorted(PATHS)
 
 
 @pytest.mark.parametrize("files", [SOURCES, BUILT], ids=["sources", "bundle"])

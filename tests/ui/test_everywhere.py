@@ -67,6 +67,12 @@ async def test_a_wall_screen_is_used(dash: Dash) -> None:
         await page.get_by_role("heading", level=1).wait_for()
         await photograph(page, "ui/wall")
         assert await fits(page)
+        root = page.locator("html")
+        await expect(root).to_have_attribute("data-theme", "dark")
+        await page.emulate_media(color_scheme="light")  # the system changes at dawn, and the page with it
+        await expect(root).to_have_attribute("data-theme", "light")
+        await page.get_by_label("Theme").select_option("dark")
+        await expect(root).to_have_attribute("data-theme", "dark")
 
 
 async def _open(page: Page, dash: Dash, path: str) -> None:

@@ -3,7 +3,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
-import { theme } from "../theme";
+import { shade } from "../theme";
 import { day, number } from "../words";
 
 const DAY = 86_400;
@@ -52,7 +52,7 @@ function lonely(values: ArrayLike<number | null | undefined>): number[] {
 export function Chart({ label, at, lines, height = 180, format = number, least = 1 }: ChartProps) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
-  const shape = `${theme.value} ${height} ${lines.map((line) => `${line.label}:${line.tone}`).join()}`;
+  const shape = `${shade.value} ${height} ${lines.map((line) => `${line.label}:${line.tone}`).join()}`;
   const data = [at, ...lines.map((line) => line.values)] as uPlot.AlignedData;
 
   useEffect(() => {
