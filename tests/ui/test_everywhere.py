@@ -63,10 +63,12 @@ async def test_every_page_is_for_everybody(dash: Dash) -> None:
 
 
 async def test_a_wall_screen_is_used(dash: Dash) -> None:
+    await (await dash.client("wall")).done("echo")
     async with dash.page("/", size=WALL, dark=True) as page:
-        await page.get_by_role("heading", level=1).wait_for()
+        await expect(page.locator(".chart canvas")).to_have_count(4)
         await photograph(page, "ui/wall")
         assert await fits(page)
+        assert await page.locator("main").evaluate("main => main.getBoundingClientRect().right === innerWidth")
         root = page.locator("html")
         await expect(root).to_have_attribute("data-theme", "dark")
         await page.emulate_media(color_scheme="light")  # the system changes at dawn, and the page with it
