@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +15,8 @@ from penstock.store.db import Database, DuplicateError, connect
 from penstock.store.queries import Query
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from penstock.store.queries import Shape
     from tests.databases import Server
 
@@ -90,3 +96,104 @@ async def test_the_session_speaks_utc_and_does_not_idle_in_a_transaction(db: Dat
     )
     row = await db.run(settings)
     assert (row["zone"], row["idle"]) == ("UTC", "1min")
+
+
+@pytest.fixture
+async def narrow(dsn: str) -> AsyncIterator[Database]:
+    """A database with one connection, so that the next to ask gets the one that was interrupted."""
+    opened = await Database.open(dsn, size=1)
+    yield opened
+    await opened.close()
+
+
+async def _by_run(db: Database, text: str, argument: object) -> None:
+    await db.run(query(text), argument)
+
+
+async def _by_transaction(db: Database, text: str, argument: object) -> None:
+    async with db.transaction() as tx:
+        await tx.fetchrow(text, argument)
+
+
+async def _by_snapshot(db: Database, text: str, argument: object) -> None:
+    async with db.snapshot() as tx:
+        await tx.fetchrow(text, argument)
+
+
+async def _by_connection(db: Database, text: str, argument: object) -> None:
+    async with db.connection() as connection:
+        await connection.fetchrow(text, argument)
+
+
+async def _by_connection_that_goes_on(db: Database, text: str, argument: object) -> None:
+    async with db.connection() as connection:
+        with contextlib.suppress(Exception):
+            await connection.fetchrow(text, argument)
+
+
+WAYS = (_by_run, _by_transaction, _by_snapshot, _by_connection, _by_connection_that_goes_on)
+Way = Callable[[Database, str, object], Coroutine[Any, Any, None]]
+
+
+class CutShort:
+    """Reads the server's answers for the driver, and cancels a task as soon as the driver has heard the nth."""
+
+    def __init__(self, db: Database, nth: int) -> None:
+        self.left = nth
+        self.task: asyncio.Task[None] | None = None
+        (connection,) = (holder._con for holder in db.pool._holders)
+        self.transport = connection._transport
+        self.driver = self.transport.get_protocol()
+
+    def data_received(self, data: bytes) -> None:
+        self.driver.data_received(data)
+        self.left -= 1
+        if self.task is not None and not self.left:
+            self.task.cancel()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.driver, name)
+
+    async def ran(self, statement: Coroutine[Any, Any, None]) -> bool:
+        """Whether the statement ran to its end, because the server gave fewer answers."""
+        self.task = asyncio.create_task(statement)
+        self.transport.set_protocol(self)
+        (ended,) = await asyncio.gather(self.task, return_exceptions=True)
+        self.transport.set_protocol(self.driver)
+        assert ended is None or isinstance(ended, asyncio.CancelledError)
+        return ended is None
+
+
+async def _in_transactions(db: Database, onlooker: Database) -> list[str]:
+    """What the sessions did that are in a transaction, seen from outside; afterwards a snapshot must be had."""
+    text = "select query from pg_stat_activity where datname = current_database() and xact_start is not null"
+    found = await onlooker.run(query(f"{text} and pid <> pg_backend_pid()", "many"))
+    async with db.snapshot() as tx:
+        await tx.fetchval("select 1")
+    return [row["query"] for row in found]
+
+
+@pytest.mark.parametrize(("way", "answers"), tuple(zip(WAYS, (2, 4, 4, 3, 3), strict=True)))
+async def test_no_connection_comes_back_in_a_transaction_from_a_task_that_was_cancelled(
+    narrow: Database, db: Database, way: Way, answers: int
+) -> None:
+    """Also not if it is cancelled after the server has parsed a statement, and before it is told to execute it.
+
+    What is known to have ended costs no further answer; a connection that a caller had for itself costs one.
+    """
+    for nth in itertools.count(1):
+        new = f"select $1::integer as n, count(*) from penstock.jobs limit {nth}"  # so it is parsed
+        ran = await CutShort(narrow, nth).ran(way(narrow, new, 7))
+        assert await _in_transactions(narrow, db) == []
+        if ran:
+            break
+    assert nth == answers + 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_no_connection_comes_back_in_a_transaction_for_an_argument_that_cannot_be_sent(
+    narrow: Database, db: Database, way: Way
+) -> None:
+    with contextlib.suppress(InvalidError):
+        await way(narrow, "select $1::integer as n, count(*) from penstock.jobs", "seven")
+    assert await _in_transactions(narrow, db) == []

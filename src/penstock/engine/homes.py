@@ -51,9 +51,9 @@ class Home(Database):
             return await super().read(query, *arguments)
 
     @contextlib.asynccontextmanager
-    async def transaction(self) -> AsyncGenerator[Connection]:
+    async def transaction(self, **options: Any) -> AsyncGenerator[Connection]:
         with self._watched():
-            async with super().transaction() as connection:
+            async with super().transaction(**options) as connection:
                 yield connection
 
     @contextlib.asynccontextmanager

@@ -88,12 +88,7 @@ class Split:
             try:
                 # Connections are taken in the order in which claims take them: central's, then the home's. The home is
                 # reached before anything is locked. Blocks are left from within: the tenant commits first.
-                async with (
-                    self.central.connection() as hub,
-                    self.home.connection() as own,
-                    hub.transaction(),
-                    own.transaction(),
-                ):
+                async with self.central.transaction() as hub, self.home.transaction() as own:
                     return await work(hub, own)
             except AgainError as again:
                 if not left:

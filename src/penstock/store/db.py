@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -72,6 +73,8 @@ _TRIES: Final = 5
 _READY_SHARE: Final = 4  # one connection in so many may stay out of the pool
 _READER_SHARE: Final = 2  # one connection for clients' reads to so many others
 _COMMAND_TIMEOUT: Final = 60.0
+_SETTLE_TIMEOUT: Final = 5.0
+_VOUCHED: Final = ContextVar("_VOUCHED", default=False)  # that a connection goes back with nothing left open
 
 
 class Door(Protocol):
@@ -130,7 +133,7 @@ class Database:
                 timeout=patience or _COMMAND_TIMEOUT,
                 command_timeout=patience or _COMMAND_TIMEOUT,
                 server_settings=_SESSION | _PATIENCE | _asked(role, cut),
-                reset=_keep_session,
+                reset=_settle,
                 # JSON stays text on its way in and out: it is encoded once, by msgspec, at the edge.
             )
         made = cls(dsn, pool)
@@ -187,8 +190,16 @@ class Database:
         if len(self._ready) < self.pool.get_max_size() // _READY_SHARE:
             self._ready.append(connection)
         else:
-            await self.pool.release(connection)
+            await self._release(connection)
         return found
+
+    async def _release(self, connection: PoolConnectionProxy[Row]) -> None:
+        """Return a connection whose last statement ran to its end: that costs no round trip."""
+        vouched = _VOUCHED.set(True)
+        try:
+            await self.pool.release(connection)
+        finally:
+            _VOUCHED.reset(vouched)
 
     def pools(self, name: str) -> list[Pool]:
         """The connections under this name, and after them those for clients' reads."""
@@ -205,26 +216,26 @@ class Database:
         return await self.pool.acquire()
 
     @contextlib.asynccontextmanager
-    async def transaction(self) -> AsyncGenerator[Connection]:
+    async def transaction(self, **options: Any) -> AsyncGenerator[Connection]:
         with translated():
-            async with self.pool.acquire() as connection, connection.transaction():
-                yield connection
+            connection = await self.pool.acquire()
+            try:
+                async with connection.transaction(**options):
+                    yield connection
+            except BaseException:
+                await self.pool.release(connection)
+                raise
+            await self._release(connection)
+
+    def snapshot(self) -> contextlib.AbstractAsyncContextManager[Connection]:
+        """A read-only transaction in which everything is seen as of one moment."""
+        return self.transaction(isolation="repeatable_read", readonly=True)
 
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncGenerator[Connection]:
         """A connection in no transaction yet."""
         with translated():
             async with self.pool.acquire() as connection:
-                yield connection
-
-    @contextlib.asynccontextmanager
-    async def snapshot(self) -> AsyncGenerator[Connection]:
-        """A read-only transaction in which everything is seen as of one moment."""
-        with translated():
-            async with (
-                self.pool.acquire() as connection,
-                connection.transaction(isolation="repeatable_read", readonly=True),
-            ):
                 yield connection
 
     @contextlib.asynccontextmanager
@@ -337,8 +348,16 @@ _OURS: Final[dict[Any, Callable[[pg.PostgresError], Exception]]] = {
 """What our own functions raise, by its code."""
 
 
-async def _keep_session(_connection: object) -> None:
-    """Nothing we run changes a session, so none needs to be reset: that would cost a round trip each time."""
+async def _settle(connection: asyncpg.Connection[Row]) -> None:
+    """End what an interrupted statement left open, unless whoever returns the connection vouches for it.
+
+    The driver has a new statement parsed and waits for the answer without ending the exchange (Flush, not Sync). If
+    the task is cancelled just then, or an argument cannot be encoded, the statement is never executed, and the server
+    stays in a transaction of which the driver knows nothing: it keeps its locks, its ``now()`` stands still, and the
+    next statement on this connection is part of it. Any simple query ends it. Nothing else of a session is reset.
+    """
+    if not _VOUCHED.get():
+        await connection.execute("select", timeout=_SETTLE_TIMEOUT)
 
 
 async def _leave(connection: asyncpg.Connection[Row]) -> None:
