@@ -33,6 +33,9 @@ test: $(READY) ui ## Run all tests
 	@$(UI) tools
 	@$(PY) -m pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder --ignore=tests/conformance $(ARGS)
 
+test-loaded: ## Run all tests while four processes keep the processors busy
+	@sh scripts/busy $(MAKE) test
+
 test-fast: $(READY) ui ## Run the tests that are not marked slow
 	@$(UI) tools
 	@$(PY) -m pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder --ignore=tests/conformance -m 'not slow' $(ARGS)
@@ -117,5 +120,5 @@ $(TOOLS): $(READY) requirements-dev.lock ui/package-lock.json
 # The environment's Python may go away, with an upgrade of the system's.
 again:
 
-.PHONY: again help setup demo test test-fast test-floors conformance docs ui ui-watch reference lint format types imports chaos chaos-webhooks schema bench build package \
+.PHONY: again help setup demo test test-fast test-loaded test-floors conformance docs ui ui-watch reference lint format types imports chaos chaos-webhooks schema bench build package \
 	check lock clean

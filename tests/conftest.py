@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from functools import cache
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -57,12 +58,20 @@ LONGEST = (
 """The files that take longest, or wait most. Processes share the work by files: what is begun last ends alone."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run the files, and the tests in each, in any order")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     def place(item: pytest.Item) -> int:
         path = item.path.relative_to(Path(__file__).parent).as_posix()
         return next((n for n, start in enumerate(LONGEST) if path.startswith(start)), len(LONGEST))
 
-    if all(item.path.is_relative_to(Path(__file__).parent) for item in items):
+    if (seed := config.getoption("--shuffle")) is not None:
+        random = Random(seed)
+        files = {path: random.random() for path in dict.fromkeys(item.path for item in items)}
+        items.sort(key=lambda item: (files[item.path], random.random()))
+    elif all(item.path.is_relative_to(Path(__file__).parent) for item in items):
         items.sort(key=place)
 
 
