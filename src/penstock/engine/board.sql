@@ -11,4 +11,4 @@ from (
 -- Endpoints that take nothing.
 select e.id, e.tenant, e.failing_since, penstock.clock() as present from penstock.endpoints e
 where e.failing_since is not null and e.disabled_at is null and ($1::text is null or e.tenant = $1)
-order by e.failing_since limit $2;
+order by e.failing_since, e.id limit $2;
