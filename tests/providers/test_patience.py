@@ -7,11 +7,12 @@ import contextlib
 import json
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
 
 from penstock import logs
-from penstock.engine import split, submissions
+from penstock.engine import dossiers, split, submissions
 from penstock.engine.breakers import Breaker
 from penstock.engine.dispatches import Lanes
 from penstock.engine.providers import GRACE
@@ -28,7 +29,6 @@ from tests.providers.places import PRICE, Place, kind, make_app, place
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from uuid import UUID
 
     from penstock.engine.leases import Lease
     from penstock.storage.local import Local
@@ -198,6 +198,24 @@ async def test_what_is_held_again_and_again_waits_longer(dsn: str, files: Local,
         bounds = [(0, 2), (3, 10), (20, 40)]
         assert [low < pause < high for pause, (low, high) in zip(pauses, bounds, strict=True)] == [True] * 3, pauses
         await here.engine.park(lease)
+
+
+async def test_the_last_submission_is_that_of_the_last_attempt_whatever_the_clocks_of_its_machines(
+    dsn: str, files: Local, double: Replicate
+) -> None:
+    async with place(dsn, files, double, **ALONE) as here:
+        lease, first = await begun(here)
+        await submissions.refuse(here.engine.db, first.id)
+        ahead = UUID(int=(1 << 128) - 1)  # as a machine makes whose clock is ahead
+        async with here.engine.db.connection() as connection:
+            await connection.execute("update penstock.submissions set id = $1", ahead)
+        asked = await submissions.begin(here.engine.db, TENANT, lease.job_id, lease.epoch, "replicate")
+        await submissions.sent(here.engine.db, asked.id, "pred-1")
+        again = await submissions.begin(here.engine.db, TENANT, lease.job_id, lease.epoch, "replicate")
+        assert (again.id, again.prediction_id) == (asked.id, "pred-1")
+        told = (await dossiers.read(here.engine, TENANT, lease.job_id)).submissions
+        assert [each.submission_id for each in told] == [ahead, asked.id]
+        await here.engine.cancel(TENANT, lease.job_id)
 
 
 async def test_nobody_is_woken_while_one_call_finds_out_whether_it_is_well(

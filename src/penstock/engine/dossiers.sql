@@ -34,7 +34,7 @@ order by e.seq;
 -- What providers were asked to do for a job, the first first. Home: tenant.
 select s.id as submission_id, s.provider, s.prediction_id, s.status, s.part, s.run, s.created_at, s.over_at
 from penstock.submissions s where s.job_id = $1 and s.tenant = $2
-order by s.id limit $3;
+order by s.created_at, s.id limit $3;
 
 -- name: retries :many
 -- The jobs that were made from this one, among so many of its account that came next: no index knows of them. Home: tenant.

@@ -31,7 +31,7 @@ begin
     select s.id, s.status, s.prediction_id, s.looks, s.kept into found_ from penstock.submissions s
     where s.job_id = begin_submission.job_id and s.run = job.run and s.part = begin_submission.part
         and s.status <> 'unwanted'
-    order by s.id desc limit 1
+    order by s.created_at desc, s.id desc limit 1  -- by one clock: its id is of the machine that asked
     for update;
     if found_.status = 'held' then
         update penstock.submissions s set status = 'sending', due_at = present + mark where s.id = found_.id;
