@@ -423,6 +423,14 @@ async def test_they_are_listed_the_newest_first_and_filtered(post: Post) -> None
         await post.engine.deliveries.read(STRANGER, everything[0].id)
 
 
+async def test_what_one_statement_tells_is_listed_in_the_order_of_its_events(post: Post) -> None:
+    await post.make.credits(60)
+    made = [await post.engine.submit("studio", **OWNER, hook=post.hook(moments=ALL)) for _ in range(20)]
+    for job in made:
+        told = [(each.seq, each.moment) for each in await post.engine.deliveries.list(TENANT, job_id=job.job_id)]
+        assert told == [(2, "queued"), (1, "submitted")]
+
+
 async def test_what_is_done_is_forgotten_after_a_while(post: Post) -> None:
     await post.endpoint()
     await post.make.ended("free")

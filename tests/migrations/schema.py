@@ -17,6 +17,14 @@ from pg_class c
 where c.relnamespace = 'penstock'::regnamespace and c.relkind in ('r', 'p') and c.relname !~ '_\\d{8}$'
 order by c.relname
 """
+_SEQUENCES = """
+select c.oid::regclass::text as name, s.seqmax as most, s.seqcache as stock, s.seqcycle as is_cyclic,
+    obj_description(c.oid, 'pg_class') as comment
+from pg_class c join pg_sequence s on s.seqrelid = c.oid
+where c.relnamespace = 'penstock'::regnamespace
+    and not exists (select from pg_depend d where d.objid = c.oid and d.deptype = 'i')
+order by c.relname
+"""
 _COLUMNS = """
 select a.attname as name, format_type(a.atttypid, a.atttypmod) as type, a.attnotnull as is_required,
     case when a.attcollation <> t.typcollation then a.attcollation::regcollation::text end as collation,
@@ -61,9 +69,15 @@ async def functions(connection: Connection) -> list[tuple[str, list[str], int]]:
 
 
 async def describe(connection: Connection) -> str:
-    """Every table with its columns, constraints, indexes, triggers, policies and comments."""
+    """Every table with its columns, constraints, indexes, triggers, policies and comments; then the sequences."""
     await connection.execute("set search_path = ''")
-    return "\n".join([await _table(connection, row) for row in await connection.fetch(_TABLES)])
+    tables = [await _table(connection, row) for row in await connection.fetch(_TABLES)]
+    return "\n".join([*tables, *map(_sequence, await connection.fetch(_SEQUENCES))])
+
+
+def _sequence(row: Row) -> str:
+    cycle = " cycle" if row["is_cyclic"] else ""
+    return f"sequence {row['name']} maxvalue {row['most']} cache {row['stock']}{cycle}\n    -- {row['comment']}\n"
 
 
 async def _table(connection: Connection, row: Row) -> str:

@@ -642,3 +642,6 @@ table penstock.workers
     constraint workers_pkey PRIMARY KEY (id)
     constraint workers_slots_check CHECK ((slots > 0))
     constraint workers_worker_key UNIQUE (worker)
+
+sequence penstock.id_order maxvalue 4194303 cache 1024 cycle
+    -- home: both. The order of ids of one microsecond; see penstock.uuid7.

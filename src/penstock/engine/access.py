@@ -23,7 +23,7 @@ from penstock.engine.batcher import Batcher
 from penstock.engine.credentials import Scope, Token
 from penstock.engine.ledger import Balance
 from penstock.errors import ConflictError, InvalidError, NotFoundError, PenstockError, UnauthorizedError
-from penstock.store.db import fetch, new_id
+from penstock.store.db import fetch
 from penstock.store.queries import queries
 
 if TYPE_CHECKING:
@@ -527,7 +527,7 @@ def _traits(
 async def _make_key(tx: Connection, traits: Row | Mapping[str, Any]) -> tuple[KeyRecord, str]:
     secret = credentials.new_key(traits["scope"])
     known_by = credentials.digest(secret), credentials.hint(secret)
-    row = await fetch(tx, SQL["make_key"], new_id(), *known_by, *(traits[word] for word in _TRAITS))
+    row = await fetch(tx, SQL["make_key"], *known_by, *(traits[word] for word in _TRAITS))
     return KeyRecord(*row), secret
 
 
@@ -548,7 +548,7 @@ async def write_audit(
     data: Any = None,
 ) -> None:
     text = None if data is None else values.encode(data, field="data")
-    await fetch(tx, SQL["write_audit"], new_id(), actor, action, tenant, subject, text)
+    await fetch(tx, SQL["write_audit"], actor, action, tenant, subject, text)
 
 
 def _audited(row: Row) -> AuditRecord:

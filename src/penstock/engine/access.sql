@@ -47,18 +47,20 @@ end $$;
 
 -- function: tell_refunded
 -- The audit of a refund; once, however often it is told. Its id is made of when the refund was made, and of its reference.
+-- The version before this one made another id of these: what it told stands in the same millisecond, or in the next.
 create or replace function penstock.tell_refunded(
     actor text, tenant text, job_id uuid, amount bigint, reason text, reference text, at timestamptz
 ) returns void
 language sql as $$
     insert into penstock.audit (id, at, actor, action, tenant, subject, data)
-    values (
-        (
-            left(replace(penstock.first_id(at)::text, '-', ''), 12) || '7' || left(md5(tenant || ':' || reference), 3)
-            || '8' || right(md5(tenant || ':' || reference), 15)
-        )::uuid,
+    select penstock.id_at(at, '8' || left(md5(tenant || ':' || reference), 15)),
         at, actor, 'job.refunded', tenant, penstock.typeid('job', job_id),
         jsonb_build_object('amount', amount, 'reason', reason)
+    where not exists (
+        select from penstock.audit a
+        where a.tenant = tell_refunded.tenant and a.id >= penstock.first_id(tell_refunded.at)
+            and a.id < penstock.first_id(tell_refunded.at + interval '2 milliseconds') and a.at = tell_refunded.at
+            and a.subject = penstock.typeid('job', job_id) and a.action = 'job.refunded'
     )
     on conflict (id) do nothing
 $$;
@@ -71,7 +73,7 @@ from penstock.keys k where k.digest = any($1::bytea[]);
 
 -- name: make_key :one
 insert into penstock.keys (id, digest, hint, scope, tenant, account, name, rate_limit, lifetime, created_at, expires_at)
-select $1, $2, $3, $4, $5, $6, $7, $8::integer, $9::interval, t.present, t.present + $9::interval
+select penstock.uuid7(), $1, $2, $3, $4, $5, $6, $7::integer, $8::interval, t.present, t.present + $8::interval
 from penstock.clock() as t(present)
 returning id, hint, scope, tenant, account, name, rate_limit, created_at, expires_at, revoked_at, last_used_at;
 
@@ -126,7 +128,7 @@ limit $3;
 
 -- name: write_audit :exec
 insert into penstock.audit (id, at, actor, action, tenant, subject, data)
-values ($1, penstock.clock(), $2, $3, $4, $5, $6::jsonb);
+values (penstock.uuid7(), penstock.clock(), $1, $2, $3, $4, $5::jsonb);
 
 -- name: list_audit :many
 select is_match, is_stop, id, at, actor, action, tenant, subject, data

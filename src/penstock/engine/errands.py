@@ -138,7 +138,7 @@ class Errands:
         estimate = await self._estimate(order.action, wanted)
         place = await self._newest(tenant)
         async with db.transaction() as tx:
-            traits = (new_id(), tenant, actor, key, digest, order.action, _text(wanted), _text(arguments), estimate)
+            traits = (tenant, actor, key, digest, order.action, _text(wanted), _text(arguments), estimate)
             row = await fetch(tx, SQL["order"], *traits, place)
             if row is not None:
                 made = _record(row)

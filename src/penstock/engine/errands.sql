@@ -7,7 +7,8 @@
 insert into penstock.errands (
     id, tenant, actor, key, digest, action, filter, arguments, estimate, place, created_at, touched_at
 )
-select $1, $2, $3, $4, $5, $6, $7::jsonb, $8::jsonb, $9::bigint, $10, t.present, t.present from penstock.clock() as t(present)
+select penstock.uuid7(), $1, $2, $3, $4, $5, $6::jsonb, $7::jsonb, $8::bigint, $9, t.present, t.present
+from penstock.clock() as t(present)
 on conflict (actor, key) where key is not null do nothing
 returning id, tenant, actor, action, filter, arguments, status as state, place, in_hand, ends, looked, matched, done, refused, refusals,
     estimate, has_file, result, error, abort_asked_at is not null as is_aborting, created_at, started_at, finished_at;

@@ -5,26 +5,6 @@
 create or replace function penstock.clock() returns timestamptz
 language sql volatile parallel safe as 'select clock_timestamp()';
 
--- function: uuid7
--- A time-ordered id, for jobs that are born in SQL (PostgreSQL has one of its own only from 18 on).
-create or replace function penstock.uuid7() returns uuid
-language sql volatile parallel safe as $$
-    select encode(
-        set_bit(
-            set_bit(
-                overlay(
-                    uuid_send(gen_random_uuid())
-                    placing substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3)
-                    from 1 for 6
-                ),
-                52, 1
-            ),
-            53, 1
-        ),
-        'hex'
-    )::uuid
-$$;
-
 -- function: guard_append_only
 create or replace function penstock.guard_append_only() returns trigger
 language plpgsql as $$

@@ -5,7 +5,27 @@
 -- The smallest id that a job born at this time can have.
 create or replace function penstock.first_id(born timestamptz) returns uuid
 language sql immutable strict parallel safe as $$
-    select (lpad(to_hex((extract(epoch from born) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
+    select (lpad(to_hex(floor(extract(epoch from born) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
+$$;
+
+-- function: id_at
+-- The id of something that happened at this time, to the microsecond; its last 16 digits are given. It is stable as
+-- extract is: as an immutable one it would be called, and not put in its place.
+create or replace function penstock.id_at(moment timestamptz, tail text) returns uuid
+language sql stable strict parallel safe as $$
+    select (
+        overlay(lpad(to_hex(floor(extract(epoch from moment) * 4096000)::bigint), 15, '0') placing '7' from 13 for 0) || tail
+    )::uuid
+$$;
+
+-- function: uuid7
+-- An id above all that this database has made, while nobody sets its clock back (PostgreSQL has such ones of its own only
+-- from 18 on). What is listed by these ids is listed as it was written: after the microsecond comes a count, then chance.
+create or replace function penstock.uuid7() returns uuid
+language sql volatile as $$
+    select penstock.id_at(
+        clock_timestamp(), to_hex(8388608 + nextval('penstock.id_order')) || right(gen_random_uuid()::text, 10)
+    )
 $$;
 
 -- function: least_of
