@@ -70,6 +70,24 @@ async def test_a_job_is_seen_moving_from_queued_to_completed_without_reload(dash
             await photograph(page, "ui/job-3-succeeded")
 
 
+async def test_a_picture_is_fetched_once_however_often_the_job_is_looked_at(dash: Dash) -> None:
+    """Each look signs its files anew. A new address would draw the picture again, and begin a film again."""
+    job = await (await dash.client()).done("paint")
+    async with dash.page(f"/jobs/{job['id']}") as page:
+        picture = page.locator(".media img")
+        await expect(picture).to_be_visible()
+        first = await picture.get_attribute("src")
+        signed = first
+        while signed == first:
+            async with page.expect_response("**/board/jobs/*") as looked:
+                pass
+            (file,) = (await (await looked.value).json())["files"]
+            signed = file["download"]["url"]
+        async with page.expect_response("**/board/jobs/*"):  # the page has drawn what came before it
+            pass
+        assert await picture.get_attribute("src") == first
+
+
 async def test_a_failed_job_tells_why_first_and_is_retried(dash: Dash) -> None:
     client = await dash.client()
     job = await client.done("broken", {"number": 41})

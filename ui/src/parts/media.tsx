@@ -1,11 +1,19 @@
 // Files to look at: pictures, films, sounds; anything else can be fetched.
 
-import type { Artifact } from "../wire";
+import { useRef } from "preact/hooks";
+import type { Artifact, Signed } from "../wire";
 import { bytes } from "../words";
 import { Badge } from "./basics";
 
+/** Each look at a job signs its files anew. A new address would fetch a picture again, and begin a film again. */
+function useFirst(signed: Signed | null): string | undefined {
+  const kept = useRef<Signed | null>(null);
+  if (!signed || !kept.current || new Date(kept.current.expires_at) <= new Date()) kept.current = signed;
+  return kept.current?.url;
+}
+
 export function Media({ file }: { file: Artifact }) {
-  const url = file.download?.url;
+  const url = useFirst(file.download);
   const type = file.content_type.split("/")[0];
   return (
     <figure class="media">
