@@ -15,10 +15,11 @@ import pytest
 from penstock.engine.access import Principal
 from penstock.engine.engine import Engine
 from penstock.engine.jobs import Submitted
-from penstock.engine.workers import Rules
+from penstock.engine.workers import SQL, Rules
 from penstock.errors import LeaseLostError, PenstockError
 from penstock.services.reaper import reaper
-from penstock.store.db import Database
+from penstock.store.db import Database, fetch
+from tests.checks import until
 from tests.factories import ACCOUNT, ERROR, OWNER, TENANT
 from tests.product import app
 
@@ -84,7 +85,11 @@ class Shift:
             worker=f"w{n}", routes=[KIND], slots=2, fleet=FLEET, address=f"10.0.0.{n}"
         )
         while not self.floor.is_over:
-            for lease in await home.workers.poll(record, 2, 0.05):
+            leases = await home.workers.poll(record, 2, 0.05)
+            if home is not self.engines[-1]:  # whose leases may run out before we hear of them
+                for lease in leases:
+                    self.floor.take(lease)
+            for lease in leases:
                 try:
                     await self.serve(home, record, lease)
                 except LeaseLostError:
@@ -92,9 +97,7 @@ class Shift:
 
     async def serve(self, home: Engine, record: WorkerRecord, lease: Lease) -> None:
         turn, elsewhere = self.chance.random(), self.chance.choice(self.engines)
-        if home is not self.engines[-1]:  # whose leases may run out before we hear of them
-            self.floor.take(lease)
-        elif turn < 0.3:
+        if home is self.engines[-1] and turn < 0.3:
             await _run_out(home, record, lease)
         self.floor.leave(lease)
         if turn < 0.1:
@@ -112,15 +115,14 @@ async def test_each_job_is_one_workers_at_a_time_and_ends_once(engine: Engine, e
     await engine.grant(TENANT, ACCOUNT, JOBS * 5)
     submitted = await engine.submit_many([{"kind": KIND, "input": {"n": n}, **OWNER} for n in range(JOBS)])
     shift, stop = Shift(engines), asyncio.Event()
-    services = asyncio.create_task(reaper(engine, timedelta(milliseconds=30)).run(stop))
-    async with asyncio.timeout(60):
-        working = asyncio.gather(*(shift.work(n) for n in range(WORKERS)))
-        while await _unended(engine) and not working.done():
+    async with asyncio.timeout(120), asyncio.TaskGroup() as crowd:
+        crowd.create_task(reaper(engine, timedelta(milliseconds=30)).run(stop))
+        for n in range(WORKERS):
+            crowd.create_task(shift.work(n))
+        while await _unended(engine):
             await asyncio.sleep(0.05)
         shift.floor.is_over = True
-        await working
-    stop.set()
-    await services
+        stop.set()
     found = [await engine.read(TENANT, made.job_id) for made in submitted if isinstance(made, Submitted)]
     assert [job.phase for job in found] == ["ended"] * JOBS
     won = {job.job_id: job for job in found if job.outcome == "succeeded"}
@@ -130,6 +132,28 @@ async def test_each_job_is_one_workers_at_a_time_and_ends_once(engine: Engine, e
     assert shift.floor.stale > 0
     balance = await engine.balance(TENANT, ACCOUNT)
     assert (balance.held, balance.active) == (0, 0)
+
+
+async def test_those_who_wait_to_register_leave_connections_to_others(engines: list[Engine]) -> None:
+    """As when a whole fleet is started at once: what else is asked meanwhile is answered."""
+    first, second, *_ = engines
+
+    async def waiting() -> int:
+        return await tx.fetchval("select count(*) from pg_locks where locktype = 'advisory' and not granted")
+
+    async def is_awaited() -> bool:
+        return await waiting() > 0
+
+    async with second.db.transaction() as tx:
+        await fetch(tx, SQL["lock_fleet"])
+        crowd = asyncio.gather(
+            *(first.workers.register(worker=f"w{n}", routes=[KIND], fleet=FLEET, address="x") for n in range(20)),
+            return_exceptions=True,  # on a slow machine the first one may be told to come again
+        )
+        await until(is_awaited)
+        await first.balance(TENANT, ACCOUNT)
+        assert await waiting() <= 1
+    await crowd
 
 
 async def _run_out(home: Engine, record: WorkerRecord, lease: Lease) -> None:

@@ -218,6 +218,8 @@ class Workers:
         self._bad: dict[bytes, _Bad] = {}
         self._changes = 0
         """How often a worker was changed: what was looked up while it happened may be out of date."""
+        self._registering = asyncio.Lock()
+        """Registrations take turns. Those of a whole fleet at once would each hold a connection as they wait."""
         self._halls: dict[tuple[str, ...], Hall] = {}
         self._leases = _Leases()
         self._heard: dict[str, str] = {}
@@ -266,7 +268,7 @@ class Workers:
         chosen = _checked_routes(routes)
         told = None if capabilities is None else values.encode(capabilities, field="capabilities")
         token, worker_id = credentials.new_worker_token(), ids.text("worker", new_id())
-        async with self._engine.db.transaction() as tx:
+        async with self._registering, self._engine.db.transaction() as tx:
             await fetch(tx, SQL["lock_fleet"])
             await _check_routes(tx, chosen)
             old = await self._make_room(tx, name)
