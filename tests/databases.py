@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock import testing
 from penstock.api.blueprint import prepare
@@ -17,7 +17,9 @@ from tests.product import app
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-__all__ = ["Server", "migrated_template", "running_server"]
+    from penstock.store.db import Database
+
+__all__ = ["Between", "Server", "migrated_template", "running_server"]
 
 # A user of another name than ours has no schema of ours on his path: nothing may count on it.
 _SETTINGS = "search_path = ''\nmax_connections = 300\n"
@@ -42,3 +44,17 @@ async def migrated_template(server: Server) -> AsyncIterator[str]:
         yield name
     finally:
         await server.drop(name)
+
+
+class Between:
+    """A database some of whose calls are a test's own, for one who is given it.
+
+    A call that is replaced on the class is replaced for every server that runs beside the test.
+    """
+
+    def __init__(self, db: Database, **calls: Any) -> None:
+        self._db = db
+        vars(self).update(calls)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._db, name)

@@ -27,6 +27,7 @@ from penstock.errors import (
 from penstock.services.bell import Bell
 from penstock.store.db import Database
 from tests.checks import until
+from tests.databases import Between
 from tests.factories import HOUR, MINUTE
 from tests.product import app
 
@@ -276,15 +277,14 @@ async def test_a_renewed_key_stays_good(engine: Engine, watch: Watch) -> None:
 async def test_a_look_that_met_a_revocation_is_not_remembered(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may have seen the key as it was before."""
     made, secret = await engine.access.make_key(**CLIENT)
-    run = Database.run
 
-    async def meet(self: Database, query: Any, *arguments: Any) -> Any:
-        found = await run(self, query, *arguments)
+    async def meet(query: Any, *arguments: Any) -> Any:
+        found = await engine.db.run(query, *arguments)
         if query is access.SQL["find_keys"] and not engine.access._changes:
             await engine.access.revoke_key(made.id, actor="test")
         return found
 
-    monkeypatch.setattr(Database, "run", meet)
+    monkeypatch.setattr(engine.access, "_db", Between(engine.db, run=meet))
     await engine.access.authenticate(secret)
     assert not engine.access._known
     await refused(engine.access, secret)

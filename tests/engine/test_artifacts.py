@@ -33,6 +33,7 @@ from penstock.storage.local import Local
 from penstock.store import partitions
 from penstock.store.db import CLIENT_ROLE, Database
 from penstock.work import End
+from tests.databases import Between
 from tests.factories import ACCOUNT, HOUR, MINUTE, STRANGER, TENANT, interruption
 from tests.product import app
 
@@ -431,7 +432,7 @@ async def test_a_sweep_that_was_killed_at_any_step_is_finished_by_the_next(
     class KilledError(BaseException):
         pass
 
-    store, run = engine.artifacts.store, Database.run
+    store, db = engine.artifacts.store, engine.db
     for calls in range(40):
         lost, won = await saved(engine, await _ended(engine, make)), await make.leased()
         kept = await saved(engine, won)
@@ -451,7 +452,7 @@ async def test_a_sweep_that_was_killed_at_any_step_is_finished_by_the_next(
             return cut_call
 
         with monkeypatch.context() as patched:
-            patched.setattr(Database, "run", cut(run))
+            patched.setattr(engine.artifacts, "_homes", [Between(db, run=cut(db.run))].copy)
             patched.setattr(store, "delete", cut(store.delete))
             with suppress(KilledError):
                 await engine.artifacts.sweep()

@@ -14,7 +14,8 @@ from penstock.engine import views
 from penstock.engine.leases import Note
 from penstock.engine.views import SQL, JobView
 from penstock.errors import InvalidError, NotFoundError
-from penstock.store.db import CLIENT_ROLE, Database
+from penstock.store.db import CLIENT_ROLE
+from tests.databases import Between
 from tests.factories import ACCOUNT, ERROR, OWNER, STRANGER, TENANT, progress, stage
 from tests.tidy.test_plans import FILL, LAST, check, indexes, listening, one
 
@@ -33,16 +34,16 @@ OTHERS = (("bob", TENANT), (None, STRANGER), (ACCOUNT, STRANGER))
 
 
 @pytest.fixture
-def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def statements(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is asked for clients, by name."""
     asked: list[str] = []
-    read = Database.read
 
-    async def count(self: Database, query: Query, *arguments: Any) -> Any:
+    async def count(query: Query, *arguments: Any) -> Any:
         asked.append(query.name)
-        return await read(self, query, *arguments)
+        return await engine.db.read(query, *arguments)
 
-    monkeypatch.setattr(Database, "read", count)
+    counted = Between(engine.db, read=count)
+    monkeypatch.setattr(engine.homes, "of", lambda _: counted)
     return asked
 
 

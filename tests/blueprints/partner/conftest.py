@@ -1,4 +1,7 @@
-"""One server for all tests here: each has partners of its own."""
+"""One server for all tests here: each has partners of its own.
+
+It ends with the last of them: its services would go on beside the tests of others, and meet what those patch.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
     from tests.databases import Server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def partner_place(
     anyio_backend: str, server: Server, template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Place]:
@@ -26,7 +29,7 @@ async def partner_place(
         assert await verify(running.engine.db) == []
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def ground(partner_place: Place, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sources]:
     """What ingests read."""
     with open_sources(partner_place, tmp_path_factory.mktemp("repositories")) as opened:
