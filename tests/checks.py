@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Snapshot = dict[str, list[str]]
 
-_PATIENCE = 20.0
+_PATIENCE = 60.0  # a busy machine is slow, and not wrong
 
 _EVERY_ROW = """
 select string_agg(format('select %L, t::text from penstock.%I t', relname, relname), ' union all ')
