@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.async_api import ViewportSize, async_playwright, expect
 
+from tests.waiting import PATIENCE
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
@@ -20,7 +22,7 @@ PICTURES = Path(__file__).parents[1] / "build"
 """What was seen lies there afterwards, in a folder for each page."""
 NARROW: ViewportSize = {"width": 360, "height": 740}
 WIDE: ViewportSize = {"width": 1000, "height": 860}
-_PATIENCE = 20_000
+_PATIENCE = PATIENCE * 1_000
 _IMPATIENT = """
     const later = window.setTimeout;
     window.pauses = [];

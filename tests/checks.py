@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.waiting import PATIENCE
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -16,8 +18,6 @@ if TYPE_CHECKING:
     from penstock.store.db import Database
 
 Snapshot = dict[str, list[str]]
-
-_PATIENCE = 60.0  # a busy machine is slow, and not wrong
 
 _EVERY_ROW = """
 select string_agg(format('select %L, t::text from penstock.%I t', relname, relname), ' union all ')
@@ -56,7 +56,7 @@ async def refused(
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
     """Poll, with a deadline."""
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + PATIENCE
     while not await holds():
         assert time.monotonic() < deadline, "it did not come true in time"
         await asyncio.sleep(0.005)
