@@ -18,11 +18,12 @@ from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
+from tests.waiting import PATIENCE
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
 HANDS = Path(__file__).with_name("hands.py")
-PATIENCE = 60.0
 
 # Short, so that what a silent worker held is soon somebody else's.
 BRISK = {"PENSTOCK_LEASE": "3s", "PENSTOCK_HEARTBEAT": "1s", "PENSTOCK_GRACE": "10s"}
@@ -108,7 +109,7 @@ class Shell:
         return command
 
     def worker(self, *words: str | Path, app: str | Path = HANDS, **environment: str) -> Command:
-        return self.start("worker", app, *words, **BRISK | environment)
+        return self.start("worker", app, *words, **BRISK | self.environment | environment)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ import pytest
 from penstock.store.embedded import open_embedded
 from tests.acceptance.processes import Shell, shell, until
 from tests.cli.ups import SLOW, up, write_app
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,7 +89,9 @@ async def test_the_lines_it_prints_work_when_they_are_pasted(sh: Shell) -> None:
     server = await up(sh)
     block = server.command.stderr[server.command.stderr.index("Penstock is up") :]
     (curl,) = [line.split(maxsplit=1)[1] for line in block.splitlines() if "curl" in line]
-    done = subprocess.run(["bash", "-c", f"{curl} -sS"], cwd=sh.folder, capture_output=True, check=True, timeout=30)
+    done = subprocess.run(
+        ["bash", "-c", f"{curl} -sS"], cwd=sh.folder, capture_output=True, check=True, timeout=PATIENCE
+    )
     assert msgspec.json.decode(done.stdout)["kind"] == "hello"
     assert f"dashboard {server.url}/ui/\n" in block
     assert (await server.request("GET", "/ui/session", key="none")).json()["code"] == "session_missing"
@@ -179,7 +182,7 @@ async def test_streams_end_with_it_so_that_their_readers_come_again(sh: Shell) -
     job_id = await server.submit("slow")
     headers = {"Authorization": f"Bearer {server.ready['client_key']}", "Accept": "text/event-stream"}
     async with (
-        httpx2.AsyncClient(base_url=server.url, headers=headers, timeout=30) as http,
+        httpx2.AsyncClient(base_url=server.url, headers=headers, timeout=PATIENCE) as http,
         http.stream("GET", f"/v1/jobs/{job_id}/stream") as stream,
     ):
         lines = stream.aiter_lines()
@@ -195,7 +198,7 @@ async def test_a_request_that_waits_is_answered_before_it_goes(sh: Shell) -> Non
     server = await up(sh, write_app(sh.folder, SLOW), PENSTOCK_GRACE="0.3s")
     job_id = await server.submit("slow")
     headers = {"Authorization": f"Bearer {server.ready['client_key']}"}
-    async with httpx2.AsyncClient(base_url=server.url, headers=headers, timeout=30) as http:
+    async with httpx2.AsyncClient(base_url=server.url, headers=headers, timeout=PATIENCE) as http:
         request = http.build_request("GET", f"/v1/jobs/{job_id}?wait=50")
         sending = asyncio.create_task(http.send(request))
         await server.until("leased", job_id)

@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from penstock.engine.jobs import JobRecord
 
 SHORT = timedelta(seconds=0.5)
+
+
+@pytest.fixture(autouse=True)
+def calm(sh: Shell) -> None:
+    """No worker dies here: its leases are not to run out on a busy machine."""
+    sh.environment["PENSTOCK_LEASE"] = "30s"
+
+
 OWNER = {"tenant": "acme", "account": "ann"}
 
 
