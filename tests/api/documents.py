@@ -98,7 +98,7 @@ async def examined(
     (folder / "schemathesis.toml").write_text(config + "".join(_operations(keys or {})))
     command = ["-m", "schemathesis.cli", "run", f"{url}/openapi.json", "--checks", "all", "--mode", "all"]
     command += ["--max-examples", str(examples), "--seed", "1", "--no-color", "--generation-database", "none"]
-    command += ["--header", f"Authorization: Bearer {key}", "--request-timeout", "10", "--continue-on-failure", *more]
+    command += ["--header", f"Authorization: Bearer {key}", "--request-timeout", "60", "--continue-on-failure", *more]
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *command,

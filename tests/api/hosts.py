@@ -15,6 +15,7 @@ from fastapi import FastAPI, HTTPException
 from penstock import Penstock
 from penstock.api.mount import Mount
 from penstock.engine.access import Principal
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -71,7 +72,7 @@ async def served(app: Any) -> AsyncIterator[httpx2.AsyncClient]:
         assert not serving.done(), serving
         await asyncio.sleep(0.01)
     port = server.servers[0].sockets[0].getsockname()[1]
-    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20) as client:
+    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE) as client:
         yield client
     server.should_exit = True
     await serving

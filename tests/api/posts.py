@@ -18,6 +18,7 @@ from penstock.outbound import Outbound
 from penstock.settings import Settings
 from tests.api.sites import Site, running_site
 from tests.product import app
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -43,7 +44,7 @@ async def post_site(server: Server, template: str) -> AsyncIterator[Site]:
 @asynccontextmanager
 async def new_post(site: Site) -> AsyncIterator[Post]:
     """A tenant of a test's own."""
-    async with httpx2.AsyncClient(base_url=site.url) as http:
+    async with httpx2.AsyncClient(base_url=site.url, timeout=PATIENCE) as http:
         tenant = f"t{uuid4().hex[:12]}"
         yield Post(site, http, tenant, await site.key(tenant=tenant, account="ann"))
 

@@ -15,6 +15,7 @@ from penstock.api.streams import Hub
 from penstock.services.bell import Bell
 from penstock.settings import Settings
 from tests.factories import ACCOUNT, TENANT
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -44,7 +45,7 @@ class Site:
         headers = dict(options.pop("headers", {}))
         if key is not None:
             headers.setdefault("Authorization", f"Bearer {key or self.client_key}")
-        async with httpx2.AsyncClient(base_url=self.url) as http:
+        async with httpx2.AsyncClient(base_url=self.url, timeout=PATIENCE) as http:
             return await http.request(method, path, headers=headers, **options)
 
     async def get(self, path: str, **options: Any) -> httpx2.Response:
@@ -72,7 +73,7 @@ class Site:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(data)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 return await reader.read() if until_closed else await reader.read(65_536)
         except ConnectionError:
             return b""

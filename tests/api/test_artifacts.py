@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -11,9 +12,11 @@ import pytest
 
 from penstock.client import AsyncClient, Client
 from penstock.errors import ArtifactMissingError, InvalidError, NotFoundError, TooLargeError, UnavailableError
+from penstock.retry import Backoff
 from tests.api.sites import Site, running_site
 from tests.factories import ACCOUNT, STRANGER, TENANT
 from tests.storage.shelves import file_server
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -36,7 +39,7 @@ async def site(engine: Engine, files: Local) -> AsyncIterator[Site]:
 
 
 async def sent(signed: dict[str, Any], content: bytes | None = None) -> httpx2.Response:
-    async with httpx2.AsyncClient() as http:
+    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
         return await http.request(signed["method"], signed["url"], headers=signed["headers"], content=content)
 
 
@@ -156,8 +159,14 @@ async def test_a_blocking_client_does_the_same(site: Site, tmp_path: Path) -> No
     assert (tmp_path / "copy.png").read_bytes() == BODY
 
 
-async def test_a_client_tells_what_storage_refuses(site: Site, files: Local, tmp_path: Path) -> None:
-    async with AsyncClient(site.url, site.client_key, timeout=2) as client:
+async def test_a_client_tells_what_storage_refuses(
+    site: Site, files: Local, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A second try would come when nobody waits any more, so there is none.
+    monkeypatch.setattr(
+        "penstock.client.requests._BACKOFF", Backoff(first=timedelta(days=1), longest=timedelta(days=1), jitter=0)
+    )
+    async with AsyncClient(site.url, site.client_key) as client:
         made = await client.upload(BODY)
         await files.delete((await site.engine.artifacts.read(TENANT, made.id)).path)
         with pytest.raises(NotFoundError):
@@ -171,7 +180,7 @@ async def test_a_client_tells_what_storage_refuses(site: Site, files: Local, tmp
         files.size_max = 100
         files.url = "http://127.0.0.1:9"
         with pytest.raises(UnavailableError, match="Storage at"):
-            await client.upload(BODY, timeout=0.2)
+            await client.upload(BODY)
         unsent = (await site.post("/v1/artifacts", CAT)).json()["id"]
         with pytest.raises(ArtifactMissingError):
             await client.download(unsent)

@@ -21,6 +21,7 @@ from penstock.storage.local import Local
 from tests.api.sites import Site, running_site
 from tests.factories import ACCOUNT, TENANT
 from tests.product import app
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +63,7 @@ class Hand:
     id: str
 
     async def say(self, verb: str, **body: Any) -> httpx2.Response:
-        return await self.site.post(f"/v1/worker/{verb}", body, key=self.token, timeout=40)
+        return await self.site.post(f"/v1/worker/{verb}", body, key=self.token)
 
     async def polled(self, **body: Any) -> list[dict[str, Any]]:
         answer = await self.say("poll", **body)
@@ -194,7 +195,7 @@ async def test_a_poll_is_answered_as_soon_as_there_is_a_job(yard: Yard) -> None:
     polls = [asyncio.create_task(hand.polled(wait=30)) for hand in hands]
     await _waiting(yard, 4)
     jobs = {await yard.job() for _ in range(4)}
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE):
         given = await asyncio.gather(*polls)
     assert {job["job_id"] for found in given for job in found} == jobs
 
@@ -212,24 +213,24 @@ async def test_a_caller_that_has_gone_is_handed_nothing(yard: Yard) -> None:
     writer.transport.abort()
     await _waiting(yard, 0)
     job_id = await yard.job()
-    assert [job["job_id"] for job in await staying.polled(wait=20)] == [job_id]
+    assert [job["job_id"] for job in await staying.polled(wait=30)] == [job_id]
 
 
 async def test_many_wait_without_a_connection_to_the_database(yard: Yard) -> None:
     """More polls than the pool has connections, and yet there is one for whoever wants to know something."""
     yard.site.engine.workers.rules = replace(Rules(), workers_max=200)
     hands = [await yard.joined(f"w{n}") for n in range(15)]
-    polls = [asyncio.create_task(hand.polled(wait=20)) for hand in hands]
+    polls = [asyncio.create_task(hand.polled(wait=30)) for hand in hands]
     await _waiting(yard, 15)
     assert (await yard.site.order("GET", "/v1/routes")).json()["data"][0]["workers"]["idle"] == 15
     jobs = {await yard.job() for _ in range(15)}
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         given = await asyncio.gather(*polls)
     assert {job["job_id"] for found in given for job in found} == jobs
 
 
 async def _waiting(yard: Yard, polls: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while yard.site.engine.workers.waiting != polls:
             await asyncio.sleep(0.005)
 

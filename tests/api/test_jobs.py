@@ -132,7 +132,7 @@ async def test_an_end_that_can_be_retried_in_place_may_not_be_kept(site: Site, m
     assert ended.headers["cache-control"] == "private, no-cache"
 
 
-@pytest.mark.parametrize(("path", "headers"), [("?wait=10", {}), ("", {"Prefer": "respond-async, wait=10"})])
+@pytest.mark.parametrize(("path", "headers"), [("?wait=60", {}), ("", {"Prefer": "respond-async, wait=60"})])
 async def test_a_reader_may_wait_for_the_end(site: Site, make: Factory, path: str, headers: dict[str, str]) -> None:
     job_id = await site.submitted()
     reading = asyncio.create_task(site.get(f"/v1/jobs/{job_id}{path}", headers=headers))
@@ -141,7 +141,7 @@ async def test_a_reader_may_wait_for_the_end(site: Site, make: Factory, path: st
     await make.serve("free")
     answer = await reading
     assert answer.json()["outcome"] == "succeeded"
-    assert answer.headers.get("preference-applied") == ("wait=10" if headers else None)
+    assert answer.headers.get("preference-applied") == ("wait=60" if headers else None)
 
 
 async def test_a_reader_who_waited_long_enough_gets_what_there_is(site: Site) -> None:

@@ -20,6 +20,7 @@ from penstock.settings import Settings
 from tests.api.hosts import product, served, shop, who
 from tests.checks import until
 from tests.docs.blocks import ROOT
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -216,7 +217,7 @@ async def test_an_open_stream_does_not_keep_a_host_from_stopping(
 ) -> None:
     """Uvicorn waits for its streams before it ends the lifespan: they must hear of the signal themselves."""
     running, url = process
-    async with httpx2.AsyncClient(base_url=url, timeout=20) as client:
+    async with httpx2.AsyncClient(base_url=url, timeout=PATIENCE) as client:
 
         async def is_up() -> bool:
             try:
@@ -232,7 +233,7 @@ async def test_an_open_stream_does_not_keep_a_host_from_stopping(
             running.send_signal(signal.SIGTERM)
             async for _ in lines:
                 pass
-    await asyncio.to_thread(running.wait, 20)
+    await asyncio.to_thread(running.wait, PATIENCE)
     assert running.returncode in (0, -signal.SIGTERM)
     engine = await Engine.open(empty_dsn, product)
     job = await engine.read("shop", told["id"])

@@ -277,7 +277,7 @@ async def beaten(site: Site, token: str) -> None:
 
 async def test_the_fleet_is_shown_with_its_jobs_and_who_went_deaf(make: Factory) -> None:
     engine = Engine(make.engine.db, app)
-    engine.workers.rules = Rules(silence=timedelta(seconds=1))
+    engine.workers.rules = Rules(silence=timedelta(seconds=30))
     async with running_site(engine) as site:
         hand, deaf = await joined(site, "hand", slots=2), await joined(site, "deaf")
         job = await make.submitted(KIND)
