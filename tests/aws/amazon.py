@@ -21,6 +21,7 @@ import httpx2
 
 from penstock.aws.groups import Groups
 from tests.checks import until
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +56,7 @@ class Amazon:
 
     def __init__(self, moto: str) -> None:
         self.moto = moto
-        self.http = httpx2.Client()
+        self.http = httpx2.Client(timeout=PATIENCE)
         self.calls: list[dict[str, str]] = []
         self.refusals: deque[tuple[int, str]] = deque()
         """The next answers: a status and a code of Amazon's."""

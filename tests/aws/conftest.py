@@ -13,6 +13,7 @@ from tests.api.sites import running_site
 from tests.aws.amazon import ENVIRONMENT, Amazon, running_moto
 from tests.aws.towns import Town
 from tests.doubles.ec2_metadata import Machine, served
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -65,7 +66,7 @@ def metadata_url(machine: Machine) -> Iterator[str]:
 async def town(engine: Engine, make: Factory, amazon: Amazon) -> AsyncIterator[Town]:
     async with running_site(engine) as site:
         key = await site.key(scope="worker", tenant=None, account=None)
-        async with httpx2.AsyncClient(base_url=site.url) as http:
+        async with httpx2.AsyncClient(base_url=site.url, timeout=PATIENCE) as http:
             yield Town(site, amazon, make, key, http)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 async def client(town: Town) -> AsyncIterator[AsyncClient]:
-    async with AsyncClient(town.site.url, town.site.admin_key, timeout=2) as made:
+    async with AsyncClient(town.site.url, town.site.admin_key) as made:
         yield made
 
 

@@ -21,6 +21,7 @@ from penstock.errors import (
 )
 from penstock.retry import Backoff
 from tests.aws.amazon import until_protected
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -221,7 +222,7 @@ async def test_a_worker_leaves_in_time_though_aws_is_down(groups: Groups, amazon
     protection = Protection(groups, mine, group="gpus", backoff=SOON)
     amazon.is_down = True
     protection.on_busy(is_busy=True)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         await protection.close(seconds=0.1)
 
 

@@ -18,6 +18,7 @@ from penstock.worker import RemoteSource, Worker
 from tests.aws.amazon import until_protected
 from tests.aws.towns import ROUTE, Town
 from tests.checks import until
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -83,11 +84,11 @@ async def test_efx_22_a_busy_machine_is_protected_and_what_the_notice_leaves_no_
     studio = Studio()
     await town.submit(1)
     async with working(town, studio, metadata_url) as task:
-        await asyncio.wait_for(studio.began.wait(), 20)
+        await asyncio.wait_for(studio.began.wait(), PATIENCE)
         assert await workers(town) == [instance]
         await until_protected(town.amazon, instance)
         machine.interrupt("terminate", seconds=1)
-        await asyncio.wait_for(task, 30)
+        await asyncio.wait_for(task, PATIENCE)
     found = await job(town)
     assert (found["phase"], found["attempts"], await workers(town)) == ("ready", 0, [])
     assert town.amazon.protected() == set()
@@ -99,7 +100,7 @@ async def test_efx_22_what_can_end_before_the_machine_goes_ends(
     studio = Studio()
     await town.submit(2)
     async with working(town, studio, metadata_url) as task:
-        await asyncio.wait_for(studio.began.wait(), 20)
+        await asyncio.wait_for(studio.began.wait(), PATIENCE)
         machine.interrupt("terminate", seconds=120)
 
         async def has_heard() -> bool:
@@ -107,7 +108,7 @@ async def test_efx_22_what_can_end_before_the_machine_goes_ends(
 
         await until(has_heard)
         studio.may_end.set()
-        await asyncio.wait_for(task, 30)
+        await asyncio.wait_for(task, PATIENCE)
     found = await town.jobs()
     assert sorted((each["phase"], each["outcome"]) for each in found) == [("ended", "succeeded"), ("ready", None)]
     assert await workers(town) == []
@@ -142,7 +143,7 @@ async def test_efx_22_a_worker_process_that_is_terminated_leaves_nothing_behind(
     await until_protected(town.amazon, instance)
     assert await workers(town) == [instance]
     process.send_signal(signal.SIGTERM)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         assert await process.wait() == 0
     found = await job(town)
     assert (found["phase"], found["attempts"], await workers(town)) == ("ready", 0, [])
