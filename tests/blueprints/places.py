@@ -24,6 +24,7 @@ from penstock.settings import Settings
 from penstock.storage.files import FileServer
 from penstock.storage.local import Local
 from tests.doubles.replicate import TOKEN
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -88,7 +89,7 @@ async def running_place(
     ready = asyncio.Event()
     running = parts(engine, settings, roles, sock, ready.set, product)
     limits = httpx2.Limits(max_connections=None)
-    async with httpx2.AsyncClient(base_url=url, timeout=30, limits=limits) as http:
+    async with httpx2.AsyncClient(base_url=url, timeout=PATIENCE, limits=limits) as http:
         place = Place(engine, url, http)
         serving = asyncio.gather(
             serve(FileServer(store), host="", port=0, sock=files, stop=place.stop, drain=1),

@@ -32,6 +32,7 @@ from penstock.outbound import Outbound
 from penstock.settings import Settings
 from penstock.work import Return
 from tests.doubles.github import TOKEN, served_github
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
@@ -119,7 +120,7 @@ class User:
         return job
 
     async def until(self, job_id: str, *states: str) -> dict[str, Any]:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while (job := await self.job(job_id))["state"] not in states:
                 await asyncio.sleep(0.02)
         return job
@@ -151,7 +152,7 @@ class User:
 
     async def watched(self, job_id: str, last: str | None = None) -> list[Message]:
         """All of a stream."""
-        async with asyncio.timeout(30), self.watching(job_id, last) as found:
+        async with asyncio.timeout(PATIENCE), self.watching(job_id, last) as found:
             return [message async for message in found]
 
 
@@ -323,7 +324,7 @@ async def running_place(dsn: str, *, port: int = 0, roles: tuple[str, ...] = (),
         mounted = Product(app, mounted=(quick(BLUEPRINT),))
         made = parts(engine, settings, roles or ("api", "services", "worker"), sock, ready.set, mounted)
         limits = httpx2.Limits(max_connections=None)
-        async with httpx2.AsyncClient(base_url=f"{url}/actions", timeout=30, limits=limits) as http:
+        async with httpx2.AsyncClient(base_url=f"{url}/actions", timeout=PATIENCE, limits=limits) as http:
             place = Place(engine, url, http, double.double, settings)
             serving = asyncio.ensure_future(run_in_order(made, place.stop))
             try:

@@ -11,6 +11,7 @@ import pytest
 from penstock.blueprints.actions.kinds import ACTIONS
 from penstock.store.db import connect
 from tests.blueprints.actions.places import ENDED, FIELDS, GRACE, Place, User, check_times, gate, ran
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from penstock.store.db import Connection
@@ -215,7 +216,7 @@ async def test_act_08_one_that_ignores_the_flag_is_cut_off_and_what_it_says_late
     place: Place, user: User
 ) -> None:
     job_id = await user.submit("ignore", name=(name := uuid4().hex))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while await user.texts(job_id) != ["begun"]:
             await asyncio.sleep(0.02)
     answer = await user.send("POST", f"/api/jobs/{job_id}/cancel")
@@ -223,7 +224,7 @@ async def test_act_08_one_that_ignores_the_flag_is_cut_off_and_what_it_says_late
     job = await user.until(job_id, "cancelled")
     events = await place.engine.events("acme", job_id)
     gate(name).set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while name not in ran:
             await asyncio.sleep(0.02)
     assert await user.job(job_id) == job

@@ -11,6 +11,7 @@ import httpx2
 import pytest
 
 from tests.blueprints.actions.places import ENDED, Place, User, gate, running_place
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -33,14 +34,16 @@ async def cut(place: Place) -> None:
     """All connections but the one that cuts, as a database does that is restarted or fails over."""
     connection: Any = await asyncpg.connect(place.engine.db.dsn)
     try:
-        assert await connection.fetch(_CUT)
+        async with asyncio.timeout(PATIENCE):
+            while not await connection.fetch(_CUT):  # those that were cut before may not be back yet
+                await asyncio.sleep(0.01)
     finally:
         await connection.close()
 
 
 async def ended(user: User, job_id: str) -> dict[str, Any]:
     """A job at its end; whoever asks may be cut off too."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while True:
             answer = await user.send("GET", f"/api/jobs/{job_id}")
             if answer.status_code == 200 and answer.json()["state"] in ENDED:
@@ -51,7 +54,7 @@ async def ended(user: User, job_id: str) -> dict[str, Any]:
 
 
 async def lines_begun(user: User, job_id: str) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while True:
             answer = await user.send("GET", f"/api/jobs/{job_id}/logs")
             if answer.status_code == 200 and answer.json()["data"]:

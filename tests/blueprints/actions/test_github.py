@@ -18,6 +18,7 @@ from penstock.outbound import Outbound
 from penstock.settings import Settings
 from tests.blueprints.actions.places import GRACE, running_place
 from tests.doubles.github import ENDLESS, TOKEN, Refusal, Repository, Workflow
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -181,7 +182,7 @@ async def test_a_cancel_reaches_github_though_the_job_is_cut_off_meanwhile(place
     await user.send("POST", f"/api/jobs/{job_id}/cancel")
     await user.until(job_id, "cancelled")
     (run,) = place.github.runs.values()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         while run["conclusion"] != "cancelled":
             await asyncio.sleep(0.05)
 
@@ -242,7 +243,7 @@ def test_the_list_names_repositories_and_owners() -> None:
 
 
 async def _until_followed(place: Place) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while not any(place.github.looks.values()):
             await asyncio.sleep(0.02)
 

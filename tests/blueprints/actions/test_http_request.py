@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from penstock.blueprints.actions.http_request import SIZE_MAX
 from tests.doubles.comfyui import served
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +49,7 @@ class Web:
     async def slow(self, request: Request) -> Response:
         self.asked.append((request.method, dict(request.headers), b""))
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE):
                 while not await request.is_disconnected():
                     await asyncio.sleep(0.02)
         return Response()
@@ -194,7 +195,7 @@ async def test_a_request_ends_when_its_time_is_over_or_its_job_is_cancelled(user
     assert (late["state"], late["error"]["reason"]) == ("failed", "timeout")
     job_id = await user.submit("http-request", url=f"{web.url}/slow")
     count = len(web.asked)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while len(web.asked) == count:
             await asyncio.sleep(0.02)
     await user.send("POST", f"/api/jobs/{job_id}/cancel")

@@ -11,6 +11,7 @@ import httpx2
 import pytest
 
 from tests.blueprints.actions.places import STEPS, Message, Place, User, gate, messages, running_place
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from penstock.api.streams import Hub
@@ -34,7 +35,7 @@ def expected(count: int) -> list[str]:
 async def test_act_06_past_lines_come_then_live_ones_then_one_status(user: User) -> None:
     job_id = await user.submit("talk", name=(name := uuid4().hex), before=3, after=2)
     found: list[Message] = []
-    async with asyncio.timeout(20), user.watching(job_id) as told:
+    async with asyncio.timeout(PATIENCE), user.watching(job_id) as told:
         async for message in told:
             found.append(message)
             if len(found) == 3:
@@ -126,7 +127,7 @@ async def test_act_06_what_is_no_line_makes_no_frame_but_counts(user: User) -> N
     """Hundreds of events between two lines: more than a page, and more than are kept at hand."""
     job_id = await user.submit("mumble", name=(name := uuid4().hex))
     live: list[Message] = []
-    async with asyncio.timeout(20), user.watching(job_id) as told:
+    async with asyncio.timeout(PATIENCE), user.watching(job_id) as told:
         async for message in told:
             live.append(message)
             gate(name).set()
@@ -141,7 +142,7 @@ async def test_act_06_heartbeats_keep_a_silent_stream_open(place: Place, user: U
     job_id = await user.submit("talk", name=(name := uuid4().hex), before=0, after=1)
     hub = cast("Hub", place.engine.audience)
     async with (
-        asyncio.timeout(20),
+        asyncio.timeout(PATIENCE),
         user.http.stream("GET", f"/api/jobs/{job_id}/stream", headers=user.headers) as answer,
     ):
         found = ""
@@ -187,7 +188,7 @@ async def _read_on(url: str, key: str, job_id: str) -> list[Message]:
     """As a browser: from the last id that was seen, until there is the end."""
     found: list[Message] = []
     headers = {"Authorization": f"Bearer {key}"}
-    async with httpx2.AsyncClient(base_url=f"{url}/actions", timeout=30) as http:
+    async with httpx2.AsyncClient(base_url=f"{url}/actions", timeout=PATIENCE) as http:
         while not found or found[-1].event != "status":
             if found:
                 headers["Last-Event-ID"] = str(found[-1].id)

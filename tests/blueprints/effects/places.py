@@ -26,6 +26,7 @@ from penstock.services.bell import Bell
 from penstock.settings import Settings
 from penstock.storage.files import FileServer
 from penstock.storage.local import Local
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -235,7 +236,7 @@ async def running_place(
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     root = "" if alone else "/effects"
     ready = asyncio.Event()
-    async with httpx2.AsyncClient(base_url=url + root, timeout=30) as http:
+    async with httpx2.AsyncClient(base_url=url + root, timeout=PATIENCE) as http:
         place = Place(engine, url, http, Caller(http, {}), "", root)
         serving = asyncio.gather(
             hub.run(place.stop),

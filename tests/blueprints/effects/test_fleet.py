@@ -13,6 +13,7 @@ import pytest
 
 from penstock.engine.workers import Rules
 from tests.blueprints.effects.places import Place, Worker, lease, picture
+from tests.waiting import PATIENCE
 
 
 async def started(place: Place, **about: Any) -> tuple[Any, Worker, dict[str, Any]]:
@@ -43,7 +44,7 @@ async def test_efx_01_workers_pull_and_are_never_called(place: Place) -> None:
     waiting = asyncio.create_task(worker.post("/api/worker/poll", {"wait": 20}))
     user = await place.user()
     job = await user.order(slug)
-    assert (await asyncio.wait_for(waiting, 15))["job"]["job_id"] == job["id"]
+    assert (await asyncio.wait_for(waiting, PATIENCE))["job"]["job_id"] == job["id"]
 
 
 async def test_efx_11_a_worker_registers_with_the_fleets_secret(place: Place) -> None:
@@ -370,7 +371,7 @@ async def test_efx_15_an_output_that_does_not_decode_is_only_logged(
     monkeypatch.setattr(logs, "emit", lambda event, **fields: told.put_nowait((event, fields)))
     user, worker, job = await started(place)
     await worker.complete(job, b"this is no picture")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while (line := await told.get())[0] != "output.unreadable":
             pass
     assert "UnidentifiedImageError" in line[1]["reason"]

@@ -14,6 +14,7 @@ from playwright.async_api import expect
 
 from tests.blueprints.effects.places import Place, Worker, lease, picture
 from tests.browsers import fits, opened, photograph, show_key
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -44,7 +45,7 @@ async def slow_uploads(page: Page, bytes_a_second: int) -> None:
 
 
 async def next_job(worker: Worker) -> dict[str, Any]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while True:
             answer = await worker.post("/api/worker/poll", {"wait": 5})
             if answer["job"] is not None:

@@ -11,6 +11,7 @@ import pytest
 
 from penstock.engine import idempotency
 from tests.blueprints.effects.places import Place, User, lease, picture
+from tests.waiting import PATIENCE
 
 PROMPTED = {
     "1": {"class_type": "LoadImage", "inputs": {"image": "{{input}}"}},
@@ -374,7 +375,7 @@ async def test_efx_25_a_video_tells_its_result_and_what_it_usually_takes(place: 
     assert (await user.get(f"/api/files/{video['processed_file_id']}"))["size"] == len(picture("white"))
     assert datetime.fromisoformat(video["completed_at"]) >= datetime.fromisoformat(video["started_at"])
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while (estimate := (await user.get(f"/api/effects/{slug}"))["estimated_seconds"]) is None:
             await asyncio.sleep(0.01)
     assert 0 <= estimate < 60

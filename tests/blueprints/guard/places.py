@@ -32,6 +32,7 @@ from penstock.settings import Settings
 from penstock.worker.worker import Worker
 from tests.blueprints.guard.receivers import Receiver, receiving
 from tests.checks import until
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -171,7 +172,7 @@ async def running_place(
         root = "" if alone else "/guard"
         ready = asyncio.Event()
         worker = Worker(engine.source(), bound(engine, settings, [BLUEPRINT]), slots=20)
-        async with httpx2.AsyncClient(base_url=url + root, timeout=30) as http:
+        async with httpx2.AsyncClient(base_url=url + root, timeout=PATIENCE) as http:
             place = Place(engine, url, root, http, receiver)
             running = asyncio.gather(
                 hub.run(place.stop),

@@ -14,6 +14,7 @@ from penstock.errors import ContentBlockedError
 from penstock.rules import RULES_MAX
 from penstock.rules.patterns import PROGRAMS_MAX
 from tests.checks import snapshot, until
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from tests.blueprints.guard.places import Customer, Place
@@ -356,7 +357,7 @@ async def test_the_rules_of_one_tenant_do_not_wait_for_those_of_another(
     fresh = sets.Sets(place.engine)
     waiting = [asyncio.create_task(fresh.of(other.name)) for _ in range(3)]
     try:
-        decision = await asyncio.wait_for(fresh.decide(customer.name, "inbound", "A secret."), 10)
+        decision = await asyncio.wait_for(fresh.decide(customer.name, "inbound", "A secret."), PATIENCE)
         assert decision.outcome == "blocked"
         async with fresh.changing(other.name):
             assert not fresh.changing(customer.name).locked()

@@ -17,6 +17,7 @@ from penstock.outbound import Outbound
 from tests.blueprints.guard.places import running_place
 from tests.blueprints.guard.receivers import Came, status
 from tests.checks import until
+from tests.clocks import Clock
 
 if TYPE_CHECKING:
     from tests.blueprints.guard.places import Customer, Place
@@ -220,15 +221,18 @@ async def test_grd_11_a_redirect_is_not_followed(place: Place, customer: Custome
 
 async def test_grd_09_a_sick_receiver_does_not_hold_up_another(place: Place, customer: Customer) -> None:
     sick = await place.customer()
-    place.receiver.answers[sick.name] = lambda _: status(503)
-    stuck = [await sick.submit(f"Message {n}.", message_output="Hello!", expires_in_seconds=4) for n in range(10)]
+    place.receiver.answers[sick.name] = lambda _: status(503, "retry-after: 3600")
+    stuck = [await sick.submit(f"Message {n}.", message_output="Hello!", expires_in_seconds=600) for n in range(10)]
     well = await asyncio.gather(*(customer.submit(f"Message {n}.", message_output="Hello!") for n in range(10)))
     for job in well:
         await customer.when(job, "completed")
     for job in stuck:
-        assert (await sick.read(job))["status"] == "delivering"
+        await sick.when(job, "delivering")
+    clock = Clock(place.engine.db)
+    await clock.advance(timedelta(seconds=600))
     for job in stuck:
         await sick.when(job, "expired")
+    await clock.advance(timedelta(seconds=-600))
 
 
 def _at(came: list[Came]) -> list[str]:

@@ -33,6 +33,7 @@ from penstock.storage.local import Local
 from penstock.testing import Clock
 from tests.blueprints.guard.receivers import Receiver, receiving
 from tests.doubles.replicate import TOKEN
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -110,14 +111,14 @@ class Partner:
         return await self.get(f"/v1/jobs/{job_id}")
 
     async def ended(self, job_id: str) -> dict[str, Any]:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while (job := await self.get(f"/v1/jobs/{job_id}?wait=10"))["status"] not in ENDED:
                 pass
         return job
 
     async def until(self, job_id: str, stage: str) -> dict[str, Any]:
         """The job, once it has come to a stage."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while (job := await self.job(job_id)).get("stage") != stage:
                 assert job["status"] == "running", job
                 await asyncio.sleep(0.01)
@@ -241,7 +242,7 @@ async def running_place(
     roles = ("api", "services", "worker") if worker else ("api",)
     running = parts(engine, settings, roles, sock, ready.set, product)
     base = url if alone else f"{url}/partner"
-    async with receiving() as receiver, httpx2.AsyncClient(base_url=base, timeout=30) as http:
+    async with receiving() as receiver, httpx2.AsyncClient(base_url=base, timeout=PATIENCE) as http:
         place = Place(engine, url, http, receiver, Clock(engine.db), Partner(http, "", "admin"))
         serving = asyncio.gather(
             serve(FileServer(store), host="", port=0, sock=files, stop=place.stop, drain=1),

@@ -13,6 +13,7 @@ from penstock.blueprints.partner.kinds import KINDS
 from penstock.blueprints.partner.orders import Name
 from penstock.errors import CanceledError, PermanentError, TransientError
 from tests.blueprints.partner.places import TENANT, kind_names, made, number
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from tests.blueprints.partner.places import Partner, Place
@@ -168,8 +169,8 @@ async def test_par_09_a_stage_that_refuses_does_so_between_two_attempts(place: P
 
     place.scripts["project_ingest_github"] = stumbling
     job_id = (await partner.start("project_ingest_github"))["jobId"]
-    await asyncio.wait_for(is_held.wait(), 30)
-    async with asyncio.timeout(30):
+    await asyncio.wait_for(is_held.wait(), PATIENCE)
+    async with asyncio.timeout(PATIENCE):
         while (await place.engine.read(TENANT, number(job_id))).phase == "leased":
             await asyncio.sleep(0.005)
     refused = await partner.refused("POST", f"/v1/jobs/{job_id}/cancel", status=409, code="CONFLICT")

@@ -15,6 +15,7 @@ from penstock.blueprints.partner.orders import Name
 from penstock.errors import InputError, PermanentError, TransientError
 from penstock.lifecycle import OUTCOMES
 from tests.blueprints.partner.places import RUNNING_FIELDS, STARTS, TENANT, kind_names, made, number, running_place
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -183,7 +184,7 @@ async def test_par_03_a_canceled_job_carries_neither_result_nor_error(place: Pla
 
     place.scripts["appstore_ingest"] = slow
     started = await partner.start("appstore_ingest")
-    await asyncio.wait_for(at_work.wait(), 30)
+    await asyncio.wait_for(at_work.wait(), PATIENCE)
     assert await partner.post(f"/v1/jobs/{started['jobId']}/cancel", status=202) == {
         "jobId": started["jobId"],
         "accepted": True,
@@ -224,11 +225,14 @@ async def test_par_05_progress_never_goes_back_whatever_a_worker_says(place: Pla
     started = await partner.start("content_generate")
     seen: list[float] = []
     stop: Any = None
-    for value in (0.3, 0.2, 0.3, 0.7, 7.0, math.nan, -1.0, 0.5, stop, 0.2, 0.4, 0.9, math.inf, 0.8, stop):
+    for value in (0.3, 0.2, 0.3, 0.7, 7.0, math.nan, -1.0, 0.5, stop, 0.2, 0.4, 0.9, math.inf, 0.8):
         await steps.put(value)
-    while (told := await partner.job(started["jobId"]))["status"] == "running":
-        seen.append(told["progress"])
-        await asyncio.sleep(0.02)
+    async with asyncio.timeout(PATIENCE):
+        while (told := await partner.job(started["jobId"]))["status"] == "running":
+            seen.append(told["progress"])
+            if len(said) == 13 and seen[-1] >= 0.9:
+                await steps.put(stop)
+            await asyncio.sleep(0.02)
     assert said == [0.3, 0.2, 0.3, 0.7, "progress", "progress", "progress", 0.5, 0.2, 0.4, 0.9, "progress", 0.8]
     assert seen == sorted(seen)
     assert set(seen) <= {0.0, 0.3, 0.7, 0.9}

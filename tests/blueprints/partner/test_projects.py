@@ -14,6 +14,7 @@ from penstock.blueprints.partner import identifiers, projects, resources
 from penstock.blueprints.partner.kinds import KINDS
 from penstock.errors import LeaseLostError, PermanentError, TransientError
 from tests.blueprints.partner.places import TENANT, made, new_key, number
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from tests.blueprints.partner.places import Partner, Place
@@ -235,7 +236,7 @@ async def test_what_a_job_kept_that_did_not_complete_was_not_made(place: Place, 
     place.scripts["content_generate"] = keep
     project = await partner.project()
     started = await partner.start("content_generate", project)
-    await asyncio.wait_for(is_kept.wait(), 30)
+    await asyncio.wait_for(is_kept.wait(), PATIENCE)
     if end == "canceled":
         await partner.post(f"/v1/jobs/{started['jobId']}/cancel", status=202)
     assert (await partner.ended(started["jobId"]))["status"] == end
@@ -280,7 +281,7 @@ async def test_par_09_a_cancel_is_heard_before_something_is_kept(place: Place, p
 
     place.scripts["content_generate"] = deaf
     started = await partner.start("content_generate")
-    await asyncio.wait_for(is_there.wait(), 30)
+    await asyncio.wait_for(is_there.wait(), PATIENCE)
     await partner.post(f"/v1/jobs/{started['jobId']}/cancel", status=202)
     is_asked.set()
     assert (await partner.ended(started["jobId"]))["status"] == "canceled"

@@ -33,6 +33,7 @@ from penstock.testing import Clock
 from tests.blueprints.studio.shop import Shop
 from tests.doubles.comfyui import served
 from tests.doubles.replicate import TOKEN, served_replicate
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -93,13 +94,13 @@ class User:
         assert set(job) == FIELDS
         return job
 
-    async def until(self, job_id: str, *states: str, patience: float = 30) -> dict[str, Any]:
+    async def until(self, job_id: str, *states: str, patience: float = PATIENCE) -> dict[str, Any]:
         async with asyncio.timeout(patience):
             while (job := await self.job(job_id))["status"] not in states:
                 await asyncio.sleep(0.03)
         return job
 
-    async def ended(self, job_id: str, patience: float = 30) -> dict[str, Any]:
+    async def ended(self, job_id: str, patience: float = PATIENCE) -> dict[str, Any]:
         return await self.until(job_id, *ENDED, patience=patience)
 
     async def made(self, path: str, **body: Any) -> dict[str, Any]:
@@ -151,7 +152,7 @@ class Place:
 
     async def hurried(self, user: User, job_id: str) -> dict[str, Any]:
         """The end of a job that is tried again after pauses: the clock runs faster meanwhile."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while (job := await user.job(job_id))["status"] not in ENDED:
                 if (await self.engine.read("acme", job_id)).phase == "waiting":
                     await self.clock.advance(timedelta(seconds=3))
@@ -160,7 +161,7 @@ class Place:
 
     async def parked(self, job_id: str, tenant: str = "acme") -> None:
         """Wait until a job waits for its provider."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while (await self.engine.read(tenant, job_id)).phase != "parked":
                 await asyncio.sleep(0.02)
 
@@ -216,7 +217,7 @@ async def running_place(
         ready = asyncio.Event()
         product = Product(app, mounted=(BLUEPRINT,))
         made = parts(engine, settings, ("api", "services", "worker"), sock, ready.set, product)
-        async with httpx2.AsyncClient(base_url=f"{url}/studio", timeout=30) as http:
+        async with httpx2.AsyncClient(base_url=f"{url}/studio", timeout=PATIENCE) as http:
             place = Place(
                 engine, url, http, shop.double, shop.url, double.double, Clock(engine.db), User(http, "", "admin")
             )

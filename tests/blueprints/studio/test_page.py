@@ -55,7 +55,7 @@ async def test_an_ad_is_made_from_the_sample_page(browser: Browser, place: Place
         await page.locator("input[value=ugc_video]").uncheck()
         await page.get_by_role("button", name="Make it for 9 credits").click()
         for kind in ("scrape", "copy", "static_ad", "tts"):
-            await expect(page.locator(f"[data-type={kind}] .status")).to_have_text("completed", timeout=20_000)
+            await expect(page.locator(f"[data-type={kind}] .status")).to_have_text("completed")
         await expect(page.locator("[data-type=scrape]")).to_contain_text("Fell Kettle")
         await expect(page.locator("[data-type=copy] blockquote")).not_to_be_empty()
         shown = page.locator("[data-type=static_ad] img")

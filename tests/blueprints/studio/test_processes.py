@@ -20,6 +20,7 @@ from tests.blueprints.studio.shop import Shop
 from tests.cli.ups import Up, up
 from tests.doubles.comfyui import served
 from tests.doubles.replicate import TOKEN, Refusal, Replicate, Script, served_replicate
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -52,7 +53,7 @@ class Town:
             made = await self.engine.access.make_key(actor="test", scope="client", tenant="acme", account=name)
             self.keys[name] = made[1]
             await self.engine.grant("acme", name, amount)
-        async with httpx2.AsyncClient(base_url=f"{server.url}/studio", timeout=30) as http:
+        async with httpx2.AsyncClient(base_url=f"{server.url}/studio", timeout=PATIENCE) as http:
             yield User(http, self.keys[name], name)
 
 

@@ -15,6 +15,7 @@ from penstock.blueprints.studio.kinds import LIFETIME
 from penstock.blueprints.studio.studio_jobs import EXPIRED, LATE
 from tests.blueprints.studio.places import BODIES, COSTS, LAMP
 from tests.doubles.replicate import Refusal, Script
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from tests.blueprints.studio.places import Lines, Place, User
@@ -25,7 +26,7 @@ ENDLESS = Script(seconds=float("inf"))
 
 async def prediction_of(place: Place) -> dict[str, Any]:
     """The prediction that was asked for, once the provider has it."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while not place.provider.predictions:
             await asyncio.sleep(0.02)
     (made,) = place.provider.predictions.values()
@@ -131,7 +132,7 @@ async def test_stu_07_a_callback_that_lies_is_only_a_hint(place: Place) -> None:
     body = json.dumps(made | {"status": "succeeded", "output": "http://127.0.0.1:9/evil.png"}).encode()
     assert await call_back(place, made, place.provider.signed("msg_1", datetime.now(UTC), body), body) == 200
     read = ("GET", f"/v1/predictions/{made['id']}")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while read not in place.provider.asked:
             await asyncio.sleep(0.02)
     await place.parked(job_id)
@@ -147,7 +148,7 @@ async def test_stu_07_repeated_out_of_order_and_late_callbacks_change_nothing(pl
     place.provider.plan = lambda _: Script(callbacks=5, stragglers=3)
     job = await user.made("static-ad")
     made = await prediction_of(place)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while len(place.provider.told) < 8:
             await asyncio.sleep(0.02)
     failed = json.dumps(made | {"status": "failed", "error": "late"}).encode()
@@ -206,7 +207,7 @@ async def test_stu_09_a_cancel_stops_the_provider_and_refunds(place: Place) -> N
     answer = await user.send("POST", f"/api/jobs/{job_id}/cancel")
     assert answer.json()["status"] == "canceled"
     assert await user.entries(job_id) == [("hold", -5), ("release", 5)]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while made["id"] not in place.provider.canceled:
             await asyncio.sleep(0.02)
 
