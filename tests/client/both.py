@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import anyio.to_thread
 
 from penstock import Client, JobHandle
+from penstock.client import WaitTimeoutError
 
 LISTS = {
     "accounts",
@@ -53,6 +55,16 @@ async def _iterate(found: Any, args: Any, options: Any) -> AsyncIterator[Any]:
             yield wrapped(thing)
     finally:
         things.close()  # type: ignore[attr-defined]
+
+
+async def begun(read: Callable[[float], AsyncIterator[Any]]) -> tuple[Any, AsyncIterator[Any]]:
+    """The first of a list that ends with the caller's patience, and the rest of it; the busier the machine, the longer
+    the patience."""
+    for seconds in (1.0, 5.0, 25.0):
+        rest = read(seconds)
+        with suppress(WaitTimeoutError):
+            return await anext(rest), rest
+    raise AssertionError("nothing came")
 
 
 def wrapped(thing: Any) -> Any:

@@ -11,6 +11,7 @@ import pytest
 from penstock import AsyncClient, Backoff, Client
 from tests.client.both import Awaited
 from tests.doubles.native_api import KEY, NativeApi, Server, served
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -33,16 +34,17 @@ def double(api: NativeApi, port: Server) -> Server:
 
 @pytest.fixture(autouse=True)
 def haste(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first pauses are short."""
+    """The first pauses are short, and the last look at a job may take its time."""
     monkeypatch.setattr("penstock.client.requests._BACKOFF", Backoff(first=timedelta(seconds=0.02)))
+    monkeypatch.setattr("penstock.client.verbs.LATE_MAX", PATIENCE)  # a busy machine is late
 
 
 @pytest.fixture(params=["awaited", "blocking"])
 async def client(anyio_backend: str, double: Server, request: pytest.FixtureRequest) -> AsyncIterator[Any]:
     """Each client in turn; the blocking one is called in threads."""
     if request.param == "awaited":
-        async with AsyncClient(double.url, KEY, timeout=5) as made:
+        async with AsyncClient(double.url, KEY, timeout=PATIENCE) as made:
             yield made
     else:
-        with Client(double.url, KEY, timeout=5) as made:
+        with Client(double.url, KEY, timeout=PATIENCE) as made:
             yield Awaited(made)

@@ -31,8 +31,10 @@ from penstock.services.bell import Bell
 from penstock.settings import Settings
 from penstock.worker.worker import Worker
 from tests.api.sites import Site, running_site
+from tests.checks import until
 from tests.client.both import Awaited
 from tests.factories import ACCOUNT, TENANT
+from tests.waiting import PATIENCE
 
 app = Penstock()
 gate = asyncio.Event()
@@ -104,7 +106,7 @@ async def connect(site: Site, request: pytest.FixtureRequest) -> AsyncIterator[C
     made: list[Any] = []
 
     def make(key: str) -> Any:
-        inner = (AsyncClient if request.param == "awaited" else Client)(site.url, key, timeout=20)
+        inner = (AsyncClient if request.param == "awaited" else Client)(site.url, key)
         made.append(inner if request.param == "awaited" else Awaited(inner))
         return made[-1]
 
@@ -124,7 +126,7 @@ def admin(connect: Connect, site: Site) -> Any:
 
 
 async def test_a_job_is_run_and_paid_for(client: Any) -> None:
-    job = await client.run("ad", {"product": "Shoes"}, timeout=30)
+    job = await client.run("ad", {"product": "Shoes"}, timeout=PATIENCE)
     assert (job.output, job.captured, job.outcome) == ({"headline": "Shoes!", "clicks": 1}, 5, "succeeded")
     assert await job.result(Ad) == Ad("Shoes!", 1)
     wallet = await client.wallet()
@@ -144,7 +146,7 @@ async def test_every_event_comes_once_and_the_stream_ends(client: Any) -> None:
 
 async def test_a_failed_job_is_raised_with_its_reason_and_costs_nothing(client: Any) -> None:
     with pytest.raises(JobFailedError, match=r"ended as failed: It cannot be done\. Do not try\."):
-        await client.run("doomed", timeout=30)
+        await client.run("doomed", timeout=PATIENCE)
     assert (await client.wallet()).available == 100
 
 
@@ -189,7 +191,7 @@ async def test_a_parked_job_gets_its_answer(client: Any) -> None:
     async for event in job.events():
         if event.type == "parked":
             await job.answer({"yes": True})
-    assert await job.result(timeout=30) == {"answer": {"yes": True}}
+    assert await job.result(timeout=PATIENCE) == {"answer": {"yes": True}}
     with pytest.raises(AnswerUnavailableError):
         await job.answer(1)
 
@@ -202,13 +204,13 @@ async def test_a_running_job_is_canceled_and_run_again(client: Any) -> None:
     assert (await job.refresh()).outcome == "canceled"
     gate.set()
     again = await job.retry()
-    assert (await again.wait(timeout=30)).outcome == "succeeded"
+    assert (await again.wait(timeout=PATIENCE)).outcome == "succeeded"
 
 
-async def test_a_long_poll_wakes_when_the_job_ends(client: Any) -> None:
+async def test_a_long_poll_wakes_when_the_job_ends(client: Any, site: Site) -> None:
     job = await client.submit("held")
     waiting = asyncio.ensure_future(job.wait(timeout=60))
-    await asyncio.sleep(0.3)
+    await until(lambda: asyncio.sleep(0, bool(site.hub._watches)))
     gate.set()
     assert (await waiting).outcome == "succeeded"
 
@@ -237,7 +239,7 @@ async def test_an_operator_makes_tenants_keys_and_credits(admin: Any, connect: C
         assert (await admin.grant("hats", "ann", 10, reference="welcome")).available == 10
     made = await admin.make_key("client", tenant="hats", account="ann", name="Ann's", expires_in="1h")
     ann = connect(made.key)
-    job = await ann.run("ad", {"product": "Hats"}, timeout=30)
+    job = await ann.run("ad", {"product": "Hats"}, timeout=PATIENCE)
     assert "hats" in [tenant.tenant async for tenant in admin.tenants()]
     assert [(wallet.account, wallet.available) async for wallet in admin.accounts("hats")] == [("ann", 5)]
     assert [listed.id async for listed in admin.jobs(tenant="hats")] == [job.id]

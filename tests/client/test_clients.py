@@ -17,6 +17,7 @@ import penstock
 from penstock import AsyncClient, AsyncJobHandle, Client, JobHandle
 from penstock.client.verbs import Verbs
 from tests.doubles.native_api import KEY, NativeApi, Server, cut_after_it_is_done
+from tests.waiting import PATIENCE
 
 # What a bare installation does not bring.
 EXTRA = ("asyncpg", "jsonschema_rs", "rich", "starlette", "structlog", "typer", "uuid_utils", "uvicorn", "uvloop")
@@ -86,14 +87,14 @@ def test_leaving_a_race_early_leaves_no_lane_behind(api: NativeApi, double: Serv
         for job in jobs[1:]:
             api.jobs[job.id].happen("succeeded")
         for lane in lanes:
-            lane.join(10)
+            lane.join(PATIENCE)
         assert not any(lane.is_alive() for lane in lanes)
 
 
 async def test_an_error_in_one_lane_of_a_race_reaches_the_caller(client: Any, api: NativeApi) -> None:
     job = await client.submit("ad")
     with pytest.raises(penstock.errors.NotFoundError):
-        async for _ in client.as_completed([job.id, "job_x"], timeout=5):
+        async for _ in client.as_completed([job.id, "job_x"], timeout=PATIENCE):
             pass
 
 

@@ -27,6 +27,7 @@ from penstock.errors import (
     TooManyActiveJobsError,
     UnavailableError,
 )
+from penstock.retry import Backoff
 from tests.doubles.native_api import (
     KEY,
     NativeApi,
@@ -38,6 +39,7 @@ from tests.doubles.native_api import (
     served,
     stall,
 )
+from tests.waiting import PATIENCE
 
 
 class BusyError(ConflictError):
@@ -230,11 +232,16 @@ async def test_a_pause_that_makes_no_sense_is_our_own(client: Any, api: NativeAp
     assert len(api.asked) == 2
 
 
-async def test_a_storm_of_refusals_ends_with_the_deadline_and_with_its_reason(client: Any, api: NativeApi) -> None:
+async def test_a_storm_of_refusals_ends_with_the_deadline_and_with_its_reason(
+    client: Any, api: NativeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third pause would be longer than what is left."""
+    pauses = Backoff(first=timedelta(seconds=0.02), factor=60, longest=timedelta(days=1))
+    monkeypatch.setattr("penstock.client.requests._BACKOFF", pauses)
     api.faults.extend([refuse(TooManyActiveJobsError("Ten are active."))] * 1_000)
     with pytest.raises(TooManyActiveJobsError, match="Ten are active"):
-        await client.request("GET", "/v1/wallet", timeout=1.5)
-    assert 2 <= len(api.asked) <= 10
+        await client.request("GET", "/v1/wallet", timeout=50)
+    assert len(api.asked) == 3
 
 
 async def test_a_body_that_drips_does_not_outlast_the_deadline(client: Any, api: NativeApi) -> None:
@@ -245,7 +252,7 @@ async def test_a_body_that_drips_does_not_outlast_the_deadline(client: Any, api:
 
 async def test_a_slow_body_within_the_deadline_is_read(client: Any, api: NativeApi) -> None:
     api.faults.append(stall(0.5))
-    assert await client.request("GET", "/v1/wallet", timeout=30) == {}
+    assert await client.request("GET", "/v1/wallet", timeout=PATIENCE) == {}
 
 
 async def test_a_compressed_and_chunked_answer_is_read(client: Any, api: NativeApi) -> None:

@@ -12,6 +12,7 @@ from penstock import AsyncClient, Client, webhooks, wire
 from penstock.errors import ConflictError, InvalidError, NotFoundError
 from tests.api.posts import URL, post_site
 from tests.client.both import Awaited
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -31,7 +32,7 @@ async def admin(site: Site, request: pytest.FixtureRequest) -> AsyncIterator[Any
     """The operator of a tenant of the test's own."""
     key = await site.key(scope="admin", tenant=f"t{uuid4().hex[:12]}", account=None)
     is_awaited = request.param == "awaited"
-    client: Any = AsyncClient(site.url, key, timeout=20) if is_awaited else Awaited(Client(site.url, key, timeout=20))
+    client: Any = AsyncClient(site.url, key) if is_awaited else Awaited(Client(site.url, key))
     yield client
     await client.close()
 
@@ -75,7 +76,7 @@ async def test_a_job_brings_its_webhook_along(admin: Any) -> None:
     assert webhooks.check_secret(job.webhook_secret) == job.webhook_secret
     secret = job.webhook_secret
     await job.cancel()
-    await job.wait(timeout=10)
+    await job.wait(timeout=PATIENCE)
     assert job.webhook_secret == secret
     (told,) = [each async for each in admin.deliveries(job=job.id)]
     assert (told.event, (await admin.delivery(told.id)).url) == ("job.canceled", URL)

@@ -28,6 +28,8 @@ H = TypeVar("H", bound=Handle)
 T = TypeVar("T")
 
 POLL_MAX: Final = 25.0
+LATE_MAX: Final = 2.0
+"""How much longer than the caller waits for a job the last look at it may take, in seconds."""
 _LANES: Final = 8
 _CROWDED_POLL: Final = 1.0
 _BULK_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -181,7 +183,7 @@ class Verbs(Admin, Files, Generic[H]):
         params = {"wait": f"{wait:.3f}"} if wait else None
         timeout = self._timeout + wait
         if deadline is not None:
-            timeout = deadline.left(timeout) + 2.0  # the last look may end a moment late
+            timeout = deadline.left(timeout) + LATE_MAX
         return await self.request("GET", f"/v1/jobs/{_id(job)}", params=params, type=wire.Job, timeout=timeout)
 
     async def result(self, job: Handle | str, type: type[T] = ANYTHING, *, timeout: float | None = None) -> T:
