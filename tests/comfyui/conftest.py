@@ -11,6 +11,7 @@ from penstock.comfyui.server import Server
 from tests.comfyui.jobs import FileJob, with_file
 from tests.doubles.comfy_cloud import ComfyCloud, served_cloud
 from tests.doubles.comfyui import ComfyUI, Served, Switches, sample, served
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -47,7 +48,7 @@ def job(tmp_path: Path) -> FileJob:
 
 @pytest.fixture
 async def endpoint(comfyui: Served, double: ComfyUI) -> AsyncIterator[Server]:
-    made = Server(comfyui.url, patience=10, stall=30)
+    made = Server(comfyui.url, patience=PATIENCE, stall=PATIENCE)
     made.look = 0.2
     yield made
     await made.close()

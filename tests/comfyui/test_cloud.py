@@ -15,6 +15,7 @@ from tests.comfyui import recorded
 from tests.comfyui.jobs import FileJob, task
 from tests.doubles.comfy_cloud import KEY, ComfyCloud
 from tests.doubles.comfyui import Served, Switches
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -38,7 +39,7 @@ def double(cloud_api: tuple[ComfyCloud, Served]) -> ComfyCloud:
 
 @pytest.fixture
 async def handler(cloud_api: tuple[ComfyCloud, Served], double: ComfyCloud) -> AsyncIterator[Handler]:
-    endpoint = Cloud(KEY, cloud_api[1].url, patience=5, stall=30)
+    endpoint = Cloud(KEY, cloud_api[1].url, patience=PATIENCE, stall=PATIENCE)
     endpoint.look = 0.1
     yield Handler(endpoint)
     await endpoint.close()
@@ -151,7 +152,7 @@ async def test_efx_23_a_canceled_job_leaves_the_others_of_the_account_alone(
 ) -> None:
     double.comfy.switches.hang = ["ImageInvert"]
     runs = [asyncio.create_task(handler.handle(one, task(INVERT))) for one in (FileJob(tmp_path, id="job_9"), job)]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while double.comfy._left() < 2:
             await asyncio.sleep(0.01)
     job.is_canceled = True

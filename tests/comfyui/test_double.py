@@ -14,6 +14,7 @@ from websockets.sync.client import connect
 
 from tests.comfyui import recorded
 from tests.doubles.comfyui import ComfyUI, Served, sample
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def http(comfyui: Served, double: ComfyUI) -> Iterator[httpx2.Client]:
-    with httpx2.Client(base_url=comfyui.url) as client:
+    with httpx2.Client(base_url=comfyui.url, timeout=PATIENCE) as client:
         for old in double.folders.of("input").iterdir():
             if old.is_file():
                 old.unlink()
@@ -30,7 +31,7 @@ def http(comfyui: Served, double: ComfyUI) -> Iterator[httpx2.Client]:
 
 
 def until(found: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while not (answer := found()):
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.01)

@@ -22,6 +22,7 @@ from tests.comfyui.jobs import task
 from tests.doubles.comfyui import sample
 from tests.doubles.ec2_metadata import Machine
 from tests.doubles.ec2_metadata import served as metadata
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -82,17 +83,17 @@ class Town:
         body = {"name": "in.png", "content_type": "image/png", "size": len(sample())}
         made = (await self.up.request("POST", "/v1/artifacts", body)).json()
         signed = made["upload"]
-        async with httpx2.AsyncClient() as http:
+        async with httpx2.AsyncClient(timeout=PATIENCE) as http:
             sent = await http.request(signed["method"], signed["url"], headers=signed["headers"], content=sample())
         assert sent.is_success, sent.text
         return await self.up.submit("invert", task(workflow, asset={"name": made["id"]} | asset))
 
     async def switch(self, **switches: Any) -> None:
-        async with httpx2.AsyncClient() as http:
+        async with httpx2.AsyncClient(timeout=PATIENCE) as http:
             assert (await http.post(f"{self.comfyui}/_double/switch", json=switches)).is_success
 
     async def queue(self) -> int:
-        async with httpx2.AsyncClient() as http:
+        async with httpx2.AsyncClient(timeout=PATIENCE) as http:
             told = (await http.get(f"{self.comfyui}/prompt")).json()
         return told["exec_info"]["queue_remaining"]
 
@@ -136,7 +137,7 @@ async def test_a_job_goes_all_the_way_and_costs_its_price(quiet: Town) -> None:
     assert job["captured"] == 5
     file = job["output"]["file"]
     told = (await quiet.up.request("GET", f"/v1/artifacts/{file['id']}")).json()
-    async with httpx2.AsyncClient() as http:
+    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
         content = (await http.get(told["download"]["url"])).content
     assert len(content) == file["size"]
     with Image.open(io.BytesIO(content)) as picture:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import tempfile
+import time
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +21,7 @@ from penstock.errors import CanceledError, HandlerError, PermanentError, Setting
 from tests.comfyui import recorded
 from tests.comfyui.jobs import FileJob, task, with_file
 from tests.doubles.comfyui import ComfyUI, Served, sample
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -38,7 +41,7 @@ def no_files_remain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 async def until(found: Callable[[], Any]) -> Any:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while not (answer := found()):
             await asyncio.sleep(0.01)
     return answer
@@ -357,10 +360,16 @@ async def test_a_run_without_a_sign_of_life_is_given_up(comfyui: Served, double:
     await until(lambda: not double._left())
 
 
-async def test_a_slow_run_that_moves_is_not_given_up(comfyui: Served, double: ComfyUI, job: FileJob) -> None:
-    double.switches.slow = {"ImageInvert": 2.4}
-    async with another(comfyui.url, stall=1.8) as handler:
+async def test_a_slow_run_that_moves_is_not_given_up(
+    comfyui: Served, double: ComfyUI, job: FileJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock jumps with each step: by less than a run may show no sign of life, and by more in all."""
+    double.switches.slow = {"ImageInvert": 0.5}
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + PATIENCE * len(set(job.steps)))
+    monkeypatch.setattr("penstock.comfyui.server.time", clock)
+    async with another(comfyui.url, stall=2 * PATIENCE) as handler:
         await handler.handle(job, task(INVERT))
+    assert len(set(job.steps)) > 3
 
 
 async def test_efx_23_a_canceled_job_stops_its_own_prompt_alone(
