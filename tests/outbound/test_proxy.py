@@ -18,12 +18,15 @@ from penstock.outbound import Outbound
 from penstock.outbound.proxy import Proxy
 from tests.outbound.conftest import Insider
 from tests.outbound.test_tls import Authority, serving
+from tests.waiting import PATIENCE
 
 OPEN = "127.0.0.1"
 
 
 @contextlib.asynccontextmanager
-async def proxied(allow: str = "", *, size_max: int = 100_000, seconds: float = 5, **more: Any) -> AsyncIterator[Proxy]:
+async def proxied(
+    allow: str = "", *, size_max: int = 100_000, seconds: float = PATIENCE, **more: Any
+) -> AsyncIterator[Proxy]:
     outbound = Outbound(allow, **more)
     async with Proxy(outbound, size_max=size_max, seconds=seconds) as proxy:
         yield proxy
@@ -36,7 +39,7 @@ async def said(proxy: Proxy, request: str, *more: str, password: str | None = No
     known = base64.b64encode(f"penstock:{password or proxy._password}".encode()).decode()
     head = "\r\n".join([request, f"proxy-authorization: Basic {known}", *more])
     writer.write(f"{head}\r\n\r\n".encode())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         answer = await reader.read()
     writer.close()
     return answer
@@ -159,15 +162,16 @@ async def test_a_host_that_is_not_there_or_is_silent_is_told() -> None:
         await reader.read()
         writer.close()
 
-    async with proxied(OPEN, seconds=0.3) as proxy:
+    async with proxied(OPEN) as proxy:
         for form in ("CONNECT 127.0.0.1:9 HTTP/1.1", "GET http://127.0.0.1:9/ HTTP/1.1"):
             assert (await said(proxy, form)).startswith(b"HTTP/1.1 502 ")
             assert proxy.failure is not None
             assert proxy.failure.reason == "connect"
-        async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
-            port = server.sockets[0].getsockname()[1]
-            assert (await said(proxy, f"GET http://127.0.0.1:{port}/ HTTP/1.1")).startswith(b"HTTP/1.1 502 ")
-            assert proxy.failure.reason == "timeout"
+    async with proxied(OPEN, seconds=0.3) as proxy, await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        assert (await said(proxy, f"GET http://127.0.0.1:{port}/ HTTP/1.1")).startswith(b"HTTP/1.1 502 ")
+        assert proxy.failure is not None
+        assert proxy.failure.reason == "timeout"
 
 
 @pytest.mark.parametrize(
@@ -196,7 +200,7 @@ async def test_it_ends_with_all_connections() -> None:
         writer.write(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nproxy-authorization: Basic {known}\r\n\r\n".encode())
         await reader.readuntil(b"\r\n\r\n")
         await proxy.__aexit__()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             assert await reader.read() == b""
             await gone.wait()
         writer.close()

@@ -16,8 +16,9 @@ import pytest
 
 from penstock.errors import OutboundFailedError, OutboundRefusedError, SettingsError, TooLargeError
 from penstock.outbound import Outbound, resolver
-from tests.doubles.receivers import Receivers
+from tests.doubles.receivers import FOREVER, Receivers
 from tests.outbound.watch import watched
+from tests.waiting import PATIENCE
 
 MEGABYTE = 1 << 20
 
@@ -169,7 +170,7 @@ async def test_who_gives_no_answer_fails_for_a_reason(
     outbound: Outbound, others: Receivers, mode: str, reason: str
 ) -> None:
     with pytest.raises(OutboundFailedError) as failed:
-        await outbound.send("POST", others.url(mode), body=b"{}", seconds=0.5 if reason == "timeout" else 10)
+        await outbound.send("POST", others.url(mode), body=b"{}", seconds=0.5 if reason == "timeout" else PATIENCE)
     assert failed.value.reason == reason
     assert "127.0.0.1" not in str(failed.value)
     assert failed.value.as_dict()["reason"] == reason
@@ -204,11 +205,11 @@ async def test_a_gigabyte_is_cut_and_takes_no_memory(outbound: Outbound, others:
     assert peak < 20 * MEGABYTE
 
 
-@pytest.mark.parametrize(("mode", "body"), [("cuts", b"half"), ("dribbles_body", b".")])
+@pytest.mark.parametrize(("mode", "body", "seconds"), [("cuts", b"half", PATIENCE), ("dribbles_body", b".", 2.0)])
 async def test_a_status_that_was_told_counts_though_its_body_does_not_come(
-    outbound: Outbound, others: Receivers, mode: str, body: bytes
+    outbound: Outbound, others: Receivers, mode: str, body: bytes, seconds: float
 ) -> None:
-    answer = await outbound.send("POST", others.url(mode), seconds=0.5)
+    answer = await outbound.send("POST", others.url(mode, seconds=FOREVER), seconds=seconds)
     assert (answer.status, answer.is_cut, answer.body) == (200, True, body)
 
 
@@ -231,12 +232,14 @@ async def test_a_stream_that_is_too_large_is_an_error(outbound: Outbound, others
     assert read <= MEGABYTE
 
 
-@pytest.mark.parametrize(("mode", "reason"), [("cuts", "protocol"), ("dribbles_body", "timeout")])
+@pytest.mark.parametrize(
+    ("mode", "reason", "seconds"), [("cuts", "protocol", PATIENCE), ("dribbles_body", "timeout", 2.0)]
+)
 async def test_a_stream_that_breaks_off_is_an_error(
-    outbound: Outbound, others: Receivers, mode: str, reason: str
+    outbound: Outbound, others: Receivers, mode: str, reason: str, seconds: float
 ) -> None:
     with pytest.raises(OutboundFailedError) as failed:  # noqa: PT012 - as above
-        async with outbound.stream("POST", others.url(mode), size_max=GIGABYTES, seconds=0.5) as streamed:
+        async with outbound.stream("POST", others.url(mode), size_max=GIGABYTES, seconds=seconds) as streamed:
             assert streamed.status == 200
             async for _ in streamed:
                 pass
@@ -258,8 +261,9 @@ async def test_the_sick_leave_nothing_behind(others: Receivers) -> None:
     sick = ("down", "slow", "resets", "dribbles", "huge", "error", "half_closes", "endless_head", "never_reads")
 
     async def call(mode: str) -> str:
+        seconds = 1.0 if mode in ("slow", "dribbles", "never_reads") else PATIENCE
         try:
-            return str((await outbound.send("POST", others.url(mode), body=b"x" * 100, seconds=1.0)).status)
+            return str((await outbound.send("POST", others.url(mode), body=b"x" * 100, seconds=seconds)).status)
         except OutboundFailedError as failed:
             return failed.reason
 
@@ -322,7 +326,7 @@ class LookUps:
     def __call__(self, host: str, _port: int) -> list[str]:
         self.asked.append(host)
         if any(host.endswith(silent) for silent in self.silent):
-            self.over.wait(30)
+            self.over.wait(PATIENCE)
             raise socket.gaierror(socket.EAI_AGAIN, "silent")
         if host.endswith(".absent.example"):
             raise socket.gaierror(socket.EAI_NONAME, "absent")
@@ -337,13 +341,15 @@ async def test_names_that_are_never_answered_keep_no_healthy_one_waiting(
     look_ups.silent = {".evil.example"}
     await resolve("known.example.com", 443)
     slow = [asyncio.ensure_future(resolve(f"a{n}.evil.example", 443)) for n in range(500)]
-    await asyncio.sleep(0.05)
-    assert 0 < len([host for host in look_ups.asked if host.endswith("evil.example")]) <= 4
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
+        while not any(host.endswith("evil.example") for host in look_ups.asked):
+            await asyncio.sleep(0.01)
         assert await resolve("new.example.com", 443) == ["93.184.216.34"]
+        assert len([host for host in look_ups.asked if host.endswith("evil.example")]) <= 4
         look_ups.silent |= {f".evil{n}.example" for n in range(100)}
         slow += [asyncio.ensure_future(resolve(f"a{n}.evil{n}.example", 443)) for n in range(100)]
-        await asyncio.sleep(0.05)
+        while not any(f".evil{n}.example" in host for n in range(100) for host in look_ups.asked):
+            await asyncio.sleep(0.01)
         monkeypatch.setattr(resolver, "KEPT_SECONDS", 0.0)
         for name in ("known.example.com", "new.example.com"):
             assert await resolve(name, 443) == ["93.184.216.34"]

@@ -18,6 +18,7 @@ from cryptography.x509.oid import NameOID
 
 from penstock.errors import OutboundFailedError
 from penstock.outbound import Outbound
+from tests.waiting import PATIENCE
 
 NAME = "hooks.example.com"
 PLAIN = serialization.NoEncryption()
@@ -138,6 +139,6 @@ async def test_who_does_not_speak_tls_is_told_apart(authority: Authority, words:
     async with await asyncio.start_server(babble, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(OutboundFailedError) as failed:
-            await outbound.send("POST", f"https://{NAME}:{port}/", seconds=10 if words is not None else 0.3)
+            await outbound.send("POST", f"https://{NAME}:{port}/", seconds=PATIENCE if words is not None else 0.3)
         assert failed.value.reason == reason
     await outbound.close()
