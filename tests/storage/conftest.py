@@ -12,6 +12,7 @@ import pytest
 from penstock.storage.local import Local
 from tests.storage.shelves import Shelf, file_server
 from tests.storage.weed import Weed, running_weed
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -27,7 +28,7 @@ def weed() -> Iterator[Weed]:
 
 @pytest.fixture(scope="session")
 async def http(anyio_backend: str) -> AsyncIterator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(timeout=20) as client:
+    async with httpx2.AsyncClient(timeout=PATIENCE) as client:
         yield client
 
 

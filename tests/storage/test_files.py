@@ -23,6 +23,7 @@ from penstock.errors import InvalidError, StorageUnavailableError
 from penstock.storage import files as file_server
 from penstock.storage.local import FOOTER, Local
 from tests.storage.shelves import MINUTE, Shelf
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -180,7 +181,7 @@ async def _raw(disk: Shelf, data: bytes) -> bytes:
     reader, writer = await asyncio.open_connection(place.hostname, place.port)
     try:
         writer.write(data)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             return await reader.read()
     finally:
         writer.close()
@@ -217,7 +218,7 @@ async def test_a_body_that_only_trickles_is_given_up(disk: Shelf, monkeypatch: p
             await asyncio.sleep(0.01)
 
     trickling = asyncio.create_task(trickle())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         answer = await reader.readuntil(b"\r\n")
     trickling.cancel()
     writer.close()
@@ -262,7 +263,7 @@ async def test_who_asks_first_is_told_before_he_sends(disk: Shelf) -> None:
 
 
 async def _until(condition: Any) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.01)
@@ -406,7 +407,7 @@ def process(root: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
 
 async def test_a_kill_in_the_middle_of_an_upload_leaves_nothing_to_be_seen(tmp_path: Path) -> None:
     root = tmp_path / "files"
-    async with httpx2.AsyncClient(timeout=20) as http:
+    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
         with process(root) as (running, url):
             store = Local(root, url)
             disk = Shelf("local", store, http)

@@ -14,6 +14,7 @@ import pytest
 
 from penstock.errors import InvalidError, NotFoundError, TooLargeError
 from tests.storage.shelves import MINUTE, Shelf
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -152,7 +153,7 @@ async def test_a_url_is_good_until_it_expires(shelf: Shelf) -> None:
     await shelf.put(PATH, BODY)
     second = timedelta(seconds=1)
     get, put = shelf.store.sign_get(PATH, lifetime=second), shelf.sign_put(PATH, b"x", lifetime=second)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while (refused := await shelf.send(get)).status_code == 200:
         assert time.monotonic() < deadline
         await asyncio.sleep(0.1)

@@ -19,13 +19,13 @@ import httpx2
 
 from penstock.storage.s3 import S3
 from penstock.storage.sigv4 import Keys
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BUCKET = "artifacts"
 KEYS = Keys("testkey", "testsecret")
-PATIENCE = 30.0
 _MINUTE = timedelta(minutes=1)
 _PORTS = ("master.port", "volume.port", "filer.port", "s3.port", "admin.port")
 _OFF = ("-master.telemetry=false", "-webdav=false", "-admin.ui=false", "-s3.port.iceberg=0", "-s3.port.lance=0")
