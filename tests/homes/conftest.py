@@ -25,6 +25,7 @@ from tests.factories import TENANT, Factory
 from tests.faults.dumps import story, wipe
 from tests.post import LOOPBACK, VAULT
 from tests.product import app
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -100,7 +101,7 @@ class Town:
 async def opened(central: str, home: str) -> AsyncIterator[Engine]:
     """An engine on two databases that are ready."""
     db = await Database.open(central, size=4)
-    away = await Home.open(home, size=4, patience=10)
+    away = await Home.open(home, size=4, patience=PATIENCE)
     away.tenants.append(TENANT)
     engine = Engine(db, app, homes=Homes(db, [away]), vault=VAULT, outbound=Outbound(LOOPBACK))
     try:

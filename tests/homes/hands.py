@@ -17,6 +17,7 @@ from penstock.engine import leases
 from tests.faults.verbs import VERBS
 from tests.faults.wire import Wire, wire
 from tests.homes.conftest import opened
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from tests.faults.wire import When
 
 _STATEMENTS = b"EQ"  # Execute and Query: with each of these a statement is run
-_PATIENCE = 20
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ class Hands:
 
     async def _number(self) -> int:
         assert self.parent.stdout is not None
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(PATIENCE):
             return int(await self.parent.stdout.readline())
 
 

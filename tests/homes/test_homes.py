@@ -36,6 +36,7 @@ from tests.faults.wire import Wire, wire
 from tests.homes.conftest import Town, opened
 from tests.post import taken
 from tests.product import app
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from asyncio import StreamReader, StreamWriter
@@ -235,7 +236,7 @@ async def test_streams_follow_jobs_of_both(town: Town, tenant: str | None) -> No
     streams = [hub.stream(tenant, away.job_id), hub.stream(tenant and STRANGER, near.job_id)]
     readers = [asyncio.create_task(read(stream)) for stream in streams]
     await asyncio.gather(*map(town.make.finish, await town.make.claimed("free", want=2)))
-    told = await asyncio.wait_for(asyncio.gather(*readers), 20)
+    told = await asyncio.wait_for(asyncio.gather(*readers), PATIENCE)
     stop.set()
     await running
     for text in told:
@@ -457,7 +458,7 @@ async def test_claims_and_other_verbs_do_not_wait_for_each_others_connections(to
     submitted = [
         await town.engine.submit(kind, {"units": 0} if kind == "metered" else {}, **OWNER) for kind in kinds * 3
     ]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         for round_ in range(3):
             claims = [town.engine.claim(Lanes((kind,)), 1, worker="w", duration=HOUR) for kind in kinds]
             cancels = [town.engine.cancel(TENANT, job.job_id) for job in submitted[round_ * 4 : round_ * 4 + 4]]
