@@ -8,13 +8,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from penstock.engine import folders
 from penstock.engine.folders import Folders
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,11 +45,12 @@ async def test_a_folder_is_removed_beside_the_loop_also_when_its_job_is_cut_off(
 ) -> None:
     """There may be a million files in it; every other job of the worker would wait."""
     threads: list[int] = []
+    may_remove = threading.Event()
     remove = folders._remove
 
     def slowly(*given: Any) -> None:
         threads.append(threading.get_ident())
-        time.sleep(0.2)
+        may_remove.wait(PATIENCE)
         remove(*given)
 
     async def use() -> None:
@@ -58,12 +59,13 @@ async def test_a_folder_is_removed_beside_the_loop_also_when_its_job_is_cut_off(
 
     monkeypatch.setattr(folders, "_remove", slowly)
     using = asyncio.ensure_future(use())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while not threads:
             await asyncio.sleep(0.02)
         using.cancel()
         with pytest.raises(asyncio.CancelledError):
             await using
+        may_remove.set()
         while list(ground.iterdir()):
             await asyncio.sleep(0.02)
     assert threads[0] != threading.get_ident()

@@ -542,7 +542,7 @@ async def test_it_rings_when_the_transaction_is_over_and_not_before(
     bell.listen(ear)
     async with begin(dsn) as caller:
         await engine.submit("free", **OWNER, tx=caller.tx)
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # on a busy machine it proves less, and passes
         assert ear.heard == []
         await done(caller.commit())
         await until(partial(has_rung, ear))

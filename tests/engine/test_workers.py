@@ -36,6 +36,7 @@ from penstock.store.db import Database
 from penstock.wire import WorkerNote
 from tests.factories import ERROR, HOUR, MINUTE, TENANT
 from tests.product import app
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -241,7 +242,7 @@ async def test_a_poll_waits_for_the_bell(engine: Engine, make: Factory) -> None:
     waiting = [asyncio.create_task(hand.poll(wait=20)) for hand in hands]
     await asyncio.sleep(0)
     jobs = {(await make.submitted(KIND)).job_id for _ in range(3)}
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         given = await asyncio.gather(*waiting)
     assert {lease.job_id for leases in given for lease in leases} == jobs
 
@@ -259,7 +260,7 @@ async def test_whoever_stops_waiting_is_given_nothing(engine: Engine, make: Fact
         await asyncio.sleep(0.001)
     gone.cancel()
     job = await make.submitted(KIND)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         assert [lease.job_id for lease in await staying] == [job.job_id]
     view = await engine.workers.get(hand.record.id)
     assert view.jobs == 0
@@ -275,7 +276,7 @@ async def test_what_was_on_its_way_to_one_that_has_gone_goes_back(engine: Engine
     poll.cancel()
     with pytest.raises(asyncio.CancelledError):
         await poll
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while (await make.read(job.job_id)).phase != "ready" or (await engine.workers.get(hand.record.id)).leases:
             await asyncio.sleep(0.005)
     assert (await make.read(job.job_id)).attempts == 0
@@ -305,7 +306,7 @@ async def test_one_that_is_bound_elsewhere_is_woken(engine: Engine, make: Factor
     while not engine.workers.waiting:
         await asyncio.sleep(0.001)
     await engine.workers.assign(hand.record.id, [f"{KIND}:other"], actor="key_op")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         assert await waiting == []
     await make.submitted(KIND)
     assert await hand.poll() == []
@@ -569,7 +570,7 @@ async def test_a_revoke_acts_at_once_in_every_process(engine: Engine, make: Fact
         await engine.workers.revoke(hand.record.id, actor="key_op", address="10.2.2.2")
         with pytest.raises(WorkerRevokedError):
             await hand.known()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             assert await waiting == []
             while True:
                 try:
@@ -709,7 +710,7 @@ async def _listening(*engines: Engine) -> AsyncIterator[None]:
         one.listen(lambda _, event=event: event.set())
         heard.append(event)
     tasks = [asyncio.create_task(one.run(stop)) for one in made]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while not all(event.is_set() for event in heard):
             await engines[0].db.run(bell.SQL["ring"], "hello")
             await asyncio.sleep(0.01)
