@@ -126,7 +126,7 @@ async def test_patience_has_an_end_and_the_job_goes_on(sh: Shell, product: Up) -
         ran = sh.run("run", "slow", mode, "--timeout", "0.3s", "--json")
         assert ran.process.returncode == 7
         assert "it goes on" in ran.stderr
-        assert (await product.job(data(ran)["id"]))["phase"] == "leased"
+        await product.until("leased", data(ran)["id"])
 
 
 async def test_an_interrupt_leaves_with_its_own_status(sh: Shell, product: Up) -> None:

@@ -23,6 +23,7 @@ from penstock.storage import open_storage
 from penstock.storage.local import Local
 from tests.acceptance.processes import until
 from tests.cli.ups import up
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from tests.acceptance.processes import Shell
@@ -50,7 +51,7 @@ def is_gone(pid: int) -> bool:
 
 async def lives(url: str) -> bool:
     with suppress(httpx2.TransportError):
-        async with httpx2.AsyncClient() as http:
+        async with httpx2.AsyncClient(timeout=PATIENCE) as http:
             return (await http.get(f"{url}/healthz")).text == "ok"
     return False
 
@@ -105,7 +106,7 @@ async def test_files_alone_need_no_database(sh: Shell) -> None:
     running = await up(sh, "--role", "files", verb="serve", PENSTOCK_STORAGE=str(folder), DATABASE_URL="")
     store = Local(folder, running.url)
     signed = store.sign_put("a/b", lifetime=MINUTE, content_type="text/plain", size=2)
-    async with httpx2.AsyncClient() as http:
+    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
         assert (await http.put(signed.url, content=b"hi", headers=signed.headers)).status_code == 200
     assert await store.read("a/b") == b"hi"
     running.command.terminate()

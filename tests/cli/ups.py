@@ -11,6 +11,7 @@ import httpx2
 import msgspec
 
 from tests.acceptance.processes import BRISK, Command, Shell, until
+from tests.waiting import PATIENCE
 
 
 @dataclass(slots=True)
@@ -27,7 +28,7 @@ class Up:
 
     async def request(self, method: str, path: str, body: Any = None, *, key: str = "client_key") -> httpx2.Response:
         headers = {"Authorization": f"Bearer {self.ready[key]}"} if key in self.ready else {}
-        async with httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=20) as http:
+        async with httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=PATIENCE) as http:
             return await http.request(method, path, json=body)
 
     async def submit(self, kind: str, given: Any = None) -> str:

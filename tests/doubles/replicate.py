@@ -30,6 +30,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tests.doubles.comfyui import Served, sample, served
+from tests.waiting import PATIENCE
 
 TOKEN = "r8_0123456789abcdefghijklmnopqrstuvwxyz0"
 NEVER = 3600.0
@@ -283,7 +284,7 @@ class Replicate:
             "webhook": f"{self.url}/cog/{made['id']}",
             "webhook_events_filter": ["start", "output", "completed"],
         }
-        async with httpx2.AsyncClient(timeout=10) as http:
+        async with httpx2.AsyncClient(timeout=PATIENCE) as http:
             answer = await http.post(f"{self.cog}/predictions", json=order, headers={"Prefer": "respond-async"})
             assert answer.status_code == 202, answer.text
 

@@ -10,6 +10,7 @@ import pytest
 
 from penstock.engine.batcher import Batcher
 from penstock.errors import InvalidError, UnavailableError
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -146,7 +147,7 @@ async def test_a_store_that_answers_too_little_leaves_nobody_waiting() -> None:
         return [1] if len(batch) == 1 else []
 
     batcher = Batcher(run)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         assert await settled(batcher.add(1), batcher.add(2)) == [1, 1]
 
 
