@@ -11,6 +11,7 @@ from tests.acceptance.processes import shell
 from tests.cli.ups import up
 from tests.doubles.receivers import receivers
 from tests.ui.places import PRODUCT, Dash
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -41,7 +42,7 @@ async def dash(
         with shell(folder, dsn) as sh:
             running = await up(sh, PRODUCT, **ENVIRONMENT)
             limits = httpx2.Limits(max_connections=None)
-            async with httpx2.AsyncClient(base_url=running.url, timeout=30, limits=limits) as http:
+            async with httpx2.AsyncClient(base_url=running.url, timeout=PATIENCE, limits=limits) as http:
                 yield Dash(running.url, running.ready["admin_key"], http, there, browser, dsn, folder)
 
 

@@ -16,6 +16,7 @@ from penstock.ui import dashboard
 from tests.api.sites import Site, running_site
 from tests.factories import TENANT
 from tests.product import app
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -62,7 +63,7 @@ class Doorstep:
     @asynccontextmanager
     async def visitor(self, scope: str | None = None, *, key: str | None = None) -> AsyncIterator[Visitor]:
         """Somebody, signed in with a key of this scope if one is named, or with this very key."""
-        async with httpx2.AsyncClient(base_url=self.site.url, timeout=20) as http:
+        async with httpx2.AsyncClient(base_url=self.site.url, timeout=PATIENCE) as http:
             made = Visitor(http)
             if scope is not None or key is not None:
                 answer = await made.sign_in(key or self.keys[scope or ""])

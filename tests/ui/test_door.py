@@ -34,6 +34,7 @@ from tests.checks import until
 from tests.clocks import Clock
 from tests.factories import TENANT
 from tests.ui.doors import STORAGE, Doorstep, Visitor, doorstep
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -369,7 +370,7 @@ async def test_what_is_watched_ends_with_the_session(dsn: str, tmp_path: Any, mo
         job_id = await step.site.submitted()
         async with step.visitor(key=made["key"]) as visitor:
             path = f"/ui/api/v1/jobs/{job_id}/stream?tenant={TENANT}"
-            async with asyncio.timeout(20), visitor.http.stream("GET", path) as stream:
+            async with asyncio.timeout(PATIENCE), visitor.http.stream("GET", path) as stream:
                 parts = stream.aiter_bytes()
                 while b"submitted" not in await anext(parts):
                     pass
@@ -499,7 +500,7 @@ async def test_without_a_dashboard_there_is_no_such_path(engine: Engine) -> None
 async def test_a_developers_inbox_is_behind_the_door(engine: Engine) -> None:
     async with (
         running_site(engine, inbox=Inbox(), ui=dashboard) as site,
-        httpx2.AsyncClient(base_url=site.url) as http,
+        httpx2.AsyncClient(base_url=site.url, timeout=PATIENCE) as http,
     ):
         visitor = Visitor(http)
         assert (await visitor.get("/api/inbox.json")).status_code == 401, "to be on this machine is no session"
@@ -550,7 +551,7 @@ async def test_it_works_inside_a_host(empty_dsn: str, built: Any) -> None:
 
 
 async def test_a_statement_that_takes_too_long_is_cut_and_said_so(dsn: str, tmp_path: Any) -> None:
-    async with doorstep(dsn, tmp_path, ui_timeout=timedelta(milliseconds=150)) as step:
+    async with doorstep(dsn, tmp_path, ui_timeout=timedelta(seconds=1)) as step:
         blocker = await connect(dsn)
         try:
             async with step.visitor("viewer") as visitor:

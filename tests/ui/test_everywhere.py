@@ -80,7 +80,7 @@ async def test_a_wall_screen_is_used(dash: Dash) -> None:
 async def _open(page: Page, dash: Dash, path: str) -> None:
     await page.goto(f"{dash.ui}{path}")
     await page.get_by_role("heading", level=1).wait_for()
-    await expect(page.locator(".skeleton")).to_have_count(0, timeout=20_000)
+    await expect(page.locator(".skeleton")).to_have_count(0)
 
 
 def _hosts(page: Page) -> set[str]:

@@ -19,6 +19,7 @@ from tests.blueprints.effects.places import Worker, picture
 from tests.blueprints.effects.test_page import next_job
 from tests.ui.hands import pictures
 from tests.ui.places import serious
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -215,7 +216,7 @@ async def expect_revoked(dash: Dash, tenant: str | None, count: int) -> None:
 async def test_an_effect_is_applied_in_its_frame(dash: Dash) -> None:
     client = await dash.client("effects")
     secret = (await dash.admin.act("POST", "keys", {"scope": "worker"}))["key"]
-    async with httpx2.AsyncClient(base_url=f"{dash.url}/effects", timeout=30) as http:
+    async with httpx2.AsyncClient(base_url=f"{dash.url}/effects", timeout=PATIENCE) as http:
         body = {"worker_id": client.tenant, "workflow_slugs": ["invert"]}
         told = await http.post("/api/worker/register", json=body, headers={"X-Fleet-Secret": secret})
         assert told.is_success, told.text

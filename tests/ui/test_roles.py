@@ -14,6 +14,7 @@ from penstock.engine.access import Principal
 from tests.checks import unchanged
 from tests.factories import ACCOUNT, STRANGER, TENANT
 from tests.ui.doors import Doorstep, doorstep
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -45,7 +46,7 @@ async def statuses(step: Doorstep, routes: list[Route], scope: str) -> dict[str,
     """What each of these answers to a key of this scope that sends nothing else."""
     headers = {"Authorization": f"Bearer {step.keys[scope]}"}
     found: dict[str, int] = {}
-    async with httpx2.AsyncClient(base_url=step.site.url, timeout=20) as http:
+    async with httpx2.AsyncClient(base_url=step.site.url, timeout=PATIENCE) as http:
         for route in routes:
             accept = {"Accept": route.offers[0].decode()}
             async with http.stream(route.method, path(route), headers=headers | accept) as answer:
