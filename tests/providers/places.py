@@ -29,6 +29,7 @@ from penstock.worker.worker import Worker
 from tests.api.sites import Site, running_site
 from tests.doubles.replicate import TOKEN, Script
 from tests.factories import ACCOUNT, TENANT
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -138,11 +139,11 @@ class Place:
     async def read(self, job_id: UUID) -> JobRecord:
         return await self.engine.read(TENANT, job_id)
 
-    async def ended(self, job_id: UUID, seconds: float = 20) -> JobRecord:
-        return await self.until(job_id, lambda job: job.phase == "ended", seconds)
+    async def ended(self, job_id: UUID) -> JobRecord:
+        return await self.until(job_id, lambda job: job.phase == "ended")
 
-    async def until(self, job_id: UUID, holds: Callable[[JobRecord], bool], seconds: float = 20) -> JobRecord:
-        async with asyncio.timeout(seconds):
+    async def until(self, job_id: UUID, holds: Callable[[JobRecord], bool]) -> JobRecord:
+        async with asyncio.timeout(PATIENCE):
             while not holds(job := await self.read(job_id)):
                 await asyncio.sleep(0.02)
         return job
@@ -154,12 +155,20 @@ class Place:
         async with self.engine.db.connection() as connection:
             return [dict(row) for row in await connection.fetch(query, self.account, *match.values())]
 
-    async def settled(self, seconds: float = 20) -> None:
+    async def settled(self) -> None:
         """Until no submission is anybody's business any more."""
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(PATIENCE):
             while any(row["due_at"] is not None for row in await self.rows("submissions")):
                 await self.hurry()
                 await asyncio.sleep(0.05)
+
+    async def hurried(self, job_id: UUID) -> JobRecord:
+        """A job that has ended; whatever is due some time is due now, again and again, until then."""
+        async with asyncio.timeout(PATIENCE):
+            while (job := await self.read(job_id)).phase != "ended":
+                await self.hurry()
+                await asyncio.sleep(0.05)
+        return job
 
     async def hurry(self) -> None:
         """What is due some time is due now."""

@@ -18,6 +18,7 @@ from penstock.storage.local import Local
 from tests.doubles.replicate import TOKEN, Refusal, Replicate
 from tests.factories import TENANT
 from tests.providers.places import Place, place
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -43,7 +44,7 @@ async def unreconciled(
     async with (
         server.database(template) as dsn,
         place(dsn, files, replicate_api.double, with_services=False) as made,
-        httpx2.AsyncClient() as http,
+        httpx2.AsyncClient(timeout=PATIENCE) as http,
     ):
         made.http = http
         yield made

@@ -73,7 +73,7 @@ async def submit(here: Place, **given: Any) -> Any:
 async def test_what_a_model_makes_comes_to_the_job(here: Place, double: Replicate, cog: str) -> None:
     double.cog = cog
     job_id = await submit(here, color="blue")
-    job = await here.ended(job_id, 30)
+    job = await here.ended(job_id)
     assert (job.state, job.captured) == ("succeeded", PRICE), job.error
     (made,) = await here.engine.artifacts.of_job(TENANT, job_id)
     assert made.content_type == "image/png"

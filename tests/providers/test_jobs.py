@@ -12,9 +12,11 @@ import pytest
 from penstock.blueprints import LIFECYCLES
 from penstock.errors import ProviderMissingError
 from penstock.retry import Backoff
+from tests.checks import until
 from tests.doubles.replicate import Refusal, Replicate
 from tests.factories import TENANT
 from tests.providers.places import PRICE, Place, kind, make_app, place, services
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from penstock.storage.local import Local
@@ -92,10 +94,9 @@ async def test_a_provider_that_says_when_to_come_again_burns_no_attempt(here: Pl
     double.refusals.extend([Refusal(429, headers={"Retry-After": "1"})] * 4)
     jobs = [await here.submit() for _ in range(2)]
     other = (await here.engine.submit("plain", **here.owner)).job_id
-    assert (await here.ended(other, 5)).state == "succeeded"
-    assert {(await here.read(job_id)).phase for job_id in jobs} <= {"parked", "ready", "leased"}
-    ended = [await here.ended(job_id, 30) for job_id in jobs]
-    assert [(job.state, job.attempts) for job in ended] == [("succeeded", 0)] * 2
+    first, *ended = [await here.ended(job_id) for job_id in (other, *jobs)]
+    assert [(job.state, job.attempts) for job in (first, *ended)] == [("succeeded", 0)] * 3
+    assert all(first.finished_at and job.finished_at and first.finished_at < job.finished_at for job in ended)
 
 
 async def test_the_jobs_of_a_resting_provider_stay_in_line(here: Place, double: Replicate) -> None:
@@ -103,7 +104,7 @@ async def test_the_jobs_of_a_resting_provider_stay_in_line(here: Place, double: 
     first = await here.submit()
     await here.until(first, lambda job: job.phase == "parked")
     later = await here.submit()
-    assert (await here.ended((await here.engine.submit("plain", **here.owner)).job_id, 5)).state == "succeeded"
+    assert (await here.ended((await here.engine.submit("plain", **here.owner)).job_id)).state == "succeeded"
     assert (await here.read(later)).phase == "ready"
     assert here.engine.providers.resting() == {"paint", "album"}
     assert len(double.bodies) == 1
@@ -122,10 +123,16 @@ async def test_a_lost_answer_costs_another_prediction_and_no_other_charge(here: 
     assert sorted(row["status"] for row in await here.rows("submissions")) == ["over", "unwanted"]
 
 
-async def test_a_callback_tells_the_name_that_a_lost_answer_did_not(dsn: str, files: Local, double: Replicate) -> None:
-    slow = make_app(kind(backoff=Backoff(first=timedelta(seconds=1))))
+async def test_a_callback_tells_the_name_that_a_lost_answer_did_not(
+    dsn: str, files: Local, double: Replicate, clock: Clock
+) -> None:
+    slow = make_app(kind(backoff=Backoff(first=timedelta(minutes=1))))
     async with place(dsn, files, double, slow) as here:
-        job = await here.ended(await here.submit(is_lost=True))
+        job_id = await here.submit(is_lost=True)
+        await here.until(job_id, lambda job: job.phase == "waiting")
+        await until(lambda: asyncio.sleep(0, bool(double.sent) and len(double.told) == len(double.sent)))
+        await clock.advance(timedelta(minutes=2))
+        job = await here.ended(job_id)
         assert (job.state, job.attempts) == ("succeeded", 1)
         assert len(double.predictions) == 1
 
@@ -141,7 +148,7 @@ async def test_a_superseded_prediction_is_canceled_when_it_calls(here: Place, do
     old = next(iter(double.predictions.values()))
     assert double.canceled == []
     body = b'{"id": "%s", "status": "processing"}' % old["id"].encode()
-    async with httpx2.AsyncClient() as http:
+    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
         await double.post(http, old, double.signed("late", datetime.now(UTC), body), body)
     await here.settled()
     assert double.canceled == [old["id"]]
@@ -153,7 +160,7 @@ async def test_a_cancel_reaches_the_provider(here: Place, double: Replicate) -> 
     await here.engine.cancel(TENANT, job_id)
     assert (await here.read(job_id)).state == "canceled"
     assert await here.balance() == (PRICE, 0)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while not double.canceled:
             await asyncio.sleep(0.02)
     await here.settled()
@@ -164,7 +171,7 @@ async def test_a_cancel_that_the_provider_does_not_heed_is_repeated(here: Place,
     job_id = await here.submit(seconds=FOREVER, ignores_cancel=True)
     await here.until(job_id, lambda job: job.phase == "parked")
     await here.engine.cancel(TENANT, job_id)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while len(double.canceled) < 2:
             await here.hurry()
             await asyncio.sleep(0.05)
@@ -175,26 +182,34 @@ async def test_a_cancel_that_the_provider_does_not_heed_is_repeated(here: Place,
     assert await here.balance() == (PRICE, 0)
 
 
-async def test_a_provider_is_told_to_stop_before_the_job_expires(dsn: str, files: Local, double: Replicate) -> None:
-    async with place(dsn, files, double, make_app(kind(expires_in=timedelta(seconds=1.5)))) as here:
+async def test_a_provider_is_told_to_stop_before_the_job_expires(
+    dsn: str, files: Local, double: Replicate, clock: Clock
+) -> None:
+    async with place(dsn, files, double, make_app(kind(expires_in=timedelta(hours=1)))) as here:
         job_id = await here.submit(seconds=FOREVER)
+        await here.until(job_id, lambda job: job.phase == "parked")
+        await clock.advance(timedelta(hours=1))
         job = await here.ended(job_id)
         assert job.state == "expired"
         assert double.canceled == list(double.predictions)
         stopped = double.predictions[double.canceled[0]]["completed_at"]
         assert job.finished_at is not None
-        assert stopped < job.finished_at.isoformat()
+        assert stopped < (job.finished_at - clock.offset).isoformat()
         await here.settled()
         assert await here.balance() == (PRICE, 0)
 
 
-async def test_what_is_done_at_the_deadline_is_collected(dsn: str, files: Local, double: Replicate) -> None:
+async def test_what_is_done_at_the_deadline_is_collected(
+    dsn: str, files: Local, double: Replicate, clock: Clock
+) -> None:
     """The customer gets what was paid for: the deadline is when nobody waits any longer, not when nothing counts."""
-    app = make_app(kind(expires_in=timedelta(seconds=3)))
+    app = make_app(kind(expires_in=timedelta(hours=1)))
     async with place(dsn, files, double, app, with_services=False) as here:
         job_id = await here.submit(callbacks=0)
         await here.until(job_id, lambda job: job.phase == "parked")
-        await asyncio.sleep(3)
+        made = double.predictions.values()
+        await until(lambda: asyncio.sleep(0, all(each["status"] == "succeeded" for each in made)))
+        await clock.advance(timedelta(hours=1))
         for service in services(here.engine):
             await service.run_once()
         job = await here.ended(job_id)
@@ -209,8 +224,9 @@ async def test_a_job_whose_provider_cannot_be_reached_expires_all_the_same(
         job_id = await here.submit(seconds=FOREVER)
         await here.until(job_id, lambda job: job.phase == "parked")
         double.illness = Refusal(500)
+        double.asked.clear()
         await clock.advance(timedelta(seconds=75))
-        await asyncio.sleep(0.5)
+        await until(lambda: asyncio.sleep(0, bool(double.asked)))
         assert (await here.read(job_id)).phase == "parked"  # within the grace it is tried
         await clock.advance(timedelta(seconds=30))
         assert (await here.ended(job_id)).state == "expired"
@@ -257,8 +273,7 @@ async def test_every_url_of_an_output_is_fetched_once(here: Place, double: Repli
     (made,) = double.predictions.values()
     named = url % made["id"]
     double.end(made, "succeeded", {"big": named, "again": [named, data], "text": "see http://x.test for more"})
-    await here.hurry()
-    job = await here.ended(job_id)
+    job = await here.hurried(job_id)
     assert job.state == "succeeded"
     found = await here.engine.artifacts.of_job(TENANT, job_id)
     assert [(file.name, file.content_type) for file in found] == [("a.png", "image/png"), ("output.txt", "text/plain")]

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from uuid import UUID
 
-    from penstock.engine.jobs import JobRecord
     from penstock.storage.local import Local
 
 ROOT = Path(__file__).parent.parent.parent
@@ -55,9 +54,9 @@ async def test_a_process_may_die_at_any_step(dsn: str, files: Local, double: Rep
         for step in CANCELED:  # one that died of another's cancel
             await here.engine.cancel(TENANT, jobs[step])
         try:
-            states = {step: (await hurried(here, job_id)).state for step, job_id in jobs.items()}
-            made = {step: await hurried(here, job_id) for step, job_id in albums.items()}
-            await here.settled(60)
+            states = {step: (await here.hurried(job_id)).state for step, job_id in jobs.items()}
+            made = {step: await here.hurried(job_id) for step, job_id in albums.items()}
+            await here.settled()
         finally:
             os.kill(last, signal.SIGTERM)
             assert await told(process) == 0
@@ -84,15 +83,6 @@ async def test_a_process_may_die_at_any_step(dsn: str, files: Local, double: Rep
             assert sorted(kept) == sorted([*PAGES, "cover"]), step
         # Only where the answer to a submission died with its process was a second prediction asked for.
         assert len(steps) * 4 <= len(double.predictions) <= len(submissions)
-
-
-async def hurried(here: Place, job_id: UUID) -> JobRecord:
-    """A job that has ended; what is due some time is due now."""
-    async with asyncio.timeout(60):
-        while (job := await here.read(job_id)).phase != "ended":
-            await here.hurry()
-            await asyncio.sleep(0.1)
-    return job
 
 
 @contextlib.asynccontextmanager

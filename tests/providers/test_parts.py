@@ -70,8 +70,7 @@ async def test_parts_of_one_question_are_made_at_the_same_time_and_hold_no_slot(
             await here.hurry()
     await here.until(job_id, lambda job: job.phase == "parked")
     double.end(of(double, "page-1"), "succeeded")
-    await here.hurry()
-    assert (await here.ended(job_id)).state == "succeeded"
+    assert (await here.hurried(job_id)).state == "succeeded"
     assert sorted(asked(double)) == sorted(PARTS)
 
 
@@ -102,8 +101,7 @@ async def test_a_provider_that_rests_between_two_parts_burns_no_attempt(here: Pl
     await here.until(job_id, lambda job: job.phase == "parked")
     double.refusals.extend([Refusal(429, headers={"Retry-After": "1"})] * 2)
     double.end(of(double, "page-1"), "succeeded")
-    await here.hurry()
-    job = await here.ended(job_id, 30)
+    job = await here.hurried(job_id)
     assert (job.state, job.attempts) == ("succeeded", 0)
     assert asked(double) == list(PARTS)
 
@@ -114,7 +112,7 @@ async def test_the_queue_of_a_kind_that_needs_a_resting_provider_stays_in_line(h
     await here.until(first, lambda job: job.phase == "parked")
     assert here.engine.providers.resting() == {"paint", "album"}
     later = await album(here)
-    assert (await here.ended((await here.engine.submit("plain", **here.owner)).job_id, 5)).state == "succeeded"
+    assert (await here.ended((await here.engine.submit("plain", **here.owner)).job_id)).state == "succeeded"
     assert (await here.read(later)).phase == "ready"
     for job_id in (first, later):
         await here.engine.cancel(TENANT, job_id)
@@ -144,8 +142,7 @@ async def test_a_part_that_the_provider_has_lost_fails_the_job(here: Place, doub
     job_id = await album(here, script={"seconds": FOREVER})
     await here.until(job_id, lambda job: job.phase == "parked")
     del double.predictions[of(double, "page-1")["id"]]
-    await here.hurry()
-    job = await here.ended(job_id)
+    job = await here.hurried(job_id)
     assert job.state == "failed"
     await here.settled()
     assert of(double, "page-2")["status"] == "canceled"
@@ -176,8 +173,7 @@ async def test_the_sweeper_takes_what_no_attempt_counts_on_and_nothing_else(
         await clock.advance(timedelta(minutes=50))
         assert await here.engine.artifacts.sweep() == 0
         double.end(of(double, "cover"), "succeeded")
-        await here.hurry()
-        job = await here.ended(job_id)
+        job = await here.hurried(job_id)
         assert job.state == "succeeded"
         await clock.advance(timedelta(hours=2))
         assert await here.engine.artifacts.sweep() == 1

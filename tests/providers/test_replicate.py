@@ -24,6 +24,7 @@ from penstock.providers import Ask
 from penstock.replicate import Replicate
 from tests.doubles.replicate import TOKEN, Refusal, Script
 from tests.doubles.replicate import Replicate as Double
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -249,7 +250,7 @@ async def test_the_real_client_and_ours_see_the_same(double: Double, client: Rep
     double.plan = lambda _: Script(seconds=0.01)
     made = await submit(client)
     theirs = await real.predictions.async_get(made.id)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         while not (ours := await client.status(made.id)).is_over:
             await asyncio.sleep(0.01)
     await theirs.async_wait()

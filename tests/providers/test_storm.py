@@ -53,7 +53,7 @@ async def test_a_storm_of_callbacks_has_one_effect_for_each_result(dsn: str, fil
             await end_what_is_left(double)
             while len(double.told) < len(double.sent) or double._tasks:
                 await asyncio.sleep(0.05)
-        await here.settled(60)
+        await here.settled()
         jobs = [await here.read(job_id) for job_id in taken]
 
         # Each job ended as its prediction did, and a job that expired did so whatever came later.
