@@ -14,6 +14,7 @@ from tests.conformance.effects import number_of
 from tests.conformance.table import checks
 from tests.conformance.towns import TENANT, fresh, told, until
 from tests.doubles.github import Repository, Workflow
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -285,7 +286,7 @@ async def the_stream_of_a_finished_job(town: Town) -> None:
     job_id = await user.do("run-command", talk(lines=5))
     job = await user.ended(job_id)
     seen = Seen()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         await seen.follow(user.stream(job_id))
     assert seen.lines == await user.lines(job_id)
     assert seen.ends == [{"state": "success", "output": job["output"]}]

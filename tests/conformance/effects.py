@@ -759,7 +759,7 @@ async def _page(place: Effects, slug: str, user: User, worker: Worker) -> None:
         await expect(page.locator("#notice")).to_contain_text("Trying again")
         await page.unroute("**/api/videos/*")
         await worker.complete(job)
-        await expect(page.locator("#shown img")).to_be_visible(timeout=20_000)
+        await expect(page.locator("#shown img")).to_be_visible()
         assert set(await page.evaluate("window.pauses")) == {2000}
         await running.close()
 

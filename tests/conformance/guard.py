@@ -220,7 +220,7 @@ async def webhooks(town: Town) -> None:
         with pytest.raises(standardwebhooks.webhooks.WebhookVerificationError):
             standardwebhooks.Webhook(stranger["webhook_secret"]).verify(one.body.decode(), one.headers)
     await other.rule(SECRET)
-    await other.submit("A secret.", expires_in_seconds=1)
+    await other.submit("A secret.")
     await other.submit(expires_in_seconds=1)
     await until(lambda: asyncio.sleep(0, {"job.blocked", "job.expired"} <= set(town.receiver.events(other.name))))
 
