@@ -13,6 +13,7 @@ import pytest
 
 from tests.acceptance.processes import Command, Shell, shell, until
 from tests.cli.ups import Up, serving, up
+from tests.waiting import PATIENCE
 from tests.worker import bare
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 APP = Path(__file__).with_name("far.py")
 BARE = Path(bare.__file__)
-BRISK = {"PENSTOCK_FLEET_LEASE": "3s", "PENSTOCK_FLEET_HEARTBEAT": "0.5s", "PENSTOCK_WORKER_SILENCE": "1500ms"}
+BRISK = {"PENSTOCK_FLEET_LEASE": "5s", "PENSTOCK_FLEET_HEARTBEAT": "0.5s", "PENSTOCK_WORKER_SILENCE": "1500ms"}
 CALM = {"PENSTOCK_FLEET_LEASE": "60s", "PENSTOCK_FLEET_HEARTBEAT": "0.5s", "PENSTOCK_WORKER_SILENCE": "2s"}
 
 
@@ -101,7 +102,7 @@ async def test_a_file_goes_through_storage_and_arrives_whole(site: tuple[Shell, 
     digest = hashlib.sha256(words).hexdigest()
     told = {"name": "words.txt", "content_type": "text/plain", "size": len(words), "sha256": digest}
     made = (await at.request("POST", "/v1/artifacts", told)).json()
-    async with httpx2.AsyncClient() as http:
+    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
         put = made["upload"]
         assert (await http.request(put["method"], put["url"], headers=put["headers"], content=words)).is_success
         job = await at.until("ended", await at.submit("shout", {"words": made["id"]}))

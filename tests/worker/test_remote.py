@@ -25,6 +25,7 @@ from penstock.errors import (
 from penstock.worker import Notice, RemoteSource, Worker
 from tests.checks import until
 from tests.doubles.fleet import SECRET, FleetDouble, served
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -402,7 +403,7 @@ async def test_work_whose_lease_cannot_be_trusted_any_more_is_dropped(double: Fl
 
     double.give()
     async with working(double, app):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             await cut.wait()
         double.is_away = False
     assert not double.verbs("complete", "fail", "requeue")
@@ -422,7 +423,7 @@ async def test_a_lease_that_was_lost_is_dropped_at_the_next_heartbeat(double: Fl
 
     double.give()
     async with working(double, app):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             await cut.wait()
     assert not double.verbs("complete", "fail", "requeue")
 
@@ -441,7 +442,7 @@ async def test_a_notice_requeues_what_cannot_end_in_time(double: FleetDouble, ap
 
     double.give()
     worker = Worker(RemoteSource(double.url, SECRET), app, notices=notices(), grace=timedelta(hours=1))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         await worker.run(asyncio.Event())
     (said,) = double.verbs("requeue")
     assert said["reason"] == "the machine is taken away"
