@@ -206,7 +206,7 @@ async def _submit(port: int, key: str, plan: Plan, enough: Path) -> str:
 
 def _client(port: int, key: str) -> httpx2.AsyncClient:
     headers = {"Authorization": f"Bearer {key}"}
-    return httpx2.AsyncClient(base_url=f"http://{HOST}:{port}/actions/api", headers=headers, timeout=30)
+    return httpx2.AsyncClient(base_url=f"http://{HOST}:{port}/actions/api", headers=headers, timeout=PATIENCE)
 
 
 async def _until_grown(readers: Sequence[Reader], seen: Sequence[int], many: int) -> None:

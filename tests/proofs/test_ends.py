@@ -38,6 +38,7 @@ from tests.blueprints.studio.places import BODIES
 from tests.doubles.replicate import NEVER, Script, served_replicate
 from tests.factories import ERROR, MINUTE
 from tests.proofs.places import TENANT, Place, User, running_place
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Sequence
@@ -196,7 +197,7 @@ class Ending:
     async def effects(self) -> None:
         user = await self.place.user()
         secret = (await self.place.engine.access.make_key(actor="test", scope="worker"))[1]
-        async with httpx2.AsyncClient(base_url=f"{self.place.url}/effects", timeout=30) as http:
+        async with httpx2.AsyncClient(base_url=f"{self.place.url}/effects", timeout=PATIENCE) as http:
             body = {"worker_id": "w-ends", "workflow_slugs": ["invert"]}
             told = await http.post("/api/worker/register", json=body, headers={"X-Fleet-Secret": secret})
             worker = Worker(http, {"Authorization": f"Bearer {told.json()['token']}"}, "w-ends")

@@ -15,6 +15,7 @@ from penstock.blueprints.actions.lines import BYTES_MAX, LENGTH_MAX, LINES_MAX
 from tests.blueprints.actions.test_run_command import is_alive, until
 from tests.proofs.floods import FLOOD, MIB, Works, files, memory, running_works
 from tests.proofs.streams import HOST
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -51,7 +52,7 @@ async def _asked(works: Works, job_id: str, head: bytes) -> bytes:
         path = f"/actions/api/jobs/{job_id}/stream"
         writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n".encode())
         writer.write(b"Authorization: Bearer %s\r\n%s\r\n" % (works.user.key.encode(), head))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             return await reader.read()
     finally:
         writer.close()
@@ -195,15 +196,17 @@ async def test_much_output_is_read_to_its_end_and_costs_no_memory(works: Works) 
 
 DAEMON = """
 import os, sys, time
+heard, said = os.pipe()
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
         print(os.getpid(), flush=True)
+        os.write(said, b".")
         while True:
             time.sleep(0.05)
             print("still here", flush=True)
     os._exit(0)
-time.sleep(0.5)
+os.read(heard, 1)
 """
 
 
@@ -237,7 +240,7 @@ time.sleep(600)
 
 async def test_a_crowd_that_ignores_being_asked_is_gone_after_a_cancel(works: Works) -> None:
     job_id = await works.user.submit("run-command", command="python", arguments=[STUBBORN])
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while len(told := await works.user.texts(job_id)) < 21:
             await asyncio.sleep(0.05)
     await works.user.send("POST", f"/api/jobs/{job_id}/cancel")

@@ -29,6 +29,7 @@ from tests.blueprints.studio.places import BODIES as STUDIO
 from tests.blueprints.studio.places import COSTS
 from tests.cli.ups import up
 from tests.proofs.places import ENVIRONMENT, NOWHERE, TENANT, User, new_key, open_engine, product
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -132,7 +133,7 @@ async def a_clone(pair: Pair, user: User) -> tuple[str, dict[str, Any]]:
 
 async def an_effect(pair: Pair, user: User) -> tuple[str, dict[str, Any]]:
     headers = {"Authorization": f"Bearer {user.key}"}
-    async with httpx2.AsyncClient(base_url=f"{user.http.base_url}/effects", timeout=30) as http:
+    async with httpx2.AsyncClient(base_url=f"{user.http.base_url}/effects", timeout=PATIENCE) as http:
         video = await Uploader(http, headers, user.account).video()
     return "/effects/api/ai-jobs", {"effect_id": "invert", "video_id": video["id"]}
 
