@@ -19,6 +19,7 @@ from penstock.cli import renderer
 from penstock.cli.deployment import bind_renderer, url_of
 from penstock.renderer import llm
 from penstock.settings import Settings
+from tests.waiting import PATIENCE
 
 
 def penstock(*words: str, **environment: str) -> subprocess.Popen[str]:
@@ -35,7 +36,7 @@ async def test_the_command_says_where_it_is_and_with_which_token(tmp_path: Path)
         line = json.loads(process.stdout.readline())
         assert line == json.loads(file.read_text())
         headers = {"Authorization": f"Bearer {line['token']}"}
-        async with httpx2.AsyncClient(base_url=line["url"], headers=headers) as http:
+        async with httpx2.AsyncClient(base_url=line["url"], headers=headers, timeout=PATIENCE) as http:
             assert (await http.get("/v1/models/penstock/tts")).status_code == 200
         process.terminate()
         assert process.wait(30) == 0
@@ -59,7 +60,7 @@ async def test_one_beside_others_begins_with_the_first_call_and_comes_back_when_
                 assert (await another.get("/v1/models")).status_code == 200
             assert _children(sock.fileno()) - {pid}
         stop.set()
-        await asyncio.wait_for(running, 30)
+        await asyncio.wait_for(running, PATIENCE)
 
 
 def _children(descriptor: int) -> set[int]:
@@ -80,7 +81,7 @@ async def test_one_that_nobody_calls_ends_without_having_begun() -> None:
         (part,) = renderer.beside(renderer.settled(settings, sock), sock, allow="")
         stop = asyncio.Event()
         stop.set()
-        await asyncio.wait_for(part(stop), 5)
+        await asyncio.wait_for(part(stop), PATIENCE)
 
 
 def test_one_is_wanted_where_there_are_kinds_for_it_and_nobody_else() -> None:

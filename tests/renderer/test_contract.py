@@ -16,6 +16,7 @@ from replicate.webhook import Webhooks, WebhookSigningSecret
 from penstock import webhooks
 from tests.acceptance.processes import until
 from tests.renderer.renderers import LONG, TOKEN, Receiver, Renderer, renderer
+from tests.waiting import PATIENCE
 
 HELLO = {"text": "Hello there.", "format": "wav", "seed": 1}
 FIELDS = {
@@ -38,7 +39,7 @@ async def client(running: Renderer, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
 
 async def test_the_real_client_runs_a_model(client: Client) -> None:
     output: Any = await asyncio.to_thread(client.run, "penstock/tts", input=HELLO)
-    async with httpx2.AsyncClient() as anybody:
+    async with httpx2.AsyncClient(timeout=PATIENCE) as anybody:
         sound = await anybody.get(output)
     assert sound.headers["content-type"] == "audio/wav"
     assert sound.content.startswith(b"RIFF")
@@ -155,7 +156,7 @@ async def test_a_webhook_that_leads_inside_is_refused(running: Renderer, url: st
 
 
 async def test_without_the_token_nothing_but_outputs_is_given(running: Renderer) -> None:
-    async with httpx2.AsyncClient(base_url=running.url) as stranger:
+    async with httpx2.AsyncClient(base_url=running.url, timeout=PATIENCE) as stranger:
         for method, path in (
             ("POST", "/v1/predictions"),
             ("GET", "/v1/predictions"),
@@ -236,7 +237,7 @@ async def test_all_models_tell_their_inputs(running: Renderer) -> None:
 async def test_who_would_rather_wait_gets_the_end_and_else_a_beginning(running: Renderer) -> None:
     at_once = await running.create("tts", HELLO)
     assert (at_once.status_code, at_once.json()["completed_at"]) == (201, None)
-    in_time = await running.create("tts", HELLO, headers={"Prefer": "wait=30"})
+    in_time = await running.create("tts", HELLO, headers={"Prefer": "wait=60"})
     assert (in_time.status_code, in_time.json()["status"]) == (201, "succeeded")
     too_soon = await running.create("ugc-video", LONG, headers={"Prefer": "wait=1"})
     assert (too_soon.status_code, too_soon.json()["output"]) == (202, None)
@@ -253,7 +254,7 @@ async def test_a_deadline_that_cannot_be_read_is_refused(running: Renderer, text
 
 async def test_an_output_is_given_whole_or_in_part_to_who_knows_its_name(running: Renderer) -> None:
     prediction = await running.made("tts", HELLO)
-    async with httpx2.AsyncClient() as anybody:
+    async with httpx2.AsyncClient(timeout=PATIENCE) as anybody:
         whole = await anybody.get(prediction["output"])
         part = await anybody.get(prediction["output"], headers={"Range": "bytes=4-7"})
         other = await anybody.get(prediction["output"].replace("output.wav", "else.wav"))
