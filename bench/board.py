@@ -1,7 +1,7 @@
 """Does the dashboard stay fast? Every read of it, at the server, with millions of finished jobs behind it.
 
-`python -m bench.board --dsn postgresql://…` fills that database, which must be new, and prints a table; without a
-database it makes one and throws it away. The counters are made by tallying and folding, as they are when jobs move.
+`python -m bench.board --dsn postgresql://…` fills a database of its own on that server, and prints a table; without a
+server it makes one and throws it away. The counters are made by tallying and folding, as they are when jobs move.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 import httpx2
 
+from bench.processes import STOP_SECONDS, within
+from bench.product import opened
 from penstock import Engine, Penstock, ids
 from penstock.api.app import create_app
 from penstock.api.calls import JSON
@@ -87,7 +89,7 @@ TALLIES = (
 
 async def main() -> None:
     parser = argparse.ArgumentParser(description="Measures every read of the dashboard on a long history.")
-    parser.add_argument("--dsn", help="a new database; without one, an embedded one is made")
+    parser.add_argument("--dsn", help="the server to measure on; without one, an embedded one is made")
     parser.add_argument("--jobs", type=int, default=JOBS)
     arguments = parser.parse_args()
     if arguments.dsn:
@@ -101,20 +103,19 @@ async def main() -> None:
             await measure(postgres.dsn, arguments.jobs)
 
 
-async def measure(dsn: str, jobs: int) -> None:
+async def measure(server: str, jobs: int) -> None:
     app = Penstock()
     for name in KINDS:
         app.kind(name, price=5)(_nothing)
-    engine = await Engine.open(dsn, app, pool_size=4)
-    began = time.monotonic()
-    await fill(dsn, jobs)
-    print(f"{jobs:,} jobs in {time.monotonic() - began:.0f} s", flush=True)
-    began = time.monotonic()
-    await count(dsn, engine)
-    print(f"tallied and folded in {time.monotonic() - began:.0f} s", flush=True)
-    await enliven(engine)
-    await ask_all(engine)
-    await engine.close()
+    async with opened(server, app, pool_size=4) as engine:
+        began = time.monotonic()
+        await fill(engine.db.dsn, jobs)
+        print(f"{jobs:,} jobs in {time.monotonic() - began:.0f} s", flush=True)
+        began = time.monotonic()
+        await count(engine)
+        print(f"tallied and folded in {time.monotonic() - began:.0f} s", flush=True)
+        await enliven(engine)
+        await ask_all(engine)
 
 
 async def _nothing(job: Any, sequence: int = 0) -> None: ...
@@ -141,8 +142,8 @@ async def fill(dsn: str, jobs: int) -> None:
     await asyncio.gather(insert(), insert())
 
 
-async def count(dsn: str, engine: Engine) -> None:
-    connection = await asyncpg.connect(dsn)
+async def count(engine: Engine) -> None:
+    connection = await asyncpg.connect(engine.db.dsn)
     await connection.execute("set work_mem = '256MB'")
     for statement in (TOLD, *TALLIES):
         await connection.execute(statement)
@@ -178,7 +179,8 @@ async def ask_all(engine: Engine) -> None:
                 await ask(http, path)
     finally:
         stop.set()
-        await serving
+        async with within(STOP_SECONDS, "the server to stop"):
+            await serving
 
 
 async def ask(http: httpx2.AsyncClient, path: str) -> None:

@@ -19,17 +19,14 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description="Measures concurrent single submits.")
     parser.add_argument("--dsn", required=True)
     product = Product(parser.parse_args().dsn)
-    try:
+    async with product.opened():
         measured = await measure(product)
-    finally:
-        await product.close()
     for metric, unit in (("concurrent", "jobs/s"), ("concurrent_p50", "ms"), ("concurrent_p99", "ms")):
         line = {"peer": product.name, "version": product.version, "metric": metric, "value": round(measured[metric], 2)}
         print(json.dumps(line | {"unit": unit, "settings": {"callers": CALLERS}}), flush=True)
 
 
 async def measure(product: Product) -> dict[str, float]:
-    await product.prepare()
     bodies = iter([product.body(n) for n in range(JOBS)])
     waits: list[float] = []
 

@@ -38,17 +38,15 @@ async def main() -> None:
     parser.add_argument("--pinned", type=float, default=60, help="seconds with an open snapshot")
     arguments = parser.parse_args()
     product = Product(arguments.dsn)
-    await product.prepare()
-    try:
-        empty = await rates(product)
+    async with product.opened():
         await pinned(product, arguments.pinned)
-        await product.prepare()
-        await fill(arguments.dsn, arguments.jobs)
+    async with product.opened():
+        empty = await rates(product)
+    async with product.opened():
+        await fill(product.store, arguments.jobs)
         full = await rates(product)
-        for verb, rate in full.items():
-            report(f"flat_{verb}", rate / empty[verb], "of the rate on empty tables", jobs=arguments.jobs)
-    finally:
-        await product.close()
+    for verb, rate in full.items():
+        report(f"flat_{verb}", rate / empty[verb], "of the rate on empty tables", jobs=arguments.jobs)
 
 
 async def rates(product: Product) -> dict[str, float]:

@@ -14,8 +14,6 @@ import contextlib
 import itertools
 import json
 import os
-import signal
-import subprocess
 import sys
 import time
 from importlib.metadata import version
@@ -25,8 +23,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import uvloop
 
-from bench import http
+from bench import http, processes
 from bench.http import CONNECTIONS, WARM_UP, Caller, Tally
+from bench.processes import WAIT_SECONDS, within
+from bench.product import opened
 from penstock import Engine, Penstock, ids
 from penstock.api.app import create_app
 from penstock.api.streams import Hub
@@ -70,7 +70,8 @@ async def main() -> None:
     if arguments.serve:
         await serve(arguments.dsn)
     else:
-        await measure(arguments.dsn)
+        async with opened(arguments.dsn, app()) as engine:
+            await measure(engine)
 
 
 async def serve(dsn: str) -> None:
@@ -118,27 +119,24 @@ def completions(leases: list[tuple[str, str, str]]) -> Iterator[bytes]:
 # Measurements
 
 
-async def measure(dsn: str) -> None:
-    engine = await Engine.open(dsn, app())
+async def measure(engine: Engine) -> None:
     engine.workers.rules = Rules.of(settings())
     await engine.grant(TENANT, ACCOUNT, CREDITS)
-    began = time.time_ns()
     workers = [
-        await engine.workers.register(worker=f"{began}-{n}", routes=[KIND], slots=1_000, fleet=FLEET, address="bench")
+        await engine.workers.register(worker=f"worker-{n}", routes=[KIND], slots=1_000, fleet=FLEET, address="bench")
         for n in range(WORKERS)
     ]
     tokens = {record.id: token for record, token in workers}
     await submit(engine, POLLED)
-    with http.server("echo", dsn) as port:
+    with http.server("echo", engine.db.dsn) as (port, _):
         echo = await rate(port, http.posts("/echo", None))
-    with server(dsn) as (port, pid):
+    with processes.serving("bench.fleet", "--dsn", engine.db.dsn, "--serve") as (port, pid):
         poll = await rate(port, polls(tokens.values()))
         leases = await held(engine, tokens)
         beat = await rate(port, heartbeats(leases))
         await drained(engine, port, tokens)
         complete = await rate(port, completions(await fresh(engine, port, tokens)))
         share = await beating(engine, port, pid, tokens)
-    await engine.close()
     results = {"fleet_echo": echo, "fleet_poll": poll, "fleet_heartbeat": beat, "fleet_complete": complete}
     for name, result in results.items():
         for metric, value, unit in (
@@ -162,8 +160,9 @@ async def rate(port: int, requests: Iterator[bytes]) -> dict[str, float]:
 async def drained(engine: Engine, port: int, tokens: dict[str, str]) -> None:
     """Nothing is left in line: what is handed out from now on is no more than a server remembers."""
     requests = polls(tokens.values())
-    while await engine.db.pool.fetchval("select exists (select from penstock.ready)"):
-        await http.load(port, requests, 200, 0.2)
+    async with within(WAIT_SECONDS, "an empty queue"):
+        while await engine.db.pool.fetchval("select exists (select from penstock.ready)"):
+            await http.load(port, requests, 200, 0.2)
 
 
 async def fresh(engine: Engine, port: int, tokens: dict[str, str]) -> list[tuple[str, str, str]]:
@@ -254,18 +253,6 @@ def tell(metric: str, value: float, unit: str) -> None:
         "unit": unit,
     }
     print(json.dumps(line | {"settings": {"connections": CONNECTIONS}}), flush=True)
-
-
-@contextlib.contextmanager
-def server(dsn: str) -> Iterator[tuple[int, int]]:
-    """A server process; its port and its id."""
-    command = [sys.executable, "-m", "bench.fleet", "--dsn", dsn, "--serve"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield int(process.stdout.readline() if process.stdout else 0), process.pid
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(10)
 
 
 if __name__ == "__main__":

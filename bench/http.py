@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
 import signal
 import socket
-import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
@@ -28,7 +26,9 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
 
-from bench.product import ACCOUNT, CREDITS, KIND, TENANT, app
+from bench import processes
+from bench.processes import WAIT_SECONDS, within
+from bench.product import ACCOUNT, CREDITS, KIND, TENANT, app, opened
 from penstock import Engine
 from penstock.api.app import create_app
 from penstock.api.server import serve
@@ -40,6 +40,7 @@ from penstock.wire import Submit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from starlette.requests import Request
 
@@ -63,7 +64,8 @@ async def main() -> None:
         hub = Hub(engine, bell)
         await serving(create_app(engine, settings=Settings(), hub=hub))
     else:
-        await measure(arguments.dsn)
+        async with opened(arguments.dsn, app()) as engine:
+            await measure(engine)
 
 
 # Servers
@@ -136,33 +138,32 @@ class Caller(asyncio.Protocol):
 async def load(port: int, requests: Iterator[bytes], wanted: int, seconds: float) -> Tally:
     tally = Tally()
     loop = asyncio.get_running_loop()
-    callers = [
-        (await loop.create_connection(lambda: Caller(requests, tally, wanted), "127.0.0.1", port))[1]
-        for _ in range(CONNECTIONS)
-    ]
-    await asyncio.sleep(seconds)
-    for caller in callers:
-        caller.is_stopping = True
-    await asyncio.wait([caller.ended for caller in callers], timeout=10)
+    async with within(seconds + WAIT_SECONDS, "the answers to all requests"):
+        callers = [
+            (await loop.create_connection(lambda: Caller(requests, tally, wanted), "127.0.0.1", port))[1]
+            for _ in range(CONNECTIONS)
+        ]
+        await asyncio.sleep(seconds)
+        for caller in callers:
+            caller.is_stopping = True
+        await asyncio.gather(*(caller.ended for caller in callers))
     return tally
 
 
 # Measurements
 
 
-async def measure(dsn: str) -> None:
-    engine = await Engine.open(dsn, app())
+async def measure(engine: Engine) -> None:
     await engine.grant(TENANT, ACCOUNT, CREDITS)
     _, key = await engine.access.make_key(
         scope="client", tenant=TENANT, account=ACCOUNT, rate_limit=RATE_LIMIT, actor="bench"
     )
     running = await leased(engine)
-    with server("echo", dsn) as port:
+    with server("echo", engine.db.dsn) as (port, _):
         echo = await rate(port, lambda: posts("/echo", None), 200)
-    with server("product", dsn) as port:
+    with server("product", engine.db.dsn) as (port, _):
         submit = await rate(port, lambda: posts("/v1/jobs", key), 202)
         poll = await rate(port, lambda: gets(running, key), 200)
-    await engine.close()
     for name, result in (("http_echo", echo), ("http_submit", submit), ("http_poll", poll)):
         for metric, value, unit in (
             (name, result["rate"], "requests/s"),
@@ -214,16 +215,8 @@ def gets(jobs: list[str], key: str) -> Iterator[bytes]:
             yield f"GET /v1/jobs/{job} HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {key}\r\n\r\n".encode()
 
 
-@contextlib.contextmanager
-def server(kind: str, dsn: str) -> Iterator[int]:
-    """A server process; its port."""
-    command = [sys.executable, "-m", "bench.http", "--dsn", dsn, "--serve", kind]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield int(process.stdout.readline() if process.stdout else 0)
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(10)
+def server(kind: str, dsn: str) -> AbstractContextManager[tuple[int, int]]:
+    return processes.serving("bench.http", "--dsn", dsn, "--serve", kind)
 
 
 if __name__ == "__main__":

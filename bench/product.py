@@ -6,20 +6,22 @@ Every job has an idempotency key and a price: key, hold, job, dispatch, events a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import time
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import asyncpg
 import uvloop
 
+from bench import databases
 from bench.peers import harness
+from bench.processes import STOP_SECONDS, within
 from penstock import Engine, Penstock, Worker
 from penstock.services.bell import Bell
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     from bench.peers.harness import Settings
     from bench.peers.workers import Board
@@ -49,6 +51,18 @@ def app(board: Board | None = None, measure: str = "drain") -> Penstock:
     return made
 
 
+@contextlib.asynccontextmanager
+async def opened(server: str, app: Penstock, **options: Any) -> AsyncIterator[Engine]:
+    """An engine on a database of its own."""
+    async with databases.fresh(server) as dsn:
+        engine = await Engine.open(dsn, app, **options)
+        try:
+            yield engine
+        finally:
+            async with within(STOP_SECONDS, "the engine to close"):
+                await engine.close()
+
+
 class Product:
     """Penstock as a peer of the others."""
 
@@ -59,17 +73,18 @@ class Product:
     drain_choices: ClassVar[Sequence[Settings]] = [{"processes": 2, "slots": slots} for slots in (500, 1_000)]
     latency_settings: ClassVar[Settings] = {"processes": 1, "slots": 10}
 
-    def __init__(self, store: str) -> None:
-        self.store = store
-        self.engine: Engine | None = None
+    def __init__(self, server: str) -> None:
+        self.server = server
 
-    async def prepare(self) -> None:
-        await self.close()
-        self.engine = await Engine.open(self.store, app())
-        Bell(self.engine)
-        await self.engine.grant(TENANT, ACCOUNT, CREDITS)
-        self.made = 0
-        await asyncio.gather(*[self.warm_up() for _ in range(CONNECTIONS)])
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        async with opened(self.server, app()) as self.engine:
+            self.store = self.engine.db.dsn
+            Bell(self.engine)
+            await self.engine.grant(TENANT, ACCOUNT, CREDITS)
+            self.made = 0
+            await asyncio.gather(*[self.warm_up() for _ in range(CONNECTIONS)])
+            yield
 
     async def warm_up(self) -> None:
         """A server lives long: its connections have seen these statements before."""
@@ -77,14 +92,6 @@ class Product:
             warm = await self.engine.submit(WARM, {}, tenant=TENANT, account=ACCOUNT)
             await self.engine.submit_many([{"kind": WARM, "tenant": TENANT, "account": ACCOUNT}])
             await self.engine.cancel(TENANT, warm.job_id)
-
-    async def close(self) -> None:
-        if self.engine is not None:
-            await self.engine.close()
-            self.engine = None
-        connection = await asyncpg.connect(self.store)
-        await connection.execute("drop schema if exists penstock cascade")
-        await connection.close()
 
     def body(self, sequence: int) -> dict[str, Any]:
         return harness.body(sequence)

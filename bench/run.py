@@ -1,7 +1,8 @@
 """Measures Penstock and its peers side by side and writes `bench/RESULTS.md`: `make bench`.
 
 One machine, one PostgreSQL with durable settings, one run: read the ratios. Peers come from the registry into an
-environment of their own and are never imported by the product. `--quick` leaves out the long ones.
+environment of their own and are never imported by the product. `--quick` leaves out the long ones. What fails is
+left out of the results and told by the exit code.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import argparse
 import json
 import os
 import platform
-import subprocess
+import signal
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from bench.peers.harness import METRICS
+from bench.processes import has_succeeded, started
 from penstock.store.embedded import open_embedded
 
 if TYPE_CHECKING:
@@ -82,22 +85,26 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one run of each, a short history, a short snapshot")
     parser.add_argument("--runs", type=int, default=3, help="each number is the median of so many")
-    parser.add_argument("--dsn", help="measure on this server instead of the embedded one (its database is emptied)")
+    parser.add_argument("--dsn", help="measure on this server instead of an embedded one, in databases made for it")
     arguments = parser.parse_args()
+    for told in (signal.SIGINT, signal.SIGTERM):  # also in the background, where a shell ignores the first
+        signal.signal(told, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="penstock-bench-", ignore_cleanup_errors=True) as folder:
         if arguments.dsn:
-            numbers, server = measure(arguments.dsn, arguments.runs, quick=arguments.quick)
+            numbers, server, failed = measure(arguments.dsn, arguments.runs, quick=arguments.quick)
         else:
             data = Path(folder) / "data"
             data.mkdir()
             (data / "postgres.conf").write_text(LONG_LIVED, "utf-8")
             with open_embedded(data) as postgres:
                 age(postgres.dsn)
-                numbers, server = measure(postgres.dsn, arguments.runs, quick=arguments.quick)
+                numbers, server, failed = measure(postgres.dsn, arguments.runs, quick=arguments.quick)
     text = render(numbers, server, quick=arguments.quick)
     RESULTS.write_text(text, "utf-8")
     print(text)
-    return 0
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 def age(dsn: str) -> None:
@@ -111,48 +118,60 @@ def age(dsn: str) -> None:
         connection.execute("checkpoint")
 
 
-def measure(dsn: str, runs: int, *, quick: bool) -> tuple[Numbers, str]:
+def measure(dsn: str, runs: int, *, quick: bool) -> tuple[Numbers, str, list[str]]:
     """Round after round, each measuring us and our peers one after another: a machine has faster and slower minutes."""
     with psycopg.connect(dsn) as connection:
         row = connection.execute("select current_setting('server_version'), current_setting('fsync')").fetchone()
     heard: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for command in commands(dsn, 1 if quick else runs, quick=quick):
-        for line in lines(command):
+    failed: list[str] = []
+    for name, words in commands(dsn, 1 if quick else runs, quick=quick):
+        began = time.monotonic()
+        print(f"--- {name}", file=sys.stderr)
+        lines, is_whole = run([sys.executable, "-m", *name.split(), *words])
+        for line in lines:
+            print(json.dumps(line), file=sys.stderr)
             heard.setdefault((line["peer"], line["metric"]), []).append(line)
-    return {name: middle(lines) for name, lines in heard.items()}, f"PostgreSQL {row[0]}, fsync {row[1]}" if row else ""
+        if not is_whole:
+            failed.append(name)
+        print(f"--- {name} {'ended' if is_whole else 'FAILED'} after {time.monotonic() - began:.0f} s", file=sys.stderr)
+    server = f"PostgreSQL {row[0]}, fsync {row[1]}" if row else ""
+    return {name: middle(lines) for name, lines in heard.items()}, server, failed
 
 
-def commands(dsn: str, rounds: int, *, quick: bool) -> Iterator[Sequence[str]]:
-    once = ["--dsn", dsn, "--runs", "1"]
+def commands(dsn: str, rounds: int, *, quick: bool) -> Iterator[tuple[str, Sequence[str]]]:
+    """What is measured, and with which further words."""
+    server = ["--dsn", dsn]
     for _ in range(rounds):
         for metric in METRICS:
-            yield ["bench.product", *once, "--only", metric]
-            yield ["bench.peers", *once, "--only", metric]
-        yield ["bench.callers", "--dsn", dsn]
-        yield ["bench.http", "--dsn", dsn]
-        yield ["bench.fleet", "--dsn", dsn]
-        yield ["bench.startup"]
-        yield ["bench.rules"]
-    yield ["bench.streams", "--dsn", dsn]
-    yield ["bench.webhooks", "--dsn", dsn]
-    yield ["bench.flat", "--dsn", dsn, *(["--jobs", "200000", "--pinned", "20"] if quick else [])]
+            yield f"bench.product --only {metric}", [*server, "--runs", "1"]
+            yield f"bench.peers --only {metric}", [*server, "--runs", "1"]
+        yield "bench.callers", server
+        yield "bench.http", server
+        yield "bench.fleet", server
+        yield "bench.startup", []
+        yield "bench.rules", []
+    yield "bench.streams", server
+    yield "bench.webhooks", server
+    yield "bench.flat", [*server, *(["--jobs", "200000", "--pinned", "20"] if quick else [])]
+
+
+def run(command: Sequence[str]) -> tuple[list[dict[str, Any]], bool]:
+    """The JSON lines of one measuring process, and whether they are all."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as said:
+        with started(command, stop=signal.SIGINT, stdout=said, cwd=ROOT, start_new_session=True) as process:
+            is_whole = has_succeeded(process)
+        said.seek(0)
+        try:
+            return [json.loads(line) for line in said], is_whole
+        except ValueError as error:
+            print(f"not JSON: {error}", file=sys.stderr)
+            return [], False
 
 
 def middle(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The median of the rounds, with the settings that made it."""
     ordered = sorted(lines, key=lambda line: line["value"])
     return ordered[len(ordered) // 2] | {"runs": [line["value"] for line in lines]}
-
-
-def lines(command: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The JSON lines of one measuring process; one that fails leaves its numbers out."""
-    print(f"--- {command[0]}", file=sys.stderr)
-    process = subprocess.Popen([sys.executable, "-m", *command], stdout=subprocess.PIPE, cwd=ROOT, text=True)
-    for line in process.stdout or ():
-        print(line, end="", file=sys.stderr)
-        yield json.loads(line)
-    if process.wait():
-        print(f"--- {command[0]} failed", file=sys.stderr)
 
 
 def render(numbers: Numbers, server: str, *, quick: bool) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import statistics
 import subprocess
 import sys
@@ -13,8 +12,9 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
+from bench.processes import WAIT_SECONDS, started
+
 COMMAND = (sys.executable, "-m", "penstock")
-PATIENCE = 60.0
 
 
 def main() -> None:
@@ -36,7 +36,7 @@ def report(metric: str, seconds: list[float]) -> None:
 
 def help_once() -> float:
     began = time.perf_counter()
-    subprocess.run([*COMMAND, "--help"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*COMMAND, "--help"], check=True, stdout=subprocess.DEVNULL, timeout=WAIT_SECONDS)
     return time.perf_counter() - began
 
 
@@ -45,16 +45,12 @@ def up_once(folder: Path) -> float:
     ready = folder / "ready.json"
     began = time.perf_counter()
     words = ("up", "--data-dir", str(folder / "data"), "--port", "0", "--ready-file", str(ready))
-    process = subprocess.Popen([*COMMAND, *words], stderr=subprocess.DEVNULL)
-    try:
+    with started([*COMMAND, *words], stderr=subprocess.DEVNULL) as process:
         while not ready.exists():
-            if process.poll() is not None or time.perf_counter() - began > PATIENCE:
+            if process.poll() is not None or time.perf_counter() - began > WAIT_SECONDS:
                 sys.exit("penstock up did not start")
             time.sleep(0.002)
         return time.perf_counter() - began
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(PATIENCE)
 
 
 if __name__ == "__main__":

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
 import resource
 import signal
 import socket
 import statistics
-import subprocess
-import sys
 import time
 from datetime import timedelta
 from importlib.metadata import version
@@ -25,7 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from bench.product import ACCOUNT, CREDITS, KIND, TENANT, app
+from bench import processes
+from bench.processes import WAIT_SECONDS, within
+from bench.product import ACCOUNT, CREDITS, KIND, TENANT, app, opened
 from penstock import Engine, ids
 from penstock.api.app import create_app
 from penstock.api.server import serve
@@ -36,14 +35,13 @@ from penstock.services.bell import Bell
 from penstock.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 STREAMS = 5_000
 EVENTS = 20
 OPENING = 200
 RATE_LIMIT = 1_000_000
 LEASE = timedelta(minutes=30)
-PATIENCE = 60.0
 PAGE = resource.getpagesize()
 
 
@@ -57,8 +55,13 @@ async def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if arguments.serve:
         await serving(arguments.dsn)
-    else:
-        await measure(arguments.dsn, arguments.streams)
+        return
+    async with opened(arguments.dsn, app()) as engine:
+        leases = await leased(engine, arguments.streams)
+        await measure(engine, "own_job", leases, leases)
+    async with opened(arguments.dsn, app()) as engine:
+        leases = await leased(engine, 1)
+        await measure(engine, "one_job", leases * arguments.streams, leases)
 
 
 async def serving(dsn: str) -> None:
@@ -84,18 +87,6 @@ async def serving(dsn: str) -> None:
     await engine.close()
 
 
-@contextlib.contextmanager
-def server(dsn: str) -> Iterator[tuple[int, int]]:
-    """A server process: its port and its id."""
-    command = [sys.executable, "-m", "bench.streams", "--dsn", dsn, "--serve"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield int(process.stdout.readline() if process.stdout else 0), process.pid
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(60)
-
-
 class Crowd:
     """All readers together: how many frames came, and when the awaited number was there."""
 
@@ -115,7 +106,7 @@ class Crowd:
             self.came.set()
 
     async def all_there(self) -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with within(WAIT_SECONDS, f"{self.wanted} frames of all streams"):
             await self.came.wait()
 
 
@@ -137,7 +128,7 @@ class Reader(asyncio.Protocol):
         self.crowd.lost += 1
 
 
-async def opened(port: int, key: str, jobs: Sequence[str]) -> tuple[Crowd, list[Reader]]:
+async def opened_streams(port: int, key: str, jobs: Sequence[str]) -> tuple[Crowd, list[Reader]]:
     """A stream for each of these jobs, all of which have come to what there is: submitted and started."""
     crowd = Crowd()
     crowd.expect(2 * len(jobs))
@@ -154,26 +145,17 @@ async def opened(port: int, key: str, jobs: Sequence[str]) -> tuple[Crowd, list[
     return crowd, readers
 
 
-async def measure(dsn: str, streams: int) -> None:
-    engine = await Engine.open(dsn, app())
-    await engine.grant(TENANT, ACCOUNT, CREDITS)
+async def measure(engine: Engine, name: str, watched: Sequence[Lease], leases: Sequence[Lease]) -> None:
+    """A stream for each of the watched; then events of all leases."""
     _, key = await engine.access.make_key(
         scope="client", tenant=TENANT, account=ACCOUNT, rate_limit=RATE_LIMIT, actor="bench"
     )
-    leases = await leased(engine, streams)
-    jobs = [ids.text("job", lease.job_id) for lease in leases]
-    await measure_one(engine, key, "own_job", jobs, leases)
-    (shared,) = await leased(engine, 1)
-    await measure_one(engine, key, "one_job", [ids.text("job", shared.job_id)] * streams, [shared])
-    await engine.close()
-
-
-async def measure_one(engine: Engine, key: str, name: str, jobs: Sequence[str], leases: Sequence[Lease]) -> None:
+    jobs = [ids.text("job", lease.job_id) for lease in watched]
     streams = len(jobs)
-    with server(engine.db.dsn) as (port, pid):
-        _, first = await opened(port, key, jobs[:1])  # what the first one costs is not the streams' cost
+    with processes.serving("bench.streams", "--dsn", engine.db.dsn, "--serve") as (port, pid):
+        _, first = await opened_streams(port, key, jobs[:1])  # what the first one costs is not the streams' cost
         before = memory(pid)
-        crowd, readers = await opened(port, key, jobs)
+        crowd, readers = await opened_streams(port, key, jobs)
         size = (memory(pid) - before) / streams / 1024
         times = [await told(engine, crowd, leases, streams, number) for number in range(1, EVENTS + 1)]
         for reader in (*first, *readers):
@@ -195,6 +177,7 @@ async def told(engine: Engine, crowd: Crowd, leases: Sequence[Lease], streams: i
 
 async def leased(engine: Engine, count: int) -> list[Lease]:
     """Jobs that a worker is at."""
+    await engine.grant(TENANT, ACCOUNT, CREDITS)
     requests = [{"kind": KIND, "input": {"sequence": n, "padding": ""}} for n in range(count)]
     await engine.submit_many([request | {"tenant": TENANT, "account": ACCOUNT} for request in requests])
     return await engine.claim(Lanes([KIND]), count, worker="bench", duration=LEASE)

@@ -17,7 +17,6 @@ import contextlib
 import itertools
 import json
 import os
-import subprocess
 import sys
 import time
 from datetime import UTC, datetime, timedelta
@@ -28,6 +27,9 @@ import httptools
 import msgspec
 import uvloop
 
+from bench import processes
+from bench.processes import STOP_SECONDS, WAIT_SECONDS, within
+from bench.product import opened
 from penstock import Engine, Penstock, webhooks
 from penstock.engine.dispatches import Lanes
 from penstock.engine.leases import End
@@ -37,7 +39,10 @@ from penstock.services.courier import ROOM, courier
 from penstock.services.expirer import expirer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator
+
+    from penstock.services.courier import Courier
+    from penstock.services.service import Service
 
 KIND, PRICED = "told", "late"
 RECEIVERS = 16
@@ -46,7 +51,6 @@ DELIVERIES = 10_000
 EXPIRING = 100_000
 CHUNK = 10_000
 AHEAD_SECONDS = 45.0
-PATIENCE = 180.0
 PADDING = "x" * 160
 OUTPUT = json.dumps({"url": PADDING})
 LEASE = timedelta(minutes=30)
@@ -73,8 +77,12 @@ async def main() -> None:
     arguments = parser.parse_args()
     if arguments.receive:
         await receive()
-    else:
-        await measure(arguments.dsn, arguments.deliveries, arguments.expiring)
+        return
+    outbound, vault = Outbound("loopback"), Vault.from_text(base64.b64encode(os.urandom(32)).decode())
+    async with opened(arguments.dsn, app(), outbound=outbound, vault=vault) as engine:
+        await measure_webhooks(engine, outbound, arguments.deliveries)
+    async with opened(arguments.dsn, app()) as engine:
+        await measure_expiry(engine, arguments.expiring)
 
 
 # Receivers
@@ -97,29 +105,14 @@ class Receiver(asyncio.Protocol):
 async def receive() -> None:
     server = await asyncio.get_running_loop().create_server(Receiver, "127.0.0.1", 0, backlog=1_024)
     print(server.sockets[0].getsockname()[1], flush=True)
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-
-
-@contextlib.contextmanager
-def receivers(dsn: str) -> Iterator[int]:
-    command = [sys.executable, "-m", "bench.webhooks", "--dsn", dsn, "--receive"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield int(process.stdout.readline() if process.stdout else 0)
-        finally:
-            process.terminate()
+    await server.serve_forever()
 
 
 # Measurements
 
 
-async def measure(dsn: str, count: int, expiring: int) -> None:
-    vault = Vault.from_text(base64.b64encode(os.urandom(32)).decode())
-    outbound = Outbound("loopback")
-    engine = await Engine.open(dsn, app(), outbound=outbound, vault=vault)
-    with receivers(dsn) as port:
-        await engine.db.pool.execute("truncate penstock.deliveries, penstock.delivery_tries")
-        await engine.db.pool.execute("delete from penstock.secrets where name = 'vault'")  # that of the run before
+async def measure_webhooks(engine: Engine, outbound: Outbound, count: int) -> None:
+    with processes.serving("bench.webhooks", "--dsn", engine.db.dsn, "--receive") as (port, _):
         tenants = await endpoints(engine, port)
         await happen(engine, tenants, count)
         body = await example(engine)
@@ -132,18 +125,19 @@ async def measure(dsn: str, count: int, expiring: int) -> None:
         loop_rate = count * 2 / (before + after)
     tell("webhooks_bare", loop_rate, "deliveries/s")
     tell("webhooks_courier", rate, "deliveries/s")
+
+
+async def measure_expiry(engine: Engine, expiring: int) -> None:
     took, waits = await expire(engine, expiring)
     tell("expiry_of_100000", took * EXPIRING / expiring, "s")
     waits.sort()
     tell("expiry_submits", len(waits) / took, "submits/s")
     tell("expiry_submit_p50", waits[len(waits) // 2] * 1000, "ms")
     tell("expiry_submit_p99", waits[int(len(waits) * 0.99)] * 1000, "ms")
-    await engine.close()
 
 
 async def endpoints(engine: Engine, port: int) -> list[str]:
-    began = time.time_ns()
-    tenants = [f"told-{began}-{number}" for number in range(RECEIVERS)]
+    tenants = [f"told-{number}" for number in range(RECEIVERS)]
     for tenant in tenants:
         await engine.endpoints.make(tenant, url=f"http://127.0.0.1:{port}/{tenant}", moments=("succeeded",))
     return tenants
@@ -159,10 +153,11 @@ async def happen(engine: Engine, tenants: list[str], count: int) -> None:
     for start in range(0, count, CHUNK):
         await engine.submit_many(requests[start : start + CHUNK])
     lanes, ended = Lanes([KIND]), 0
-    while ended < count:
-        leases = await engine.claim(lanes, 1_000, worker="bench", duration=LEASE)
-        await asyncio.gather(*(engine.finish(End(lease, "succeeded", OUTPUT)) for lease in leases))
-        ended += len(leases)
+    async with within(WAIT_SECONDS, f"{count} jobs to end"):
+        while ended < count:
+            leases = await engine.claim(lanes, 1_000, worker="bench", duration=LEASE)
+            await asyncio.gather(*(engine.finish(End(lease, "succeeded", OUTPUT)) for lease in leases))
+            ended += len(leases)
 
 
 async def example(engine: Engine) -> bytes:
@@ -193,23 +188,30 @@ async def bare(outbound: Outbound, port: int, body: bytes, count: int) -> float:
 
 async def delivered(engine: Engine, count: int) -> float:
     """How long the courier takes until all is told and written down."""
-    stop = asyncio.Event()
+    done = "select count(*) from penstock.deliveries where fate = 'delivered'"
     part = courier(engine)
     began = time.perf_counter()
-    running = asyncio.create_task(part.run(stop))
-    while await engine.db.pool.fetchval("select count(*) from penstock.deliveries where fate = 'delivered'") < count:
-        if time.perf_counter() - began > PATIENCE:
-            raise TimeoutError("the courier is not done")
-        await asyncio.sleep(0.05)
-    took = time.perf_counter() - began
-    stop.set()
-    await running
-    return took
+    async with running(part), within(WAIT_SECONDS, f"{count} deliveries"):
+        while await engine.db.pool.fetchval(done) < count:  # noqa: ASYNC110 - the store can only be asked
+            await asyncio.sleep(0.05)
+        return time.perf_counter() - began
+
+
+@contextlib.asynccontextmanager
+async def running(part: Courier | Service) -> AsyncIterator[None]:
+    stop = asyncio.Event()
+    task = asyncio.create_task(part.run(stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        async with within(STOP_SECONDS, f"the {part.name} to stop"):
+            await task
 
 
 async def expire(engine: Engine, count: int) -> tuple[float, list[float]]:
     """From the deadline of all of them until the last has ended; and how long each submit took meanwhile."""
-    tenant = f"late-{time.time_ns()}"
+    tenant = "late"
     await engine.grant(tenant, tenant, 10**11)
     deadline = time.time() + AHEAD_SECONDS * max(count / EXPIRING, 0.1)
     base = {"kind": PRICED, "tenant": tenant, "account": tenant}
@@ -227,26 +229,18 @@ async def expire(engine: Engine, count: int) -> tuple[float, list[float]]:
                 raise answer
     await asyncio.sleep(max(deadline - time.time(), 0))
     print(f"{count} jobs are due at {datetime.now(UTC):%H:%M:%S}", file=sys.stderr)
-    stop = asyncio.Event()
-    began = time.perf_counter()
-    running = asyncio.create_task(expirer(engine).run(stop))
+    expired = "select count(*) from penstock.jobs where outcome = 'expired'"
     waits: list[float] = []
-    left = "select count(*) from penstock.jobs where tenant = $1 and outcome = 'expired'"
-    looked = 0.0
-    while True:
-        before = time.perf_counter()
-        await engine.submit(KIND, {"sequence": len(waits), "padding": PADDING}, tenant="others", account="others")
-        waits.append(time.perf_counter() - before)
-        if time.perf_counter() - looked > 0.5:
-            looked = time.perf_counter()
-            if await engine.db.pool.fetchval(left, tenant) >= count:
-                break
-        if time.perf_counter() - began > PATIENCE:
-            raise TimeoutError("they are not expired")
-    took = time.perf_counter() - began
-    stop.set()
-    await running
-    return took, waits
+    began, looked = time.perf_counter(), 0.0
+    async with running(expirer(engine)), within(WAIT_SECONDS, f"{count} jobs to expire"):
+        while True:
+            before = time.perf_counter()
+            await engine.submit(KIND, {"sequence": len(waits), "padding": PADDING}, tenant="others", account="others")
+            waits.append(time.perf_counter() - before)
+            if time.perf_counter() - looked > 0.5:
+                looked = time.perf_counter()
+                if await engine.db.pool.fetchval(expired) >= count:
+                    return time.perf_counter() - began, waits
 
 
 def tell(metric: str, value: float, unit: str) -> None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
+import signal
 import sys
+
+from bench.processes import has_succeeded, started
 
 from . import environment, harness
 
@@ -33,7 +35,7 @@ def main() -> int:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measures the peers.")
-    parser.add_argument("--dsn", required=True, help="a fresh database on the server to measure")
+    parser.add_argument("--dsn", required=True, help="the server to measure on")
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
     parser.add_argument("--only", nargs="+", choices=harness.METRICS, default=harness.METRICS)
     parser.add_argument("--jobs", default="20000")
@@ -48,7 +50,8 @@ def measured(peer: str, python: str, arguments: argparse.Namespace) -> bool:
     command = [python, "-m", f"bench.peers.{peer}", *store, *common]
     # Celery warns at length about being root, which does not matter for a measurement.
     silent = os.environ | {"PYTHONWARNINGS": "ignore"}
-    return subprocess.run(command, check=False, env=silent).returncode == 0
+    with started(command, stop=signal.SIGINT, env=silent) as process:
+        return has_succeeded(process)
 
 
 if __name__ == "__main__":

@@ -13,15 +13,18 @@ batch, which pipelines the writes; Celery's own `group` does not use it.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from importlib.metadata import version
 from typing import Any, ClassVar
 
 import uvloop
 from celery import Celery as App
 from celery.signals import worker_ready
+
+from bench.processes import end_in_order
 
 from . import harness, redis_server
 from .harness import Settings
@@ -51,13 +54,13 @@ class Celery:
         self.task = self.app.task(name=TASK)(ignore)
         self.producer = self.app.amqp.Producer(self.app.connection_for_write())
 
-    async def prepare(self) -> None:
-        self.client().flushdb()
-
-    async def close(self) -> None:
-        self.client().flushdb()
-        self.producer.close()
-        self.app.close()
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        end_in_order()
+        try:
+            yield
+        finally:
+            self.client().flushdb()
 
     def client(self) -> Any:
         """The transport's own Redis client, so that no second way to connect is needed."""
@@ -129,10 +132,7 @@ def main() -> None:
         board = Board(arguments.board, arguments.worker)
         work(arguments.store, board, arguments.work, arguments.settings)
         return
-    with (
-        harness.stopping_on_sigterm(),
-        redis_server.running(arguments.store, durable=arguments.durable) as server,
-    ):
+    with redis_server.running(arguments.store, durable=arguments.durable) as server:
         if server is None:
             print("celery: SKIPPED, no valkey-server or redis-server was found", file=sys.stderr)
             return

@@ -13,6 +13,8 @@ import sys
 import venv
 from pathlib import Path
 
+from bench.processes import BENCHMARK_SECONDS
+
 BENCH = Path(__file__).resolve().parent.parent
 FOLDER = BENCH / ".venv"
 LOCK = BENCH / "requirements.lock"
@@ -44,7 +46,7 @@ def make() -> None:
 
 def run(*command: str | Path) -> None:
     # Standard output is for results; an installer's words go to standard error.
-    subprocess.run(command, check=True, stdout=sys.stderr)
+    subprocess.run(command, check=True, stdout=sys.stderr, timeout=BENCHMARK_SECONDS)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 Standard library only, so that any queue can be measured with it, from any environment.
 
 The job is a no-op with a JSON body of 200 bytes. Every number is the median of several runs, each
-on freshly made tables. Where a queue has a knob that matters, each of its choices is run and the
+in a store of its own. Where a queue has a knob that matters, each of its choices is run and the
 best median is kept, so a peer is never judged by a setting that does not suit the machine.
 
 - `enqueue_one`: one client, one awaited enqueue after another; no worker is running.
@@ -23,20 +23,21 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
 import math
 import random
-import signal
 import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from .workers import Board, Crew
+from bench.processes import WAIT_SECONDS, within
+
+from .workers import Board, Crew, hired
 
 BODY_BYTES = 200
 ENQUEUE_JOBS = 2_000
@@ -50,7 +51,7 @@ Settings = Mapping[str, Any]
 
 
 class Peer(Protocol):
-    """A job queue as the measurements see it; `store` is where it keeps its jobs."""
+    """A job queue as the measurements see it; `store` is where it keeps its jobs while it is opened."""
 
     name: str
     version: str
@@ -60,11 +61,8 @@ class Peer(Protocol):
     drain_choices: Sequence[Settings]
     latency_settings: Settings
 
-    async def prepare(self) -> None:
-        """Leave an empty queue on fresh tables, with the client connected."""
-
-    async def close(self) -> None:
-        """Drop everything that `prepare` made."""
+    def opened(self) -> AbstractAsyncContextManager[None]:
+        """An empty queue in a new store, with the client connected; the store goes when the block is left."""
 
     def body(self, sequence: int) -> Any:
         """A job's body in the form that the queue's enqueue call takes."""
@@ -101,7 +99,6 @@ class Plan:
 
 
 async def enqueue_one(peer: Peer) -> dict[str, float]:
-    await peer.prepare()
     for sequence in range(WARM_UP_JOBS):
         await peer.enqueue(peer.body(sequence))
     bodies = [peer.body(sequence) for sequence in range(ENQUEUE_JOBS)]
@@ -112,7 +109,6 @@ async def enqueue_one(peer: Peer) -> dict[str, float]:
 
 
 async def bulk(peer: Peer, settings: Settings, jobs: int) -> dict[str, float]:
-    await peer.prepare()
     bodies = [peer.body(sequence) for sequence in range(jobs)]
     await peer.enqueue_many(bodies[:WARM_UP_JOBS], settings)
     began = time.monotonic_ns()
@@ -121,16 +117,16 @@ async def bulk(peer: Peer, settings: Settings, jobs: int) -> dict[str, float]:
 
 
 async def drain(peer: Peer, settings: Settings, plan: Plan) -> dict[str, float]:
-    await peer.prepare()
     bodies = [peer.body(sequence) for sequence in range(plan.jobs)]
     await peer.enqueue_many(bodies, peer.bulk_choices[0])
     await peer.settle()
     async with crew(peer, plan, "drain", settings) as workers:
         board = workers.board
         opened = board.open_gate()
-        await workers.until(lambda: sum(board.column(Board.COUNT)) >= plan.jobs)
-        while await peer.unfinished():  # noqa: ASYNC110 - the store can only be asked
-            await asyncio.sleep(POLL_SECONDS)
+        await workers.until(f"{plan.jobs} jobs to run", lambda: sum(board.column(Board.COUNT)) >= plan.jobs)
+        async with within(WAIT_SECONDS, "a store without unfinished jobs"):
+            while await peer.unfinished():  # noqa: ASYNC110 - the store can only be asked
+                await asyncio.sleep(POLL_SECONDS)
         settled = time.monotonic_ns()
         ran = sum(board.column(Board.COUNT))
         last = max(board.column(Board.LAST))
@@ -143,7 +139,6 @@ async def drain(peer: Peer, settings: Settings, plan: Plan) -> dict[str, float]:
 
 
 async def latency(peer: Peer, plan: Plan) -> dict[str, float]:
-    await peer.prepare()
     total = WARM_UP_JOBS + LATENCY_JOBS
     bodies = [peer.body(sequence) for sequence in range(total)]
     # A fixed seed gives every queue the same arrivals.
@@ -156,7 +151,7 @@ async def latency(peer: Peer, plan: Plan) -> dict[str, float]:
             await peer.enqueue(one)
             await asyncio.sleep(pause.uniform(*LATENCY_GAP_SECONDS))
         stamps = workers.board.stamps[:total]
-        await workers.until(lambda: all(stamps))
+        await workers.until(f"{total} jobs to start", lambda: all(stamps))
         started = list(stamps)
     waited = sorted(
         (start - submit) / 1e6 for start, submit in zip(started[WARM_UP_JOBS:], submitted[WARM_UP_JOBS:], strict=True)
@@ -164,12 +159,12 @@ async def latency(peer: Peer, plan: Plan) -> dict[str, float]:
     return {"latency_p50": statistics.median(waited), "latency_p99": percentile(waited, 0.99)}
 
 
-def crew(peer: Peer, plan: Plan, measurement: str, settings: Settings) -> Crew:
+def crew(peer: Peer, plan: Plan, measurement: str, settings: Settings) -> AbstractAsyncContextManager[Crew]:
     """Worker processes: this script again, told to work instead of to measure."""
     # __main__'s spec is the peer's module, because it was started with `python -m`.
     module = sys.modules["__main__"].__spec__.name
     command = [sys.executable, "-m", module, plan.option, peer.store, "--work", measurement]
-    return Crew([*command, "--settings", json.dumps(dict(settings))], settings["processes"])
+    return hired([*command, "--settings", json.dumps(dict(settings))], settings["processes"])
 
 
 def per_second(jobs: int, began_ns: int, ended_ns: int) -> float:
@@ -186,19 +181,16 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 
 async def measure(peer: Peer, plan: Plan, metrics: Sequence[str]) -> None:
     """Run the named measurements and print each result as it is known."""
-    try:
-        if "enqueue_one" in metrics:
-            settings = peer.enqueue_settings
-            report(peer, settings, await repeat(plan.runs, lambda _: enqueue_one(peer), settings))
-        if "bulk" in metrics:
-            await best(peer, plan, peer.bulk_choices, lambda one: bulk(peer, one, plan.jobs))
-        if "drain" in metrics:
-            await best(peer, plan, peer.drain_choices, lambda one: drain(peer, one, plan))
-        if "latency" in metrics:
-            settings = peer.latency_settings
-            report(peer, settings, await repeat(plan.runs, lambda _: latency(peer, plan), settings))
-    finally:
-        await peer.close()
+    if "enqueue_one" in metrics:
+        settings = peer.enqueue_settings
+        report(peer, settings, await repeat(peer, plan, lambda _: enqueue_one(peer), settings))
+    if "bulk" in metrics:
+        await best(peer, plan, peer.bulk_choices, lambda one: bulk(peer, one, plan.jobs))
+    if "drain" in metrics:
+        await best(peer, plan, peer.drain_choices, lambda one: drain(peer, one, plan))
+    if "latency" in metrics:
+        settings = peer.latency_settings
+        report(peer, settings, await repeat(peer, plan, lambda _: latency(peer, plan), settings))
 
 
 Results = dict[str, list[float]]
@@ -209,7 +201,7 @@ async def best(peer: Peer, plan: Plan, choices: Sequence[Settings], measurement:
     """Measure every choice and report the one whose first number has the highest median."""
     tried = []
     for choice in choices:
-        results = await repeat(plan.runs, measurement, choice)
+        results = await repeat(peer, plan, measurement, choice)
         metric, values = next(iter(results.items()))
         print(f"{peer.name} {metric} {dict(choice)}: {statistics.median(values):.0f}", file=sys.stderr)
         tried.append((statistics.median(values), choice, results))
@@ -217,10 +209,12 @@ async def best(peer: Peer, plan: Plan, choices: Sequence[Settings], measurement:
     report(peer, settings, results)
 
 
-async def repeat(runs: int, measurement: Measurement, settings: Settings) -> Results:
+async def repeat(peer: Peer, plan: Plan, measurement: Measurement, settings: Settings) -> Results:
     results: Results = {}
-    for _ in range(runs):
-        for metric, value in (await measurement(settings)).items():
+    for _ in range(plan.runs):
+        async with peer.opened():
+            measured = await measurement(settings)
+        for metric, value in measured.items():
             results.setdefault(metric, []).append(value)
     return results
 
@@ -273,15 +267,4 @@ def main(make: Callable[[str], Peer], work: Work, run: Callable[..., Any] = asyn
         board = Board(arguments.board, arguments.worker)
         run(work(arguments.store, board, arguments.work, arguments.settings))
         return
-    with stopping_on_sigterm():
-        run(measure(make(arguments.store), plan_of(arguments, option), arguments.only))
-
-
-@contextlib.contextmanager
-def stopping_on_sigterm() -> Iterator[None]:
-    """Turn SIGTERM into an exception, so that workers are stopped and tables dropped."""
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    run(measure(make(arguments.store), plan_of(arguments, option), arguments.only))

@@ -22,6 +22,8 @@ from pgqueuer.models import Job
 from pgqueuer.qm import QueueManager
 from pgqueuer.queries import Queries
 
+from bench import databases
+
 from . import harness
 from .harness import Settings
 from .workers import Board
@@ -49,22 +51,15 @@ class PgQueuer:
         "driver": "asyncpg connection",
     }
 
-    def __init__(self, store: str) -> None:
-        self.store = store
-        self.connection: asyncpg.Connection | None = None
+    def __init__(self, server: str) -> None:
+        self.server = server
 
-    async def prepare(self) -> None:
-        await self.close()
-        self.connection = await asyncpg.connect(self.store)
-        self.queries = Queries(AsyncpgDriver(self.connection))
-        await self.queries.uninstall()
-        await self.queries.install()
-
-    async def close(self) -> None:
-        if self.connection:
-            await self.queries.uninstall()
-            await self.connection.close()
-            self.connection = None
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        async with databases.fresh(self.server) as self.store, connected(self.store, "asyncpg connection") as driver:
+            self.driver, self.queries = driver, Queries(driver)
+            await self.queries.install()
+            yield
 
     def body(self, sequence: int) -> bytes:
         return json.dumps(harness.body(sequence)).encode()
@@ -79,10 +74,10 @@ class PgQueuer:
             await self.queries.enqueue([ENTRYPOINT] * len(batch), batch, [0] * len(batch))
 
     async def settle(self) -> None:
-        await self.connection.execute("vacuum analyze pgqueuer")
+        await self.driver.execute("vacuum analyze pgqueuer")
 
     async def unfinished(self) -> int:
-        return await self.connection.fetchval("select count(*) from pgqueuer")
+        return (await self.driver.fetch("select count(*) from pgqueuer"))[0]["count"]
 
 
 async def work(dsn: str, board: Board, measure: str, settings: Settings) -> None:

@@ -8,9 +8,10 @@ jobs are deleted, which leaves the least to write.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from importlib.metadata import version
 from typing import Any, ClassVar
 
@@ -18,12 +19,12 @@ import uvloop
 from procrastinate import App, PsycopgConnector
 from psycopg_pool import AsyncConnectionPool
 
+from bench import databases
+
 from . import harness
 from .harness import Settings
 from .workers import Board
 
-# Procrastinate has no command that removes its tables; a schema of its own can be dropped whole.
-SCHEMA = "bench_procrastinate"
 TASK = "noop"
 WORKER = {"pool": 4, "autocommit": True, "delete_jobs": "always"}
 
@@ -44,31 +45,20 @@ class Procrastinate:
     ]
     latency_settings: ClassVar[Settings] = WORKER | {"processes": 1, "concurrency": 10}
 
-    def __init__(self, store: str) -> None:
-        self.store = store
-        self.pool: AsyncConnectionPool | None = None
+    def __init__(self, server: str) -> None:
+        self.server = server
 
-    async def prepare(self) -> None:
-        await self.close()
-        # All is made anew: statements prepared for the tables just dropped would fail.
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
         self.app = App(connector=PsycopgConnector())
         self.task = self.app.task(name=TASK)(ignore)
-        self.pool = make_pool(self.store, size=1)
-        await self.pool.open(wait=True)
-        await self.app.open_async(self.pool)
-        await self.execute(f"drop schema if exists {SCHEMA} cascade")
-        await self.execute(f"create schema {SCHEMA}")
-        await self.app.schema_manager.apply_schema_async()
-
-    async def close(self) -> None:
-        if self.pool:
-            await self.execute(f"drop schema if exists {SCHEMA} cascade")
-            await self.app.close_async()
-            await self.pool.close()
-            self.pool = None
-
-    async def execute(self, query: str) -> None:
-        await self.app.connector.execute_query_async(query)
+        async with (
+            databases.fresh(self.server) as self.store,
+            make_pool(self.store, size=1) as pool,
+            self.app.open_async(pool),
+        ):
+            await self.app.schema_manager.apply_schema_async()
+            yield
 
     def body(self, sequence: int) -> dict[str, Any]:
         return harness.body(sequence)
@@ -82,7 +72,7 @@ class Procrastinate:
             await self.task.batch_defer_async(*bodies[start : start + size])
 
     async def settle(self) -> None:
-        await self.execute("vacuum analyze procrastinate_jobs")
+        await self.app.connector.execute_query_async("vacuum analyze procrastinate_jobs")
 
     async def unfinished(self) -> int:
         query = "select count(*) as n from procrastinate_jobs where status in ('todo', 'doing')"
@@ -93,7 +83,7 @@ def make_pool(dsn: str, size: int) -> AsyncConnectionPool:
     return AsyncConnectionPool(
         dsn,
         # Its SQL is not plain ASCII, which is all that psycopg sends to a database without encoding.
-        kwargs={"options": f"-c search_path={SCHEMA}", "client_encoding": "UTF8"},
+        kwargs={"client_encoding": "UTF8"},
         # Not among kwargs: Procrastinate passes those on together with its own autocommit.
         configure=lambda connection: connection.set_autocommit(True),
         min_size=size,

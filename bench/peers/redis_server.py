@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-START_SECONDS = 10
+from bench.processes import WAIT_SECONDS, started
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,10 @@ def running(url: str | None, *, durable: bool) -> Iterator[Server | None]:
     with tempfile.TemporaryDirectory(prefix="bench-redis-") as folder:
         path = Path(folder) / "redis.sock"
         # Its log must not mix with the JSON lines on standard output.
-        process = subprocess.Popen(command(binary, path, durable=durable), stdout=subprocess.DEVNULL)
-        try:
+        with started(command(binary, path, durable=durable), stdout=subprocess.DEVNULL) as process:
             wait_for(path, process)
             persistence = "append-only file, synced at every write" if durable else "none"
             yield Server(f"redis+socket://{path}", describe(binary), persistence)
-        finally:
-            process.terminate()
-            process.wait()
 
 
 def find() -> Path | None:
@@ -74,7 +70,7 @@ def command(binary: Path, path: Path, *, durable: bool) -> list[str]:
 
 
 def wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
             probe.connect(str(path))

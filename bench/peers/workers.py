@@ -7,18 +7,19 @@ file would show in the result.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import mmap
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+
+from bench.processes import WAIT_SECONDS, started, within
 
 POLL_SECONDS = 0.005
-STOP_SECONDS = 10
-WAIT_SECONDS = 600
 
 
 class Board:
@@ -41,7 +42,10 @@ class Board:
     def wait_at_gate(self) -> None:
         """Report this worker ready and block until the measuring process opens the gate."""
         self.cells[self.base + self.READY] = 1
+        deadline = time.monotonic() + WAIT_SECONDS
         while not self.cells[0]:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"waited {WAIT_SECONDS:g} s in vain for the gate to open")
             time.sleep(0.001)
 
     def count(self) -> None:
@@ -67,53 +71,32 @@ class Board:
         return list(self.cells[1 + cell : self.STAMPS_AT : 3])
 
 
+@dataclass(frozen=True, slots=True)
 class Crew:
-    """Worker processes that wait at the gate; leaving the context stops them."""
+    """Worker processes, and the board that they report on."""
 
-    def __init__(self, command: Sequence[str], size: int) -> None:
-        self.command = command
-        self.size = size
-        self.folder = tempfile.TemporaryDirectory(prefix="bench-")
-        self.path = Path(self.folder.name) / "board"
-        self.path.touch()
-        self.board = Board(self.path)
-        self.processes: list[subprocess.Popen[bytes]] = []
+    board: Board
+    processes: Sequence[subprocess.Popen[bytes]]
 
-    async def __aenter__(self) -> Self:
-        try:
-            self.start()
-            await self.until(lambda: sum(self.board.column(Board.READY)) == self.size)
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.stop()
-
-    async def until(self, is_done: Callable[[], bool]) -> None:
+    async def until(self, what: str, is_done: Callable[[], bool]) -> None:
         """Poll `is_done`, watching that no worker dies and that it ends some day."""
-        deadline = time.monotonic() + WAIT_SECONDS
-        while not is_done():
-            if any(process.poll() is not None for process in self.processes):
-                raise RuntimeError("a worker process ended before its work was done")
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"not done after {WAIT_SECONDS} s")
-            await asyncio.sleep(POLL_SECONDS)
+        async with within(WAIT_SECONDS, what):
+            while not is_done():
+                if any(process.poll() is not None for process in self.processes):
+                    raise RuntimeError(f"a worker process ended while there was a wait for {what}")
+                await asyncio.sleep(POLL_SECONDS)
 
-    def start(self) -> None:
-        for worker in range(self.size):
-            command = [*self.command, "--board", str(self.path), "--worker", str(worker)]
-            # What a worker prints must not mix with the JSON lines on standard output.
-            self.processes.append(subprocess.Popen(command, stdout=sys.stderr))
 
-    def stop(self) -> None:
-        for process in self.processes:
-            process.terminate()
-        for process in self.processes:
-            try:
-                process.wait(timeout=STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        self.folder.cleanup()
+@contextlib.asynccontextmanager
+async def hired(command: Sequence[str], size: int) -> AsyncIterator[Crew]:
+    """Workers that wait at the gate; leaving the context stops them."""
+    with contextlib.ExitStack() as stack:
+        path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-"))) / "board"
+        path.touch()
+        commands = [[*command, "--board", path, "--worker", worker] for worker in range(size)]
+        # What a worker prints must not mix with the JSON lines on standard output.
+        processes = [stack.enter_context(started(each, stdout=sys.stderr)) for each in commands]
+        crew = Crew(Board(path), processes)
+        stack.callback(crew.board.open_gate)  # who still waits there does not hear that it is to stop
+        await crew.until(f"{size} workers to be ready", lambda: sum(crew.board.column(Board.READY)) == size)
+        yield crew
