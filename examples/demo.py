@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from penstock import lifeline
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -22,7 +24,8 @@ def main() -> None:
     for name, *options in acts:
         try:
             words = [sys.executable, "-m", f"examples.{name}.demo", *options]
-            code = subprocess.run(words, cwd=ROOT, check=False).returncode
+            env, passed = lifeline.environment(), [lifeline.descriptor()]
+            code = subprocess.run(words, cwd=ROOT, env=env, pass_fds=passed, check=False).returncode
         except KeyboardInterrupt:  # the act was told too, and cleans up
             code = 130
         if code:

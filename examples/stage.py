@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 from rich.console import Console
 
+from penstock import lifeline
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -73,7 +75,8 @@ class Stage:
             self.processes[name] = subprocess.Popen(
                 [sys.executable, *words],
                 cwd=ROOT,
-                env=inherited | self.settings | more,
+                env=lifeline.environment(inherited | self.settings | more),
+                pass_fds=(lifeline.descriptor(),),  # should we be killed with -9, it goes with us
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -126,6 +129,7 @@ def perform(prefix: str, make: Callable[[Path], Stage], play: Callable[[Any], No
     stage = make(folder)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
+    lifeline.heed()
     try:
         play(stage)
     except KeyboardInterrupt:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import ctypes
 import os
 import shutil
 import signal
@@ -29,7 +28,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from penstock import Engine, PenstockError
+from penstock import Engine, PenstockError, lifeline
 from penstock.cli.apps import load_app
 from penstock.engine.verify import SQL as INVARIANTS
 from penstock.engine.verify import verify
@@ -88,6 +87,7 @@ def main() -> None:
 async def run(console: Console, folder: Path) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, _task().cancel)
+    lifeline.heed()
     console.print("[bold]Penstock[/]: a hundred jobs, a worker that dies half way, and an exact ledger")
     with open_embedded(folder / "db") as postgres:
         engine = await Engine.open(postgres.dsn, load_app(str(APP)))
@@ -209,12 +209,12 @@ class Demo:
         with (self.folder / f"{name}.log").open("wb") as log:
             self.workers[name] = subprocess.Popen(
                 command,
-                env=environ,
+                env=lifeline.environment(environ),
+                pass_fds=(lifeline.descriptor(),),  # should the demo be killed with -9, its workers go with it
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # a Ctrl-C is for us, who then stop it
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - it takes no lock
             )
 
     def kill_worker(self, name: str) -> None:
@@ -364,11 +364,6 @@ def _task() -> asyncio.Task[Any]:
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - for the type checker
     return task
-
-
-def _die_with_parent() -> None:
-    """Should the demo itself be killed with -9, its workers go with it (Linux: PR_SET_PDEATHSIG)."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 if __name__ == "__main__":

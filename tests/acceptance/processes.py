@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
+from tests.children import start
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -67,8 +67,7 @@ class Command:
             raise AssertionError(f"it did not end; it said: {self.stderr[-2000:]}") from None
 
     def close(self) -> None:
-        with suppress(ProcessLookupError):
-            self.process.send_signal(signal.SIGKILL)
+        self.process.kill()
         self.process.wait()
         self.out.close()
         self.err.close()
@@ -91,10 +90,10 @@ class Shell:
         if self.dsn is not None:
             given["DATABASE_URL"] = self.dsn
         out, err = (tempfile.NamedTemporaryFile(dir=self.folder, delete=False) for _ in range(2))  # noqa: SIM115
-        process = subprocess.Popen(
+        process = start(
             list(map(str, words)),
-            cwd=self.folder,
             env=given | self.environment | environment,
+            cwd=self.folder,
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,

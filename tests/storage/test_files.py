@@ -22,6 +22,7 @@ from penstock.api.server import listen
 from penstock.errors import InvalidError, StorageUnavailableError
 from penstock.storage import files as file_server
 from penstock.storage.local import FOOTER, Local
+from tests.children import running
 from tests.storage.shelves import MINUTE, Shelf
 from tests.waiting import PATIENCE
 
@@ -390,25 +391,15 @@ def process(root: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     sock = listen("127.0.0.1", 0)
     words = [sys.executable, "-m", "penstock", "files", "--socket", str(sock.fileno())]
     kept = {name: text for name, text in os.environ.items() if not name.startswith("PENSTOCK_")}
-    running = subprocess.Popen(
-        words,
-        env=kept | {"PENSTOCK_STORAGE": str(root)},
-        pass_fds=[sock.fileno()],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    try:
-        yield running, f"http://127.0.0.1:{sock.getsockname()[1]}"
-    finally:
-        running.kill()
-        with running:  # closes its pipes
-            sock.close()
+    told = kept | {"PENSTOCK_STORAGE": str(root)}
+    with sock, running(words, env=told, pass_fds=[sock.fileno()], stdout=subprocess.PIPE) as made:
+        yield made, f"http://127.0.0.1:{sock.getsockname()[1]}"
 
 
 async def test_a_kill_in_the_middle_of_an_upload_leaves_nothing_to_be_seen(tmp_path: Path) -> None:
     root = tmp_path / "files"
     async with httpx2.AsyncClient(timeout=PATIENCE) as http:
-        with process(root) as (running, url):
+        with process(root) as (server, url):
             store = Local(root, url)
             disk = Shelf("local", store, http)
             assert (await disk.put("before", BODY)).status_code == 200
@@ -422,19 +413,16 @@ async def test_a_kill_in_the_middle_of_an_upload_leaves_nothing_to_be_seen(tmp_p
             sending = asyncio.create_task(disk.send(disk.sign_put(PATH, b"x" * 4_000_000), body()))
             await half.wait()
             await _until(lambda: any(path.stat().st_size for path in (root / ".drafts").iterdir()))
-            running.send_signal(signal.SIGKILL)
-            assert running.wait(20) == -signal.SIGKILL
+            server.kill()
+            assert server.wait(PATIENCE) == -signal.SIGKILL
             sending.cancel()
             await asyncio.wait([sending])
             assert await store.head(PATH) is None
             assert [each.path for each in await store.list()] == ["before"]
             for draft in (root / ".drafts").iterdir():
                 os.utime(draft, (0, 0))
-        with process(root) as (running, url):
+        with process(root) as (_, url):
             disk.store = Local(root, url)
             assert (await disk.put(PATH, BODY)).status_code == 200
             assert (await disk.get("before")).content == BODY
             assert left(disk.store) == []  # what was left is swept as it starts
-            assert running.stdin is not None
-            running.stdin.close()
-            assert running.wait(20) == 0  # it ends with the one that started it

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from penstock import lifeline
 from penstock.cli.output import INTERRUPTED, USAGE, UsageError, fail, say
 from penstock.errors import PenstockError
 
@@ -97,6 +98,7 @@ def root() -> None:
 def main(words: Sequence[str] | None = None) -> NoReturn:
     """Run the command line; an error we know is told in one line, without a stack."""
     words = sys.argv[1:] if words is None else words
+    lifeline.heed()
     as_json = "--json" in words  # asked of the words, for they may be what is wrong
     try:
         sys.exit(app(words, standalone_mode=False, prog_name="penstock") or 0)

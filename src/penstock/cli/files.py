@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,7 +26,7 @@ app = single()
 def files(
     inherited: Annotated[int, typer.Option("--socket", help="The socket to serve, which is open already.")],
 ) -> None:
-    """Serve the files of the storage folder on a socket that was handed down, for as long as standard input is open."""
+    """Serve the files of the storage folder on a socket that was handed down."""
     import socket
 
     from penstock.cli.output import print_json
@@ -37,11 +37,11 @@ def files(
     configure_logs(settings)
     sock = socket.socket(fileno=inherited)
     tell = lambda: print_json({"pid": os.getpid()})  # noqa: E731 - a word to the parent
-    if not run_async(serve_files(settings, sock, tell, lifeline=sys.stdin.fileno())):
+    if not run_async(serve_files(settings, sock, tell)):
         os._exit(0)
 
 
-async def serve_files(settings: Settings, sock: socket.socket, on_ready: Callable[[], object], **options: Any) -> None:
+async def serve_files(settings: Settings, sock: socket.socket, on_ready: Callable[[], object]) -> None:
     """Serve until told to stop; what broke off before is cleared away first."""
     from penstock.api.server import Patient, serve
     from penstock.cli.processes import stop_on_signals
@@ -49,7 +49,7 @@ async def serve_files(settings: Settings, sock: socket.socket, on_ready: Callabl
     from penstock.storage.local import Local
     from penstock.storage.storage import local_root
 
-    stop = stop_on_signals(**options)
+    stop = stop_on_signals()
     store = Local(local_root(settings), size_max=settings.upload_max)
     await store.tidy()
     await serve(FileServer(store), host="", port=0, sock=sock, stop=stop, on_ready=on_ready, connection=Patient)

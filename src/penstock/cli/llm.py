@@ -55,7 +55,7 @@ async def _serve(line: dict[str, Any], ready_file: Any, *, as_json: bool, is_chi
     from penstock.cli.output import print_json, say
     from penstock.cli.processes import stop_on_signals
 
-    stop = stop_on_signals(lifeline=sys.stdin.fileno() if is_child else None)
+    stop = stop_on_signals()
     with announced(line, ready_file):
         if is_child:
             print_json({"pid": os.getpid()})  # a word to the parent

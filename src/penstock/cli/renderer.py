@@ -85,7 +85,7 @@ class Serving:
         from penstock.cli.processes import stop_on_signals
         from penstock.renderer.process import serve
 
-        stop = stop_on_signals(lifeline=sys.stdin.fileno() if self._is_child else None)
+        stop = stop_on_signals()
         with contextlib.ExitStack() as words:
             await serve(self._options, self._sock, stop, lambda: self._tell(words))
 

@@ -154,7 +154,6 @@ async def _serve(
     *,
     files: socket.socket | None = None,
     rendering: socket.socket | None = None,
-    **options: Any,
 ) -> None:
     from penstock.api.blueprint import prepare
     from penstock.cli.apps import chosen
@@ -166,7 +165,7 @@ async def _serve(
     from penstock.engine.vault import open_vault
     from penstock.storage import open_storage
 
-    stop = stop_on_signals(**options)
+    stop = stop_on_signals()
     product = chosen(settings.app, blueprint)
     engine = await Engine.open(
         settings.database_url or "",
@@ -234,7 +233,7 @@ def _serve_files(settings: Settings, processes: int, serving: Announcement, inhe
 
     if inherited is not None:
         sock, tell = socket.socket(fileno=inherited), lambda: print_json({"pid": os.getpid()})
-        _run(serve_files(settings, sock, tell, lifeline=sys.stdin.fileno()))
+        _run(serve_files(settings, sock, tell))
         return
     _files(dataclasses.replace(settings, port=0)).close()  # there are files to serve
     with bind(settings) as sock:
@@ -317,4 +316,4 @@ def _run_child(settings: Settings, roles: tuple[str, ...], descriptor: int, blue
 
     sock = None if descriptor < 0 else socket.socket(fileno=descriptor)
     serving = Announcement(sock, None, as_json=True)
-    _run(_serve(settings, roles, sock, serving, blueprint, lifeline=sys.stdin.fileno()))
+    _run(_serve(settings, roles, sock, serving, blueprint))

@@ -9,7 +9,7 @@ import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from penstock import logs
+from penstock import lifeline, logs
 from penstock.retry import Backoff
 
 if TYPE_CHECKING:
@@ -22,10 +22,7 @@ _SETTLED: Final = 60.0  # seconds after which a death is no longer one of a row
 
 
 class Supervisor:
-    """Runs the same command in several processes.
-
-    Each holds the reading end of a pipe whose other end is ours: if we die by any means, it ends itself.
-    """
+    """Runs the same command in several processes; if we die by any means, they end themselves."""
 
     def __init__(
         self, words: Sequence[str], environment: Mapping[str, str], descriptors: Sequence[int], processes: int
@@ -75,10 +72,10 @@ class Supervisor:
     async def _start(self) -> Process:
         return await asyncio.create_subprocess_exec(
             *self._words,
-            env=self._environment,
-            stdin=asyncio.subprocess.PIPE,
+            env=lifeline.environment(self._environment),
+            stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
-            pass_fds=self._descriptors,
+            pass_fds=(*self._descriptors, lifeline.descriptor()),
             start_new_session=True,  # a Ctrl-C is for us, who then end them
         )
 

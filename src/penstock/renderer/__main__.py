@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock import logs
+from penstock import lifeline, logs
 from penstock.renderer import process
 from penstock.worker.loops import run_async, stop_on_signals
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 def main(words: Sequence[str] | None = None) -> None:
+    lifeline.heed()
     given = _parser().parse_args(words)
     logs.configure()
     token = os.environ.get("PENSTOCK_RENDERER_TOKEN") or secrets.token_urlsafe(24)

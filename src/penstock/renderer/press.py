@@ -1,20 +1,19 @@
 """``python -m penstock.renderer.press``: a process that does one piece of work after another.
 
-Orders come in on standard input; when that ends, so does the process, in the middle of whatever it does.
+Orders come in on standard input. When who gives them is gone, so is the process, in the middle of whatever it does.
 """
 
 from __future__ import annotations
 
 import os
-import queue
 import resource
 import sys
-import threading
 from importlib import import_module
 from typing import Any, Final
 
 import msgspec
 
+from penstock import lifeline
 from penstock.renderer.models import find
 from penstock.renderer.orders import Made, Order, Said, UnmakeableError
 
@@ -32,23 +31,16 @@ _NICENESS: Final = 5
 
 
 def main() -> None:
+    lifeline.heed()
     os.nice(_NICENESS)  # the server answers first
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX, MEMORY_MAX))
     resource.setrlimit(resource.RLIMIT_FSIZE, (OUTPUT_MAX, OUTPUT_MAX))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # what libraries print is no answer
-    orders: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(orders,), daemon=True).start()
-    while True:
-        order = msgspec.json.decode(orders.get(), type=Order)
-        answers.write(msgspec.json.encode(_make(order, answers)) + b"\n")
-
-
-def _listen(orders: queue.SimpleQueue[bytes]) -> None:
     for line in sys.stdin.buffer:
-        orders.put(line)
-    os._exit(0)
+        order = msgspec.json.decode(line, type=Order)
+        answers.write(msgspec.json.encode(_make(order, answers)) + b"\n")
 
 
 def _make(order: Order, answers: Any) -> Made:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from penstock import lifeline
 from penstock.renderer.orders import Made, Order, Said
 
 if TYPE_CHECKING:
@@ -106,6 +107,8 @@ class Press:
                 *(sys.executable, "-m", "penstock.renderer.press"),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
+                env=lifeline.environment(),
+                pass_fds=(lifeline.descriptor(),),
                 limit=_LINE_MAX,
             )
         return self._process

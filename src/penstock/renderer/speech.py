@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from penstock import lifeline
 from penstock.renderer.orders import UnmakeableError
 from penstock.renderer.sounds import write_sound
 from penstock.renderer.voice import Sound, Text
@@ -59,7 +60,13 @@ def speak(text: str, voice: str, seed: int, *, speed: float = 1.0, pitch: int = 
     )
     words = [sys.executable, "-m", "penstock.renderer.voice"]
     said = subprocess.run(
-        words, input=msgspec.json.encode(asked) + b"\n", stdout=subprocess.PIPE, timeout=_SECONDS, check=False
+        words,
+        input=msgspec.json.encode(asked) + b"\n",
+        stdout=subprocess.PIPE,
+        env=lifeline.environment(),
+        pass_fds=(lifeline.descriptor(),),
+        timeout=_SECONDS,
+        check=False,
     )
     if said.returncode:
         raise UnmakeableError(f"The process that was to say it has died (status {said.returncode}).")

@@ -17,6 +17,8 @@ from typing import Any, Final
 import espeakng_loader  # pyright: ignore[reportMissingTypeStubs] - it has none
 import msgspec
 
+from penstock import lifeline
+
 SECONDS_MAX: Final = 600
 _RATE, _PITCH, _RANGE = 1, 3, 4  # espeak_PARAMETER
 _SYNCHRONOUS: Final = 2  # AUDIO_OUTPUT_SYNCHRONOUS
@@ -64,6 +66,7 @@ _Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctype
 
 
 def main() -> None:
+    lifeline.heed()
     answer = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what the library prints is no answer
     sound, samples = _say(msgspec.json.decode(sys.stdin.buffer.readline(), type=Text))

@@ -8,6 +8,8 @@ import os
 import signal
 from typing import TYPE_CHECKING, Any
 
+from penstock import lifeline
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
@@ -42,10 +44,10 @@ def _end_tasks(loop: asyncio.AbstractEventLoop) -> bool:
     return not deaf
 
 
-def stop_on_signals(*, at_once: Callable[[], object] = lambda: None, lifeline: int | None = None) -> asyncio.Event:
+def stop_on_signals(*, at_once: Callable[[], object] = lambda: None) -> asyncio.Event:
     """Set by the first SIGTERM or SIGINT; the second ends the process, after ``at_once``.
 
-    The end of a lifeline, a pipe from a parent, counts as the first.
+    The end of who started us counts as a SIGTERM, if he asked for it.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -56,13 +58,7 @@ def stop_on_signals(*, at_once: Callable[[], object] = lambda: None, lifeline: i
             os._exit(1)
         stop.set()
 
-    def orphaned() -> None:
-        if lifeline is not None and not os.read(lifeline, 1):
-            loop.remove_reader(lifeline)
-            stop.set()
-
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped)
-    if lifeline is not None:
-        loop.add_reader(lifeline, orphaned)
+    lifeline.heed()
     return stop

@@ -1,19 +1,23 @@
 """run-command: a program of the operator's list, with its output as lines of the log while it writes.
 
 There is no shell: arguments reach the program as they are. It sees nothing of our environment, has a folder of its own
-and a process group of its own; when the job is over, whatever is left of that group is ended.
+and a process group of its own; when the job is over, or we are, whatever is left of that group is ended.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
+import shutil
 import signal
 import tempfile
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock import lifeline
 from penstock.blueprints.actions import commands, once
 from penstock.blueprints.actions.lines import Budget, Output, Pipe
 from penstock.engine.folders import Folders
@@ -21,7 +25,6 @@ from penstock.errors import InputError, PermanentError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Sequence
-    from pathlib import Path
 
     from penstock.blueprints.actions.inputs import RunCommand
     from penstock.engine.engine import Engine
@@ -84,14 +87,16 @@ async def _started(
         sides = [os.pipe(), os.pipe()]
         readers = [await _reader(stack, read) for read, _ in sides]
         try:
+            _check_program(words[0], folder)
             with _given(stdin) as source:
                 process = await asyncio.create_subprocess_exec(
-                    *words,
+                    *lifeline.guarded(words),
                     stdin=source,
                     stdout=sides[0][1],
                     stderr=sides[1][1],
                     cwd=folder,
                     env=_environment(folder),
+                    pass_fds=(lifeline.descriptor(),),
                     start_new_session=True,
                 )
         except (OSError, ValueError) as error:
@@ -104,6 +109,14 @@ async def _started(
             yield process, readers
         finally:
             await _end(process)
+
+
+def _check_program(name: str, folder: Path) -> None:
+    """Look for it as it will be looked for: the shell that guards it would only tell by a status of its own."""
+    place = str(folder / name) if os.sep in name else name
+    if shutil.which(place, path=_environment(folder)["PATH"]) is None:
+        number = errno.EACCES if Path(place).is_absolute() and Path(place).exists() else errno.ENOENT
+        raise OSError(number, os.strerror(number))
 
 
 async def _reader(stack: contextlib.ExitStack, side: int) -> Pipe:

@@ -9,6 +9,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from penstock.lifeline import WATCHER
 from penstock.store.embedded.account import Account, environment
 from penstock.store.embedded.locks import close, hold, opened, unshare
 from penstock.store.embedded.settings import flags
@@ -24,16 +25,12 @@ _STOP_SECONDS = 20.0
 
 # Starts the server beside a watcher that ends it when the opener dies by any means.
 #
-# The watcher reads the lifeline, a pipe only the opener can write to: end of file means the opener
-# is gone, a line means that it stopped the server itself. Not PR_SET_PDEATHSIG: that fires when the
-# *thread* that started the server ends, is lost in the moment before prctl, and is Linux only.
-#
-# The watcher is forked twice, so the server has no child it does not know; $$ is the server's own
-# process id, because exec keeps it. The lock comes in as standard output: POSIX shells name only
-# the descriptors 0 to 9, and the watcher must not keep it.
-_LAUNCH = """
+# The lifeline is the server's own, so that a line may tell the watcher that the opener stopped the
+# server itself. $$ is the server's own process id, because exec keeps it. The lock comes in as
+# standard output: POSIX shells name only the descriptors 0 to 9, and the watcher must not keep it.
+_LAUNCH = f"""
 exec 4<&0 </dev/null
-( ( trap '' HUP INT QUIT TERM; read -r _ <&4 || kill -INT $$ ) >/dev/null 2>&1 & )
+{WATCHER.format("-INT $$")}
 exec "$@" 3>&1 4<&- >/dev/null
 """
 

@@ -1,0 +1,111 @@
+"""The processes that tests start: they end with the test, and with the run, whatever ends that."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from asyncio import create_subprocess_exec
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock import lifeline
+
+if TYPE_CHECKING:
+    from asyncio.subprocess import Process
+    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+
+PROC = Path("/proc")
+
+
+# Starting and ending
+
+
+def bound(env: Mapping[str, str] | None = None, pass_fds: Iterable[int] = (), **options: Any) -> dict[str, Any]:
+    """Options for a program of ours that is to end with this process, be it by kill -9."""
+    return {"env": lifeline.environment(env), "pass_fds": (*pass_fds, lifeline.descriptor()), **options}
+
+
+def start(words: Sequence[str | Path], **options: Any) -> subprocess.Popen[Any]:
+    """A program of ours; whoever calls this ends it, and waits for it."""
+    return subprocess.Popen(words, **bound(**options))
+
+
+@contextmanager
+def running(words: Sequence[str | Path], **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    """A program of ours; it is over when the block is left, however that is."""
+    with start(words, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@contextmanager
+def running_other(words: Sequence[str | Path], **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    """A program that knows nothing of us; it is over when the block is left, with all of its group."""
+    command = lifeline.guarded(list(map(str, words)))
+    more: Any = {"stdin": subprocess.DEVNULL, "pass_fds": [lifeline.descriptor()], "start_new_session": True}
+    with subprocess.Popen(command, **more | options) as process:
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+@asynccontextmanager
+async def spawned(*words: str | Path, **options: Any) -> AsyncIterator[Process]:
+    """As :func:`running`, on the loop."""
+    process = await create_subprocess_exec(*words, **bound(**options))
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.communicate()  # reads what is left, without which its pipes stay open
+
+
+# Looking
+
+
+@dataclass(frozen=True, slots=True)
+class Living:
+    """A process, told from another that comes to bear its number."""
+
+    pid: int
+    began: int
+    words: str = field(compare=False)
+
+    @property
+    def is_alive(self) -> bool:
+        """It runs; one whose status nobody has asked for does not."""
+        found = _stat(self.pid)
+        return found is not None and found[19] == str(self.began) and found[0] != "Z"
+
+
+def _stat(pid: int) -> list[str] | None:
+    """What the kernel tells of a process, from its state on."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return (PROC / f"{pid}/stat").read_text().rpartition(")")[2].split()
+    return None
+
+
+def living(pid: int) -> Living | None:
+    with suppress(FileNotFoundError, ProcessLookupError):
+        words = (PROC / f"{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+        found = _stat(pid)
+        if found is not None:  # of one that has ended, the name of its program is all that is left
+            return Living(pid, int(found[19]), words.strip() or (PROC / f"{pid}/comm").read_text().strip())
+    return None
+
+
+def descendants(pid: int) -> list[Living]:
+    """All that a process has started and that they have started, as long as those between them live."""
+    parents = {int(folder.name): found for folder in PROC.glob("[0-9]*") if (found := _stat(int(folder.name)))}
+    family = {pid}
+    while more := {each for each, found in parents.items() if int(found[1]) in family} - family:
+        family |= more
+    return [found for each in family - {pid} if (found := living(each))]
