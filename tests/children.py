@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from asyncio import create_subprocess_exec
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from penstock import lifeline
 
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 
 PROC = Path("/proc")
+_MOMENT = 5.0
 
 
 # Starting and ending
@@ -109,3 +113,59 @@ def descendants(pid: int) -> list[Living]:
     while more := {each for each, found in parents.items() if int(found[1]) in family} - family:
         family |= more
     return [found for each in family - {pid} if (found := living(each))]
+
+
+def children() -> set[Living]:
+    """The processes that this one has started and not waited for, ended ones too."""
+    pids = {int(pid) for task in PROC.glob("self/task/*/children") for pid in task.read_text().split()}
+    return {found for pid in pids if (found := living(pid))}
+
+
+# Leaving none behind
+
+
+class Nursery:
+    """A plugin of pytest: a test that leaves a process behind fails, and so does one that only killed it.
+
+    What a fixture of a wider scope has started may live until that is over.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[object, set[Living]] = {self: children()}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Iterator[None]:
+        before = children()
+        try:
+            return (yield)
+        finally:
+            if fixturedef.scope != "function":
+                self._kept[fixturedef] = children() - before
+
+    def pytest_fixture_post_finalizer(self, fixturedef: pytest.FixtureDef[Any]) -> None:
+        self._kept.pop(fixturedef, None)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self) -> Iterator[None]:
+        try:
+            return (yield)
+        finally:
+            if left := self._left():
+                _end(left)
+                pytest.fail("It left processes behind, or did not wait for them:\n" + "\n".join(map(str, left)))
+
+    def _left(self) -> set[Living]:
+        """Those that do not end by themselves: what a server in this process does for others may take a moment."""
+        deadline = time.monotonic() + _MOMENT
+        while left := children().difference(*self._kept.values()):
+            if time.monotonic() > deadline:
+                return left
+            time.sleep(0.01)
+        return left
+
+
+def _end(left: Iterable[Living]) -> None:
+    for each in left:
+        with suppress(ProcessLookupError, ChildProcessError):
+            os.kill(each.pid, signal.SIGKILL)
+            os.waitpid(each.pid, 0)

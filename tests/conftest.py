@@ -17,6 +17,7 @@ from penstock.engine.verify import verify
 from penstock.storage.local import Local
 from penstock.store.db import Database
 from tests.browsers import running_browser
+from tests.children import Nursery
 from tests.clocks import Clock
 from tests.databases import Server, migrated_template, running_server
 from tests.factories import Factory
@@ -32,6 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell that runs us in the background ignores Ctrl-C, and so would every process that a test starts.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.pluginmanager.register(Nursery())
     config.addinivalue_line("markers", "unsound: leaves the database in a state that `verify` must not like")
 
 

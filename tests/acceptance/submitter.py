@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from penstock import lifeline
 from penstock.engine.engine import Engine
 from penstock.errors import PenstockError, StoreError, UnavailableError
 from tests.acceptance.hands import app
@@ -115,4 +116,5 @@ async def submit(engine: Engine, book: Book, number: int) -> None:
 
 
 if __name__ == "__main__":
+    lifeline.heed()
     asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))

@@ -26,6 +26,7 @@ from penstock.store.embedded import EmbeddedPostgres, open_embedded
 from tests.acceptance.hands import app
 from tests.acceptance.processes import Command, Shell, shell
 from tests.acceptance.submitter import ACCOUNTS, TENANTS, Book, key_of, kind_of
+from tests.children import start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,7 +80,7 @@ class Chaos:
         """Whether it still has something to submit."""
         if self.submitter is None or (code := self.submitter.poll()) not in {None, 0}:
             assert self.submitter is None or code == -signal.SIGKILL
-            self.submitter = subprocess.Popen(
+            self.submitter = start(
                 [sys.executable, "-m", "tests.acceptance.submitter", self.postgres.dsn, self.book.path, str(JOBS)],
                 cwd=ROOT,
             )
@@ -97,6 +98,7 @@ class Chaos:
     async def kill_postgres(self) -> None:
         """The server dies with all it had in memory, and comes back."""
         os.kill(self.postgres.pid, signal.SIGKILL)
+        await asyncio.to_thread(self.postgres.stop)  # it does no more than to ask for the status
         self._count("postgres")
         self.postgres = await asyncio.to_thread(open_embedded, self.data_dir)
 

@@ -7,6 +7,8 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
+from tests.children import spawned
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
@@ -101,15 +103,15 @@ async def examined(
     command = ["-m", "schemathesis.cli", "run", f"{url}/openapi.json", "--checks", "all", "--mode", "all"]
     command += ["--max-examples", str(examples), "--seed", "1", "--no-color", "--generation-database", "none"]
     command += ["--header", f"Authorization: Bearer {key}", "--request-timeout", "60", "--continue-on-failure", *more]
-    process = await asyncio.create_subprocess_exec(
+    async with spawned(
         sys.executable,
         *command,
         cwd=folder,
         env={"PATH": "/usr/bin:/bin", "HOME": str(folder), "SCHEMATHESIS_HOOKS": "hooks", "PYTHONPATH": str(folder)},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
-    )
-    told, _ = await process.communicate()
+    ) as process:
+        told, _ = await process.communicate()
     return process.returncode, told.decode()
 
 

@@ -19,6 +19,7 @@ from penstock.api.mount import Mount
 from penstock.settings import Settings
 from tests.api.hosts import product, served, shop, who
 from tests.checks import until
+from tests.children import running_other
 from tests.docs.blocks import ROOT
 from tests.waiting import PATIENCE
 
@@ -203,13 +204,12 @@ def process(empty_dsn: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """The shop under uvicorn's own command line."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with subprocess.Popen(
+    with running_other(
         [sys.executable, "-m", "uvicorn", "tests.api.hosts:app", "--port", str(port), "--log-level", "warning"],
         cwd=ROOT,
         env=os.environ | {"DATABASE_URL": empty_dsn, "SHOP_PORT": str(port), "PENSTOCK_GRACE": "1s"},
     ) as made:
         yield made, f"http://127.0.0.1:{port}"
-        made.kill()
 
 
 async def test_an_open_stream_does_not_keep_a_host_from_stopping(

@@ -21,6 +21,7 @@ import httpx2
 
 from penstock.aws.groups import Groups
 from tests.checks import until
+from tests.children import running_other
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -44,8 +45,7 @@ _ERROR = "<ErrorResponse><Error><Type>Sender</Type><Code>{0}</Code><Message>{0}<
 
 # moto_server, which ends when whoever started it is gone.
 _MOTO = """
-import os, sys, threading
-threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
+import sys
 from moto.server import main
 main(sys.argv[1:])
 """
@@ -176,19 +176,14 @@ def running_moto(folder: Path) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
-    with (folder / "moto.log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-c", _MOTO, "-H", "127.0.0.1", "-p", str(port)],
-            stdin=subprocess.PIPE,
-            env=os.environ | ENVIRONMENT | {"MOTO_AMIS_PATH": str(images), "MOTO_EC2_LOAD_DEFAULT_AMIS": "true"},
-            stdout=log,
-            stderr=log,
-        )
-    try:
+    words = [sys.executable, "-c", _MOTO, "-H", "127.0.0.1", "-p", str(port)]
+    told = {"MOTO_AMIS_PATH": str(images), "MOTO_EC2_LOAD_DEFAULT_AMIS": "true"}
+    with (
+        (folder / "moto.log").open("wb") as log,
+        running_other(words, env=os.environ | ENVIRONMENT | told, stdout=log, stderr=log) as process,
+    ):
         _await(url, process, folder / "moto.log")
         yield url
-    finally:
-        process.communicate()
 
 
 def _await(url: str, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,6 +14,7 @@ import pytest
 
 from penstock.cli import main
 from tests.aws.towns import ROUTE, Town
+from tests.children import spawned
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,10 +22,10 @@ if TYPE_CHECKING:
 PAIR = ["--route", ROUTE, "--group", "gpus"]
 
 
-async def start(town: Town, *words: str) -> asyncio.subprocess.Process:
+def start(town: Town, *words: str) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
     environment = {name: text for name, text in os.environ.items() if not name.startswith(("PENSTOCK_", "DATABASE_"))}
     told = {"AWS_ENDPOINT_URL": town.amazon.url, "PENSTOCK_URL": town.site.url, "PENSTOCK_API_KEY": town.site.admin_key}
-    return await asyncio.create_subprocess_exec(
+    return spawned(
         *[sys.executable, "-m", "penstock", "autoscale", *words],
         env=environment | told,
         stdout=asyncio.subprocess.PIPE,
@@ -32,8 +34,8 @@ async def start(town: Town, *words: str) -> asyncio.subprocess.Process:
 
 
 async def run(town: Town, *words: str) -> tuple[int | None, str, str]:
-    process = await start(town, *words)
-    out, err = await process.communicate()
+    async with start(town, *words) as process:
+        out, err = await process.communicate()
     return process.returncode, out.decode(), err.decode()
 
 
@@ -77,10 +79,9 @@ async def test_it_goes_on_through_an_outage_of_aws_until_it_is_told_to_stop(town
     await town.submit(2)
     town.amazon.is_down = True
     words = ["--interval", "100ms", "--json", "--target-wait", "0"]
-    process = await start(town, *PAIR, *words)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    async with asyncio.timeout(60):
+    async with start(town, *PAIR, *words) as process, asyncio.timeout(60):
+        assert process.stdout is not None
+        assert process.stderr is not None
         failed = msgspec.json.decode(await process.stderr.readline())
         town.amazon.is_down = False
         told = msgspec.json.decode(await process.stdout.readline())

@@ -18,6 +18,7 @@ from penstock.worker import RemoteSource, Worker
 from tests.aws.amazon import until_protected
 from tests.aws.towns import ROUTE, Town
 from tests.checks import until
+from tests.children import spawned
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -135,16 +136,16 @@ async def test_efx_22_a_worker_process_that_is_terminated_leaves_nothing_behind(
     (tmp_path / "app.py").write_text(APP)
     told = {"PENSTOCK_EC2_METADATA": metadata_url, "PENSTOCK_FLEET_SECRET": town.fleet_key}
     words = ["app.py", "--url", town.site.url, "--spot", "--grace", "100ms"]
-    process = await asyncio.create_subprocess_exec(
+    async with spawned(
         *[sys.executable, "-m", "penstock.worker", *words],
         env=os.environ | told | {"AWS_ENDPOINT_URL": town.amazon.url},
         cwd=tmp_path,
-    )
-    await until_protected(town.amazon, instance)
-    assert await workers(town) == [instance]
-    process.send_signal(signal.SIGTERM)
-    async with asyncio.timeout(PATIENCE):
-        assert await process.wait() == 0
+    ) as process:
+        await until_protected(town.amazon, instance)
+        assert await workers(town) == [instance]
+        process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(PATIENCE):
+            assert await process.wait() == 0
     found = await job(town)
     assert (found["phase"], found["attempts"], await workers(town)) == ("ready", 0, [])
     assert town.amazon.protected() == set()
@@ -153,11 +154,11 @@ async def test_efx_22_a_worker_process_that_is_terminated_leaves_nothing_behind(
 async def test_elsewhere_than_on_ec2_a_worker_that_should_be_there_says_so(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
     told = {"PENSTOCK_EC2_METADATA": "http://127.0.0.1:9", "PENSTOCK_FLEET_SECRET": "ps_worker_x"}
-    process = await asyncio.create_subprocess_exec(
+    async with spawned(
         *[sys.executable, "-m", "penstock.worker", "app.py", "--url", "http://127.0.0.1:9", "--spot"],
         env=os.environ | told,
         cwd=tmp_path,
         stderr=asyncio.subprocess.PIPE,
-    )
-    _, err = await process.communicate()
+    ) as process:
+        _, err = await process.communicate()
     assert (process.returncode, b"Is this an EC2 instance?" in err) == (8, True)

@@ -34,6 +34,7 @@ from penstock.settings import Settings
 from penstock.storage.local import Local
 from penstock.store.db import Database
 from penstock.store.queries import Query
+from tests.children import start
 
 APP = Path(__file__).with_name("prints.py")
 PRICE = 3
@@ -117,7 +118,7 @@ class Fleet:
 
     def _run(self, name: str, words: list[str], more: dict[str, str]) -> subprocess.Popen[bytes]:
         with (self.folder / f"{name}.log").open("ab") as log:
-            return subprocess.Popen(
+            return start(
                 [sys.executable, *words],
                 env=self.environment() | more,
                 stdin=subprocess.DEVNULL,

@@ -47,6 +47,7 @@ from penstock.settings import Settings
 from penstock.store.queries import Query
 from penstock.webhooks import Hook
 from tests.chaos.tellings import app
+from tests.children import start
 from tests.doubles.receivers import SICK, Received
 
 KIND = "tell"
@@ -146,7 +147,7 @@ class Scene:
         words += ["--ready-file", str(self.folder / "ready.json")]
         with (self.folder / "courier.log").open("ab") as log:
             self.couriers.append(
-                subprocess.Popen(
+                start(
                     [sys.executable, *words],
                     env=inherited
                     | {

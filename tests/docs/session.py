@@ -19,6 +19,7 @@ from typing import Any
 from penstock.engine.engine import Engine
 from penstock.store.db import connect
 from penstock.store.embedded import EmbeddedPostgres
+from tests.children import bound, start
 from tests.docs.blocks import Block
 
 SILENT = {"ini", "json", "mermaid", "text", "toml", "yaml"}
@@ -128,8 +129,8 @@ class Session:
     def _command(self, command: str, block: Block) -> str:
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", command],
+            **bound(self._environment()),
             cwd=self.folder,
-            env=self._environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -143,10 +144,10 @@ class Session:
     def _start(self, block: Block) -> None:
         log = self.folder / f"background-{len(self._background)}.log"
         with log.open("wb") as output:
-            process = subprocess.Popen(
+            process = start(
                 ["bash", "-c", f"exec {block.text}"],
-                cwd=self.folder,
                 env=self._environment(),
+                cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -15,6 +15,7 @@ import av
 import pytest
 from PIL import Image
 
+from tests.children import bound, running
 from tests.docs.blocks import ROOT
 
 if TYPE_CHECKING:
@@ -29,9 +30,8 @@ _FOLDER = re.compile(r"embedded, in (\S+)/db;")
 
 @pytest.fixture
 def demo() -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(DEMO, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as made:
+    with running(DEMO, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as made:
         yield made
-        made.kill()
 
 
 def test_it_shows_a_hundred_jobs_and_an_exact_ledger(demo: subprocess.Popen[str]) -> None:
@@ -70,7 +70,7 @@ def test_a_ctrl_c_cleans_up(demo: subprocess.Popen[str]) -> None:
 
 
 def test_the_second_act_has_a_real_job_of_each_product() -> None:
-    done = subprocess.run(PRODUCTS, cwd=ROOT, capture_output=True, text=True, timeout=150, check=False)
+    done = subprocess.run(PRODUCTS, **bound(), cwd=ROOT, capture_output=True, text=True, timeout=150, check=False)
     said = done.stdout
     assert done.returncode == 0, said + done.stderr
     folder = Path(said.split()[-1])

@@ -31,6 +31,7 @@ from penstock.errors import (
 )
 from penstock.services.steward import Steward
 from tests.checks import refused, unchanged, until
+from tests.children import spawned
 from tests.factories import ACCOUNT, MINUTE, OWNER, STRANGER, TENANT
 
 if TYPE_CHECKING:
@@ -367,8 +368,8 @@ async def test_a_steward_that_is_killed_is_taken_over_and_nothing_is_done_twice(
 ) -> None:
     jobs = await failed(make, 150)
     made = await order(engine, "retry", outcome="failed")
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", _STEWARD, dsn, cwd=ROOT)
-    assert await process.wait() == -signal.SIGKILL
+    async with spawned(sys.executable, "-c", _STEWARD, dsn, cwd=ROOT) as process:
+        assert await process.wait() == -signal.SIGKILL
     taken = await engine.errands.read(made.errand_id)
     assert taken.state == "running"
     assert taken.done < 150
@@ -388,12 +389,14 @@ async def test_a_steward_that_is_killed_is_taken_over_and_nothing_is_done_twice(
 _STEWARD = """
 import asyncio, os, signal, sys
 from datetime import timedelta
+from penstock import lifeline
 from penstock.engine.engine import Engine
 from penstock.services.steward import Steward
 from penstock.store.db import Database
 from tests.product import app
 
 async def main():
+    lifeline.heed()
     engine = Engine(await Database.open(sys.argv[1], size=4), app)
     retry, left = engine.retry, list(range(30))
 

@@ -14,6 +14,7 @@ import pytest
 
 from penstock.engine import folders
 from penstock.engine.folders import Folders
+from tests.children import running
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
 PREFIX = "penstock-test-"
 OTHER = """
 import asyncio, sys
+from penstock import lifeline
 from penstock.engine.folders import Folders
 
 async def main():
+    lifeline.heed()
     async with Folders(sys.argv[1]).new() as folder:
         (folder / "file").write_text("x")
         print(folder, flush=True)
@@ -77,8 +80,7 @@ async def test_what_a_killed_worker_has_left_behind_is_removed_before_the_next_b
     other = ground / "other"
     other.mkdir()
     words = [sys.executable, "-c", OTHER, PREFIX]
-    worker = subprocess.Popen(words, env={"TMPDIR": str(ground)}, stdout=subprocess.PIPE, text=True)
-    with worker:
+    with running(words, env={"TMPDIR": str(ground)}, stdout=subprocess.PIPE, text=True) as worker:
         assert worker.stdout is not None
         left = worker.stdout.readline().strip()
         monkeypatch.setattr(folders, "YOUNG", -1.0)

@@ -13,7 +13,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock import lifeline
 from penstock.engine import leases
+from tests.children import spawned
 from tests.faults.verbs import VERBS
 from tests.faults.wire import Wire, wire
 from tests.homes.conftest import opened
@@ -93,23 +95,25 @@ class Hands:
 @asynccontextmanager
 async def hands(central: str, home: str) -> AsyncIterator[Hands]:
     fuse = Fuse()
-    async with fused(central, fuse) as central_wire, fused(home, fuse) as home_wire:
-        parent = await asyncio.create_subprocess_exec(sys.executable, "-m", __name__, stdin=PIPE, stdout=PIPE)
-        try:
-            yield Hands(parent, fuse, (central_wire, home_wire))
-        finally:
-            parent.kill()
-            await parent.wait()
+    async with (
+        fused(central, fuse) as central_wire,
+        fused(home, fuse) as home_wire,
+        spawned(sys.executable, "-m", __name__, stdin=PIPE, stdout=PIPE) as parent,
+    ):
+        yield Hands(parent, fuse, (central_wire, home_wire))
 
 
 def main() -> None:
     """In the parent: for each line a child, which begins when its number is known."""
+    lifeline.heed()
     leases._PAUSE = 0.0
     while order := sys.stdin.readline():
         told, begin = os.pipe()
         pid = os.fork()
         if not pid:
-            os.read(told, 1)
+            os.close(begin)  # or the end of the parent would never be heard
+            if not os.read(told, 1):
+                os._exit(1)
             asyncio.run(call(*pickle.loads(base64.b64decode(order))))  # noqa: S301 - our own
             os._exit(0)
         say(pid)

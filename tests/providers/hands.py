@@ -13,10 +13,12 @@ import inspect
 import os
 import signal
 import sys
+import threading
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from penstock import lifeline
 from penstock.api.app import create_app
 from penstock.api.blueprint import bound
 from penstock.api.server import listen, serve
@@ -91,9 +93,13 @@ async def main(arguments: list[str], step: str) -> None:
 
 
 def start_each(arguments: list[str]) -> None:
+    lifeline.heed()
+    told, mine = os.pipe()
     for line in sys.stdin:
         child = os.fork()
         if not child:
+            os.close(mine)
+            threading.Thread(target=lambda: (os.read(told, 1), os._exit(1)), daemon=True).start()
             sys.stdin.close()
             asyncio.run(main(arguments, line.strip()))
             os._exit(0)

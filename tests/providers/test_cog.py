@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ import httpx2
 import pytest
 from PIL import Image
 
+from tests.children import running_other
 from tests.doubles.replicate import Replicate
 from tests.factories import TENANT
 from tests.providers.places import PRICE, Place
@@ -36,21 +36,12 @@ def cog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "PATH": f"{bin_}{os.pathsep}{os.environ['PATH']}",
     }
     log = tmp_path_factory.mktemp("cog") / "log"
-    with log.open("wb") as out:
-        server = subprocess.Popen(
-            [sys.executable, "-m", "cog.server.http"],
-            cwd=Path(__file__).parent / "model",
-            env=environment,
-            stdout=out,
-            stderr=out,
-        )
-    try:
+    words = [sys.executable, "-m", "cog.server.http"]
+    folder = Path(__file__).parent / "model"
+    with log.open("wb") as out, running_other(words, cwd=folder, env=environment, stdout=out, stderr=out):
         url = f"http://127.0.0.1:{port}"
         _await_ready(url, log)
         yield url
-    finally:
-        server.terminate()
-        server.wait(20)
 
 
 def _await_ready(url: str, log: Path) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.children import spawned
 from tests.doubles.replicate import Replicate
 from tests.factories import TENANT
 from tests.providers.hands import STEPS
@@ -87,18 +88,9 @@ async def test_a_process_may_die_at_any_step(dsn: str, files: Local, double: Rep
 
 @contextlib.asynccontextmanager
 async def hands(dsn: str, files: Local, port: str, double: Replicate) -> AsyncIterator[Process]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "tests.providers.hands",
-        *(dsn, str(files.root), port, double.url),
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    try:
+    words = [sys.executable, "-m", "tests.providers.hands", dsn, str(files.root), port, double.url]
+    async with spawned(*words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         yield process
-    finally:
         assert process.stdin is not None
         process.stdin.close()
         await process.wait()

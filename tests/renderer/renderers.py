@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -17,6 +16,8 @@ import httpx2
 import msgspec
 
 from tests.acceptance.processes import until
+from tests.children import running
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,17 +71,15 @@ class Renderer:
 def renderer(*words: str) -> Iterator[Renderer]:
     environment = os.environ | {"PENSTOCK_RENDERER_TOKEN": TOKEN}
     command = [sys.executable, "-m", "penstock.renderer", "--port", "0", *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, stderr=subprocess.DEVNULL) as process:
+    with running(command, stdout=subprocess.PIPE, env=environment, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
-        try:
-            line = msgspec.json.decode(process.stdout.readline())
-            headers = {"Authorization": f"Bearer {TOKEN}"}
-            limits = httpx2.Limits(max_keepalive_connections=0)  # each test has a loop of its own
-            http = httpx2.AsyncClient(base_url=line["url"], headers=headers, timeout=120, limits=limits)
-            yield Renderer(process, line["url"], http)
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(30)
+        line = msgspec.json.decode(process.stdout.readline())
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        limits = httpx2.Limits(max_keepalive_connections=0)  # each test has a loop of its own
+        http = httpx2.AsyncClient(base_url=line["url"], headers=headers, timeout=120, limits=limits)
+        yield Renderer(process, line["url"], http)
+        process.terminate()
+        process.wait(PATIENCE)
 
 
 def is_alive(pid: int) -> bool:

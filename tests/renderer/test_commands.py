@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import httpx2
@@ -19,14 +20,13 @@ from penstock.cli import renderer
 from penstock.cli.deployment import bind_renderer, url_of
 from penstock.renderer import llm
 from penstock.settings import Settings
+from tests.children import running
 from tests.waiting import PATIENCE
 
 
-def penstock(*words: str, **environment: str) -> subprocess.Popen[str]:
+def penstock(*words: str) -> AbstractContextManager[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "penstock", *words]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | environment
-    )
+    return running(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 async def test_the_command_says_where_it_is_and_with_which_token(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ async def test_the_command_says_where_it_is_and_with_which_token(tmp_path: Path)
         async with httpx2.AsyncClient(base_url=line["url"], headers=headers, timeout=PATIENCE) as http:
             assert (await http.get("/v1/models/penstock/tts")).status_code == 200
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE) == 0
     assert not file.exists()
 
 
@@ -49,7 +49,7 @@ async def test_one_beside_others_begins_with_the_first_call_and_comes_back_when_
         settings = renderer.settled(settings, sock)
         (part,) = renderer.beside(settings, sock, allow="")
         stop = asyncio.Event()
-        running = asyncio.ensure_future(part(stop))
+        kept = asyncio.ensure_future(part(stop))
         headers = {"Authorization": f"Bearer {settings.renderer_token}"}
         async with httpx2.AsyncClient(base_url=url_of(sock), headers=headers, timeout=60) as http:
             assert not _children(sock.fileno())
@@ -60,7 +60,7 @@ async def test_one_beside_others_begins_with_the_first_call_and_comes_back_when_
                 assert (await another.get("/v1/models")).status_code == 200
             assert _children(sock.fileno()) - {pid}
         stop.set()
-        await asyncio.wait_for(running, PATIENCE)
+        await asyncio.wait_for(kept, PATIENCE)
 
 
 def _children(descriptor: int) -> set[int]:
@@ -116,7 +116,7 @@ async def test_the_language_model_answers_as_openai_does() -> None:
         assert refused.status_code == 401
         assert answer.json()["choices"][0]["message"]["content"]
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE) == 0
 
 
 @pytest.mark.skipif(llm.is_installed(), reason="the extra llm is installed")

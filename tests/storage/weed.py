@@ -19,6 +19,7 @@ import httpx2
 
 from penstock.storage.s3 import S3
 from penstock.storage.sigv4 import Keys
+from tests.children import running_other
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -52,34 +53,28 @@ def running_weed() -> Iterator[Weed]:
     ports = free_ports(2 * len(_PORTS))
     words = [f"-{name}={ports.pop()}" for name in (*_PORTS, *(f"{name}.grpc" for name in _PORTS))]
     port = next(word.partition("=")[2] for word in words if word.startswith("-s3.port="))
-    log = (folder / "log").open("wb")
-    process = subprocess.Popen(
-        [
-            str(Path(sys.executable).with_name("weed")),
-            "mini",
-            f"-dir={folder}",
-            "-ip=127.0.0.1",
-            "-ip.bind=127.0.0.1",
-            f"-bucket={BUCKET}",
-            f"-filer.localSocket={folder}/filer.sock",
-            f"-s3.localSocket={folder}/s3.sock",
-            *words,
-            *_OFF,
-        ],
-        cwd=folder,
-        env=os.environ | {"AWS_ACCESS_KEY_ID": KEYS.access_key, "AWS_SECRET_ACCESS_KEY": KEYS.secret_key},
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-    )
-    log.close()
+    command = [
+        str(Path(sys.executable).with_name("weed")),
+        "mini",
+        f"-dir={folder}",
+        "-ip=127.0.0.1",
+        "-ip.bind=127.0.0.1",
+        f"-bucket={BUCKET}",
+        f"-filer.localSocket={folder}/filer.sock",
+        f"-s3.localSocket={folder}/s3.sock",
+        *words,
+        *_OFF,
+    ]
+    environment = os.environ | {"AWS_ACCESS_KEY_ID": KEYS.access_key, "AWS_SECRET_ACCESS_KEY": KEYS.secret_key}
     try:
-        weed = Weed(f"http://127.0.0.1:{port}")
-        _until_ready(weed, process, folder / "log")
-        yield weed
+        with (
+            (folder / "log").open("wb") as log,
+            running_other(command, cwd=folder, env=environment, stdout=log, stderr=log) as process,
+        ):
+            weed = Weed(f"http://127.0.0.1:{port}")
+            _until_ready(weed, process, folder / "log")
+            yield weed
     finally:
-        process.kill()  # told to end it takes seconds, and nothing of it is kept
-        process.wait()
         shutil.rmtree(folder, ignore_errors=True)
 
 

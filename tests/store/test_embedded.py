@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,8 @@ import pytest
 from penstock.errors import EmbeddedPostgresError
 from penstock.store import embedded
 from penstock.store.embedded import open_embedded
+from tests.children import running
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -170,12 +172,13 @@ def test_a_second_opening_in_one_process_attaches(data_dir: Path) -> None:
 
 
 def test_of_racing_openers_one_starts_and_the_others_attach(new_dir: Path) -> None:
-    processes = [spawn(OPEN, new_dir) for _ in range(4)]
-    found = [read_opened(process) for process in processes]
-    assert sorted(opened.is_owner for opened in found) == [False, False, False, True]
-    assert len({opened.pid for opened in found}) == 1
-    for opened in sorted(found, key=lambda opened: opened.is_owner):
-        opened.finish()
+    with ExitStack() as stack:
+        processes = [stack.enter_context(spawn(OPEN, new_dir)) for _ in range(4)]
+        found = [read_opened(process) for process in processes]
+        assert sorted(opened.is_owner for opened in found) == [False, False, False, True]
+        assert len({opened.pid for opened in found}) == 1
+        for opened in sorted(found, key=lambda opened: opened.is_owner):
+            opened.finish()
 
 
 @pytest.mark.parametrize("script", [OPEN, OPEN_IN_A_THREAD], ids=["main thread", "ended thread"])
@@ -183,7 +186,7 @@ def test_a_killed_opener_leaves_no_server_and_no_loss(data_dir: Path, script: st
     with opener(data_dir, script) as opened:
         ask(opened.dsn, KEEP)
         opened.process.kill()
-        wait_until(lambda: not is_held(data_dir), seconds=2)
+        wait_until(lambda: not is_held(data_dir))
     assert (data_dir / "postgres.log").read_text().endswith("database system is shut down\n")
     with open_embedded(data_dir) as server:
         assert ask(server.dsn, "select answer from kept") == 42
@@ -204,7 +207,7 @@ def test_a_fork_neither_stops_the_server_nor_keeps_it_alive(data_dir: Path) -> N
         try:
             assert ask(opened.dsn, "select 1") == 1
             opened.process.kill()
-            wait_until(lambda: not is_held(data_dir), seconds=2)
+            wait_until(lambda: not is_held(data_dir))
             os.kill(fork, 0)
         finally:
             os.kill(fork, signal.SIGKILL)
@@ -275,7 +278,7 @@ def test_a_foreign_folder_is_refused_and_left_alone(tmp_path: Path, name: str) -
 
 def test_a_half_made_directory_is_made_anew(new_dir: Path) -> None:
     with spawn(OPEN, new_dir) as process:
-        wait_until((new_dir / "postgres.new" / "base").exists, seconds=10)
+        wait_until((new_dir / "postgres.new" / "base").exists)
         process.kill()
     assert not (new_dir / "postgres").exists()
     with open_embedded(new_dir) as server:
@@ -338,7 +341,7 @@ def test_without_root_it_runs_as_the_user(open_folder: Path, open_code: str) -> 
         owner = NOBODY.pw_uid if IS_ROOT else os.geteuid()
         assert {path.stat().st_uid for path in data_dir.iterdir()} == {owner}
         opened.process.kill()
-        wait_until(lambda: not is_held(data_dir), seconds=2)
+        wait_until(lambda: not is_held(data_dir))
     if IS_ROOT:
         with open_embedded(data_dir) as server:  # root serves the same data as its owner
             assert ask(server.dsn, "select 1") == 1
@@ -437,7 +440,7 @@ class Opened:
     dsn: str
 
     def finish(self) -> None:
-        self.process.communicate(timeout=10)
+        self.process.communicate(timeout=PATIENCE)
 
 
 @contextmanager
@@ -450,10 +453,7 @@ def opener(
     **environment: str,
 ) -> Generator[Opened]:
     with spawn(script, data_dir, python=python, uid=uid, **environment) as process:
-        try:
-            yield read_opened(process)
-        finally:
-            process.kill()
+        yield read_opened(process)
 
 
 def spawn(
@@ -463,9 +463,10 @@ def spawn(
     python: str = sys.executable,
     uid: int | None = None,
     **environment: str,
-) -> subprocess.Popen[str]:
+) -> AbstractContextManager[subprocess.Popen[str]]:
+    """It ends with us, for it reads its standard input to the end."""
     paths = {"PYTHONPATH": f"{SOURCE}:{PACKAGES}", "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.Popen(
+    return running(
         [python, "-c", script, str(data_dir)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -562,8 +563,8 @@ def leave_traces(data_dir: Path, pid: int) -> None:
     (data_dir / "run" / ".s.PGSQL.5432.lock").write_text(text)
 
 
-def wait_until(is_true: Callable[[], bool], *, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
+def wait_until(is_true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
     while not is_true():
         assert time.monotonic() < deadline, "it took too long"
         time.sleep(0.01)

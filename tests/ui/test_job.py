@@ -12,6 +12,7 @@ from playwright.async_api import expect
 
 from tests.acceptance.processes import until
 from tests.browsers import fits, photograph
+from tests.children import spawned
 from tests.ui.places import serious
 
 if TYPE_CHECKING:
@@ -263,10 +264,9 @@ async def test_what_is_copied_really_runs(dash: Dash) -> None:
 
 async def _run(dash: Dash, key: str, *words: str) -> None:
     environment = os.environ | {"PENSTOCK_API_KEY": key}
-    process = await asyncio.create_subprocess_exec(
-        *words, env=environment, cwd=dash.folder, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    out, err = await process.communicate()
+    pipes = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE}
+    async with spawned(*words, env=environment, cwd=dash.folder, **pipes) as process:
+        out, err = await process.communicate()
     assert process.returncode == 0, err.decode()
     assert b"job_" in out, out.decode()
 

@@ -1,0 +1,64 @@
+"""A test that leaves a process behind fails, and names it."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+PLUGIN = """
+from tests.children import Nursery
+
+def pytest_configure(config):
+    config.pluginmanager.register(Nursery())
+"""
+TESTS = """
+import subprocess
+
+import pytest
+
+left = []
+
+def sleeper():
+    left.append(subprocess.Popen(["sleep", "600"]))
+    return left[-1]
+
+@pytest.fixture(scope="module")
+def wide():
+    process = sleeper()
+    yield
+    process.kill()
+    process.wait()
+
+@pytest.fixture(scope="module")
+def careless():
+    sleeper()
+
+def test_of_a_wider_fixture(wide): ...
+
+def test_ended():
+    process = sleeper()
+    process.kill()
+    process.wait()
+
+def test_left(wide):
+    sleeper()
+
+def test_not_waited_for():
+    sleeper().kill()
+
+def test_asks_a_careless_fixture(careless): ...
+
+def test_is_the_last(careless): ...
+"""
+
+
+def test_who_leaves_a_process_behind_fails(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.children._MOMENT", 0.1)
+    pytester.makeconftest(PLUGIN)
+    pytester.makepyfile(TESTS)
+    result = pytester.runpytest_inprocess("-q", "-p", "no:cacheprovider", "-W", "ignore")
+    result.assert_outcomes(passed=6, errors=3)
+    failed = [line.split("::")[1].split(" ")[0] for line in result.outlines if line.startswith("ERROR")]
+    assert failed == ["test_left", "test_not_waited_for", "test_is_the_last"]
+    result.stdout.fnmatch_lines(["*left processes behind*", "*sleep 600*"])
