@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import logging
+import os
 import signal
 from functools import cache
 from pathlib import Path
@@ -75,6 +78,56 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: (files[item.path], random.random()))
     elif all(item.path.is_relative_to(Path(__file__).parent) for item in items):
         items.sort(key=place)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # what all modules hold stays to the end: no collection needs to walk through it again
+
+
+class Asides(logging.Handler):
+    """What event loops report beside everything: what they were told of, and nobody awaits.
+
+    The runner of AnyIO raises the exceptions that its own loop is told of. What is reported without an exception
+    (a transaction that was left open, a task that was destroyed) goes to this logger, and so does everything from
+    loops that somebody else runs.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.told: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.told.append(f"{os.environ.get('PYTEST_CURRENT_TEST', 'between tests')}: {self.format(record)}")
+
+    def check(self) -> None:
+        told, self.told = self.told, []
+        assert not told, "\n".join(told)
+
+
+@pytest.fixture(scope="session")
+def asides() -> Iterator[Asides]:
+    listening = Asides()
+    logging.getLogger("asyncio").addHandler(listening)
+    yield listening
+    logging.getLogger("asyncio").removeHandler(listening)
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def _nothing_is_left(anyio_backend: str, asides: Asides) -> AsyncIterator[None]:
+    """Much is reported only when it is collected: so that happens while the module is still the one to blame.
+
+    It runs on the loop of the tests, whose runner raises at its end what that loop was told.
+    """
+    yield
+    gc.collect()
+    asides.check()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_said_aside(_nothing_is_left: None, asides: Asides) -> Iterator[None]:
+    """Set up before the test's own fixtures, so it looks when they are gone."""
+    yield
+    asides.check()
 
 
 @pytest.fixture(scope="session")
