@@ -218,7 +218,10 @@ async def come_to_rest(chaos: Chaos) -> None:
     pulse = Pulse()
     while (left := await chaos.left()) != 0:
         if pulse.is_still(left):
-            stuck = await chaos.rows("select kind, phase, count(*) from penstock.dispatches group by 1, 2")
+            stuck = await chaos.rows(
+                "select d.job_id, d.kind, d.phase, d.epoch, d.run_at, l.worker, l.expires_at, penstock.clock() as now"
+                " from penstock.dispatches d left join penstock.leases l on l.token = d.lease_token limit 20"
+            )
             said = [worker.stderr[-2_000:] for worker in chaos.workers]
             raise AssertionError(f"what is left: {stuck}; the workers say: {said}")
         chaos.keep_workers()
