@@ -139,11 +139,11 @@ class Place:
     async def read(self, job_id: UUID) -> JobRecord:
         return await self.engine.read(TENANT, job_id)
 
-    async def ended(self, job_id: UUID) -> JobRecord:
-        return await self.until(job_id, lambda job: job.phase == "ended")
+    async def ended(self, job_id: UUID, seconds: float = PATIENCE) -> JobRecord:
+        return await self.until(job_id, lambda job: job.phase == "ended", seconds)
 
-    async def until(self, job_id: UUID, holds: Callable[[JobRecord], bool]) -> JobRecord:
-        async with asyncio.timeout(PATIENCE):
+    async def until(self, job_id: UUID, holds: Callable[[JobRecord], bool], seconds: float = PATIENCE) -> JobRecord:
+        async with asyncio.timeout(seconds):
             while not holds(job := await self.read(job_id)):
                 await asyncio.sleep(0.02)
         return job

@@ -70,7 +70,7 @@ async def test_what_a_model_makes_comes_to_the_job(here: Place, double: Replicat
     assert made.content_type == "image/png"
     image = Image.open(io.BytesIO(await here.engine.artifacts.fetch(made)))
     assert image.getpixel((3, 3)) == (0, 0, 255)
-    failed = await here.ended(await submit(here, error="There is no such colour."), 30)
+    failed = await here.ended(await submit(here, error="There is no such colour."))
     assert failed.state == "failed"
     assert "There is no such colour" in failed.error["message"]
     assert await here.balance() == (PRICE, 0)

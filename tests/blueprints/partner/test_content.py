@@ -253,7 +253,7 @@ async def test_what_it_refuses_is_told_with_its_status(here: Place, double: Repl
 
 async def test_a_provider_that_rests_is_waited_for(here: Place, double: Replicate) -> None:
     double.refusals.append(Refusal(429, headers={"Retry-After": "1"}))
-    job = await here.ended(await submit(here, content()), 30)
+    job = await here.ended(await submit(here, content()))
     assert (job.state, job.attempts) == ("completed", 0)
     assert len(double.predictions) == 3
 
