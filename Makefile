@@ -13,6 +13,9 @@ PY := .venv/bin/python
 ARGS ?=
 # The dashboard is built and checked with the Node.js of .venv.
 UI := $(PY) ui/hatch_build.py
+# A browser for the tests, among others, from npm. Of what cannot be brought pytest tells, where it skips for the lack.
+PACKAGES := $(PY) -m tests.packages
+TRY_PACKAGES := $(PACKAGES) 2>/dev/null || true
 
 # What is installed names this folder, so a copy of it is set up anew.
 HERE := $(shell pwd | cksum | cut -d' ' -f1)
@@ -31,6 +34,7 @@ demo: $(READY) ui ## See what Penstock is for, in a minute
 # Four processes: many tests wait for other processes, leases and retries more than they compute.
 test: $(READY) ui ## Run all tests
 	@$(UI) tools
+	@$(TRY_PACKAGES)
 	@$(PY) -m pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder --ignore=tests/conformance $(ARGS)
 
 test-loaded: ## Run all tests while four processes keep the processors busy
@@ -38,13 +42,19 @@ test-loaded: ## Run all tests while four processes keep the processors busy
 
 test-fast: $(READY) ui ## Run the tests that are not marked slow
 	@$(UI) tools
+	@$(TRY_PACKAGES)
 	@$(PY) -m pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder --ignore=tests/conformance -m 'not slow' $(ARGS)
 
 test-floors: $(READY) ui ## Run the tests with the oldest dependencies that pyproject.toml allows (needs uv)
+	@$(TRY_PACKAGES)
 	@sh scripts/floors $(ARGS)
+
+test-packages: $(READY) ## Bring what the tests need from npm, or say why not; `make test` tries it too
+	@$(PACKAGES)
 
 # In one process: its checks run beside each other, on servers that they share.
 conformance: $(READY) ## Check every sentence of the five contracts; writes docs/reference/conformance.md
+	@$(TRY_PACKAGES)
 	@$(PY) -m pytest -q --tb=native tests/conformance $(ARGS)
 
 docs: $(READY) ui ## Run the tests of the documentation
@@ -120,5 +130,5 @@ $(TOOLS): $(READY) requirements-dev.lock ui/package-lock.json
 # The environment's Python may go away, with an upgrade of the system's.
 again:
 
-.PHONY: again help setup demo test test-fast test-loaded test-floors conformance docs ui ui-watch reference lint format types imports chaos chaos-webhooks schema bench build package \
+.PHONY: again help setup demo test test-fast test-loaded test-floors test-packages conformance docs ui ui-watch reference lint format types imports chaos chaos-webhooks schema bench build package \
 	check lock clean

@@ -1,23 +1,27 @@
-"""A real Chromium for tests of pages: one for all tests of a process, found on the PATH."""
+"""A real Chromium for tests of pages: one for all tests of a process."""
 
 from __future__ import annotations
 
-import shutil
+import os
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
 from playwright.async_api import ViewportSize, async_playwright, expect
 
+from tests import packages
 from tests.waiting import PATIENCE
+from ui.hatch_build import NODE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from playwright.async_api import Browser, Page
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+CHROMIUM = packages.browser()
+NO_BROWSER = "pages need a browser: install Chromium, or let `make test-packages` tell why npm brings none"
+# Playwright's own Node.js needs a library that a small machine lacks.
+os.environ.setdefault("PLAYWRIGHT_NODEJS_PATH", str(NODE))
 PICTURES = Path(__file__).parents[1] / "build"
 """What was seen lies there afterwards, in a folder for each page."""
 NARROW: ViewportSize = {"width": 360, "height": 740}
@@ -36,9 +40,7 @@ _IMPATIENT = """
 
 @asynccontextmanager
 async def running_browser() -> AsyncIterator[Browser]:
-    """A browser; where there is none, the tests that want one are skipped."""
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on the PATH")
+    assert CHROMIUM is not None, NO_BROWSER
     expect.set_options(timeout=_PATIENCE)  # a busy machine is slow, and not wrong
     async with async_playwright() as playwright:
         running = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])

@@ -19,7 +19,7 @@ from penstock.engine.engine import Engine
 from penstock.engine.verify import verify
 from penstock.storage.local import Local
 from penstock.store.db import Database
-from tests.browsers import running_browser
+from tests.browsers import CHROMIUM, NO_BROWSER, running_browser
 from tests.children import Nursery
 from tests.clocks import Clock
 from tests.databases import Server, migrated_template, running_server
@@ -82,6 +82,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     gc.freeze()  # what all modules hold stays to the end: no collection needs to walk through it again
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Not in the fixture: so the summary has one line for all, and nothing is started that a test needs besides."""
+    if CHROMIUM is None and isinstance(item, pytest.Function) and "browser" in item.fixturenames:
+        pytest.skip(NO_BROWSER)
 
 
 class Asides(logging.Handler):

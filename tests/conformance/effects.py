@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 import httpx2
-from playwright.async_api import async_playwright, expect
+from playwright.async_api import expect
 
 from tests.aws.amazon import ENVIRONMENT as AMAZON
 from tests.blueprints.effects.places import User, Worker, lease, picture
-from tests.browsers import CHROMIUM
+from tests.browsers import running_browser
 from tests.conformance.table import checks
 from tests.conformance.towns import FAR, TENANT, fresh, told, until
 from tests.doubles.comfy_cloud import KEY as CLOUD_KEY
@@ -739,9 +739,7 @@ async def a_video_and_its_page(town: Town) -> None:
 
 async def _page(place: Effects, slug: str, user: User, worker: Worker) -> None:
     """In a browser, whose clock is written down."""
-    assert CHROMIUM is not None, "no Chromium on the PATH; `sh scripts/browser install` brings one"
-    async with async_playwright() as playwright:
-        running = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    async with running_browser() as running:
         page = await running.new_page()
         await page.add_init_script(
             "const later = window.setTimeout; window.pauses = [];"
@@ -761,7 +759,6 @@ async def _page(place: Effects, slug: str, user: User, worker: Worker) -> None:
         await worker.complete(job)
         await expect(page.locator("#shown img")).to_be_visible()
         assert set(await page.evaluate("window.pauses")) == {2000}
-        await running.close()
 
 
 @checks("EFX-26")

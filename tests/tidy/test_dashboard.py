@@ -16,6 +16,7 @@ from tests.tidy.sources import ROOT
 
 REPOSITORY = Path(__file__).parents[2]
 UI = REPOSITORY / "ui"
+TESTS = REPOSITORY / "tests"
 STATIC = ROOT / "ui" / "static"
 
 SOURCES = sorted(path for path in (UI / "src").rglob("*") if path.is_file())
@@ -94,10 +95,11 @@ def test_nothing_of_others_is_tracked() -> None:
     assert [path.name for path in own if max(map(len, path.read_text().splitlines()), default=0) > 400] == []
 
 
-def test_packages_are_exact_and_the_lock_names_no_registry() -> None:
-    wanted = json.loads((UI / "package.json").read_text())
-    locked = json.loads((UI / "package-lock.json").read_text())["packages"]
-    for kind in ("dependencies", "devDependencies"):
+@pytest.mark.parametrize("folder", [UI, TESTS / "chromium", TESTS / "peers"], ids=lambda folder: folder.name)
+def test_packages_are_exact_and_the_lock_names_no_registry(folder: Path) -> None:
+    wanted = json.loads((folder / "package.json").read_text())
+    locked = json.loads((folder / "package-lock.json").read_text())["packages"]
+    for kind in {"dependencies", "devDependencies"} & {*wanted, *locked[""]}:
         assert locked[""][kind] == wanted[kind]
         for name, version in wanted[kind].items():
             assert locked[f"node_modules/{name}"]["version"] == version

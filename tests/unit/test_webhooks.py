@@ -8,7 +8,6 @@ import subprocess
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +17,9 @@ import svix
 
 from penstock import webhooks
 from penstock.errors import InvalidError, WebhookInvalidError
+from tests import packages
+from ui.hatch_build import NODE
 
-ROOT = Path(__file__).parent.parent.parent
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 OTHER = "whsec_" + base64.b64encode(bytes(range(100, 132))).decode()
 NOW = datetime(2026, 11, 16, 6, 30, tzinfo=UTC)
@@ -216,10 +216,9 @@ def test_replicates_client_reads_ours() -> None:
 
 
 def test_the_libraries_of_node_read_ours_and_we_read_theirs() -> None:
-    """`sh scripts/node-peers install` brings them."""
-    found = subprocess.run(["sh", ROOT / "scripts" / "node-peers"], capture_output=True, text=True, check=False)
-    if found.returncode:
-        pytest.skip("there are no libraries of Node.js here: sh scripts/node-peers install")
+    peers = packages.place("peers")
+    if not peers.exists():
+        pytest.skip("the libraries of Node.js are not here: `make test-packages` tells why npm does not bring them")
     cases = [
         {"secret": SECRET, "headers": fresh(), "body": BODY.decode()},
         {"secret": SECRET, "headers": fresh(OTHER, SECRET), "body": BODY.decode()},
@@ -227,7 +226,7 @@ def test_the_libraries_of_node_read_ours_and_we_read_theirs() -> None:
         {"secret": SECRET, "headers": fresh(), "body": BODY.decode() + " "},
     ]
     asked = {"secret": SECRET, "id": "msg_1", "timestamp": STAMP, "body": BODY.decode(), "cases": cases}
-    command = ["node", ROOT / "tests" / "peers" / "check.cjs", found.stdout.strip()]
+    command = [NODE, peers / "check.cjs"]
     done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, check=True, timeout=60)
     told = json.loads(done.stdout)
     for library in ("svix", "standardwebhooks"):
