@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock import lifeline
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
     from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 
 PROC = Path("/proc")
-_MOMENT = 5.0
 
 
 # Starting and ending
@@ -156,7 +156,7 @@ class Nursery:
 
     def _left(self) -> set[Living]:
         """Those that do not end by themselves: what a server in this process does for others may take a moment."""
-        deadline = time.monotonic() + _MOMENT
+        deadline = time.monotonic() + PATIENCE
         while left := children().difference(*self._kept.values()):
             if time.monotonic() > deadline:
                 return left

@@ -54,7 +54,7 @@ def test_is_the_last(careless): ...
 
 
 def test_who_leaves_a_process_behind_fails(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.children._MOMENT", 0.1)
+    monkeypatch.setattr("tests.children.PATIENCE", 0.1)
     pytester.makeconftest(PLUGIN)
     pytester.makepyfile(TESTS)
     result = pytester.runpytest_inprocess("-q", "-p", "no:cacheprovider", "-W", "ignore")
