@@ -14,6 +14,7 @@ import pytest
 from penstock import Backoff, Penstock, Worker
 from penstock.engine import registry
 from penstock.engine.engine import Engine
+from penstock.engine.source import EngineSource
 from penstock.engine.verify import verify
 from penstock.services.scheduler import scheduler
 from penstock.storage.local import Local
@@ -23,12 +24,13 @@ from tests.factories import OWNER, STRANGER, TENANT
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
     from penstock import Job
     from penstock.engine.jobs import JobRecord
     from penstock.store.db import Database
+    from penstock.work import Lease, Pulse
 
 SOON: dict[str, Any] = {"backoff": Backoff(first=timedelta(seconds=0.01)), "attempts_max": 2}
 
@@ -184,6 +186,72 @@ async def test_every_sign_counts(
 
     async with opened(db, app, tmp_path) as engine:
         assert (await run(engine, "slow")).output == "done"
+
+
+# Leases that are lost
+
+
+async def test_a_job_that_comes_round_during_a_heartbeat_is_held(db: Database, app: Penstock, tmp_path: Path) -> None:
+    """The heartbeat asks for the lease that it had before, which is gone; the one that it has now is not."""
+    beat, is_back, beat_again = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @app.kind("ask", expires_in=3600)
+    async def ask(job: Job) -> Any:
+        if job.answer is None:
+            await beat.wait()
+            job.park("?")
+        is_back.set()
+        await beat_again.wait()
+        return job.answer
+
+    class Crossing(EngineSource):
+        async def extend(self, leases: Sequence[Lease]) -> Pulse:
+            if is_back.is_set():
+                beat_again.set()
+            else:
+                beat.set()
+                await until(is_parked)
+                await self.engine.answer(TENANT, submitted.job_id, "!")
+                await asyncio.wait_for(is_back.wait(), PATIENCE)
+            return await EngineSource.extend(self, leases)
+
+    async def is_parked() -> bool:
+        return (await engine.read(TENANT, submitted.job_id)).phase == "parked"
+
+    async def has_ended() -> bool:
+        return (await engine.read(TENANT, submitted.job_id)).phase == "ended"
+
+    async with opened(db, app, tmp_path) as engine:
+        submitted = await engine.submit("ask", **OWNER)
+        stop = asyncio.Event()
+        worker = Worker(Crossing(engine, heartbeat=timedelta(seconds=0.01)), app)
+        working = asyncio.create_task(worker.run(stop))
+        try:
+            await until(has_ended)
+        finally:
+            stop.set()
+            await working
+        job = await engine.read(TENANT, submitted.job_id)
+        assert (job.outcome, job.output, job.epoch) == ("succeeded", "!", 2)
+
+
+async def test_a_run_that_is_cut_before_it_began_frees_its_slot(db: Database, app: Penstock, tmp_path: Path) -> None:
+    """Or its lease would be prolonged for as long as the worker lives."""
+    begun: list[Job] = []
+
+    @app.kind("work")
+    async def work(job: Job) -> None:
+        begun.append(job)
+
+    async with opened(db, app, tmp_path) as engine:
+        await engine.submit("work", **OWNER)
+        worker = Worker(engine.source(), app)
+        await worker.source.open(app, 1, worker)
+        assert await worker._claim(1, is_waiting=False) == 1
+        (task,) = worker._tasks()
+        worker.lose()
+        await asyncio.wait([task])
+        assert (worker._runs, begun) == ({}, [])
 
 
 # Notices and hooks

@@ -293,7 +293,7 @@ class RemoteSource:
         try:
             answer = await self._ask("note", body, wire.Noted)
         except LeaseLostError:
-            self._ears.lose([lease.job_id])
+            self._ears.lose([lease])
             raise
         if answer.cancel_requested:
             self._ears.cancel(lease.job_id)

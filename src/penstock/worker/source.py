@@ -113,8 +113,8 @@ class Ears(Protocol):
         """A job must stop."""
         ...
 
-    def lose(self, job_ids: Iterable[UUID] | None = None) -> None:
-        """These jobs, or all, are not held any more."""
+    def lose(self, leases: Iterable[Lease] | None = None) -> None:
+        """These leases, or all, are not held any more."""
         ...
 
     def dismiss(self, reason: PenstockError) -> None:

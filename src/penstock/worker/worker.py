@@ -64,6 +64,7 @@ class Run:
     task: asyncio.Task[None] | None = None
     thread: int | None = None
     cut: Exception | None = None
+    has_begun: bool = False
     is_over: bool = False
 
     def in_thread(self, thread: int | None) -> None:
@@ -257,10 +258,11 @@ class Worker:
         if job_id in self._runs:
             self._cut_later(self._runs[job_id], CanceledError())
 
-    def lose(self, job_ids: Iterable[UUID] | None = None) -> None:
-        """These jobs, or all, are not held any more."""
-        lost = list(self._runs) if job_ids is None else job_ids
-        self._drop([self._runs[job_id] for job_id in lost if job_id in self._runs])
+    def lose(self, leases: Iterable[Lease] | None = None) -> None:
+        """These leases, or all, are not held any more. A job of theirs may have come round again under another."""
+        lost = None if leases is None else {(lease.job_id, lease.token) for lease in leases}
+        runs = self._runs.values()
+        self._drop([run for run in runs if lost is None or (run.lease.job_id, run.lease.token) in lost])
 
     def dismiss(self, reason: PenstockError) -> None:
         """The source wants nothing from us any more: all work stops, and :meth:`run` raises this."""
@@ -274,6 +276,7 @@ class Worker:
 
     async def _work(self, run: Run) -> None:
         """Run the handler, report its outcome, free the slot; whatever happens, the slot is freed."""
+        run.has_begun = True
         try:
             await self._report(run, await self._outcome(run))
         except LeaseLostError:
@@ -300,6 +303,8 @@ class Worker:
                 watch.cancel()
 
     async def _call(self, run: Run) -> Any:
+        if run.cut is not None:
+            raise run.cut
         handler = run.kind.handler(run.lease.state)
         if handler is None and run.kind.name not in self.app.kinds:
             raise InterruptedJobError("The worker does not know this kind of job; a newer one may.")
@@ -452,7 +457,7 @@ class Worker:
         held = [run.lease for run in self._runs.values()]
         if held:
             pulse = await self.source.extend(held)
-            self.lose(pulse.lost)
+            self.lose(lease for lease in held if lease.job_id in pulse.lost)
             for job_id in pulse.canceling:
                 self.cancel(job_id)
         self._trusted_until = began + self.source.lease.total_seconds() * _MARGIN
@@ -477,7 +482,8 @@ class Worker:
             run.cut = run.cut or reason
             run.job.cut()
             interrupt(run.thread)
-            run.task.cancel()
+            if run.has_begun:  # a task that is canceled before would not free its slot; it looks when it begins
+                run.task.cancel()
 
     async def _leave(self) -> None:
         """Finish what ends in time; give back the rest without a penalty for its attempts."""
