@@ -60,7 +60,8 @@ def environment(given: Mapping[str, str] | None = None) -> dict[str, str]:
 def guarded(words: Sequence[str]) -> list[str]:
     """The command line for a program that knows nothing of this; it must inherit the descriptor and lead a session.
 
-    All that is left of its group is killed when we are gone. Who kills the group ends the watcher with it.
+    All that is left of its group is killed when we are gone. Who kills the group ends the watcher with it. The watcher
+    inherits what the program does: its pipes must be plain ones, for those that uvloop makes would be held open by it.
     """
     return ["/bin/sh", "-c", _GUARD, "sh", str(descriptor()), *words]
 

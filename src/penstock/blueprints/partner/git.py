@@ -2,7 +2,7 @@
 
 A repository is somebody else's, and git has many doors: hooks, filters, helpers, protocols, the settings of the
 machine. All are shut. What it asks of the network goes through a proxy of ours, and with that through the outbound
-guard; what it may use of the machine is bounded, and whatever it has started ends with it, and with us.
+guard; what it may use of the machine is bounded, and whatever it has started ends with it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from penstock import lifeline, values
+from penstock import values
 from penstock.errors import PermanentError, TransientError
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ _PIECE: Final = 64 * 1024
 _CPU_SECONDS: Final = 90
 _FILE_BLOCKS: Final = 2 * SIZE_MAX // 512
 _MEMORY_KIB: Final = 1024 * 1024
-_BOUNDS: Final = tuple(map(str, (_CPU_SECONDS, _FILE_BLOCKS, _MEMORY_KIB)))
 # What `exec` starts is bounded from its first step on, and so is all that it starts. Not every system bounds memory.
 _BOUNDED: Final = 'ulimit -c 0; ulimit -t "$1"; ulimit -f "$2"; ulimit -v "$3" 2>/dev/null || true; shift 3; exec "$@"'
 _CONFIG: Final = {
@@ -113,13 +112,13 @@ class Git:
         is printed is given to ``take`` as it comes, or else kept.
         """
         process = await asyncio.create_subprocess_exec(
-            *lifeline.guarded(["/bin/sh", "-c", _BOUNDED, "sh", *_BOUNDS, self._program, *words]),
+            *("/bin/sh", "-c", _BOUNDED, "sh", str(_CPU_SECONDS), str(_FILE_BLOCKS), str(_MEMORY_KIB)),
+            *(self._program, *words),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env=self._environment(protocols) | dict(more or {}),
             cwd=self.folder,
-            pass_fds=(lifeline.descriptor(),),
             start_new_session=True,
         )
         try:
