@@ -356,9 +356,8 @@ class Gate(Wire):
 
     def shut(self) -> None:
         self.is_shut = True
-        for link in list(self._links):
-            if link.task is not None:
-                link.task.cancel()
+        for link in self._links:
+            link.writer.transport.abort()  # and not its task: a loop reports one that is canceled
 
 
 async def test_a_home_that_is_gone_keeps_nobody_else_waiting(town: Town) -> None:
