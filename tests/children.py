@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 
 PROC = Path("/proc")
+_THREADS = PROC / "self/task"
 
 
 # Starting and ending
@@ -117,8 +118,13 @@ def descendants(pid: int) -> list[Living]:
 
 def children() -> set[Living]:
     """The processes that this one has started and not waited for, ended ones too."""
-    pids = {int(pid) for task in PROC.glob("self/task/*/children") for pid in task.read_text().split()}
-    return {found for pid in pids if (found := living(pid))}
+    threads, pids = None, set[str]()
+    while threads != (threads := sorted(_THREADS.iterdir())):  # one that ends meanwhile leaves them to another
+        pids.clear()
+        for thread in threads:
+            with suppress(FileNotFoundError, ProcessLookupError):
+                pids.update((thread / "children").read_text().split())
+    return {found for pid in pids if (found := living(int(pid)))}
 
 
 # Leaving none behind
@@ -135,12 +141,13 @@ class Nursery:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Iterator[None]:
+        if fixturedef.scope == "function":
+            return (yield)
         before = children()
         try:
             return (yield)
         finally:
-            if fixturedef.scope != "function":
-                self._kept[fixturedef] = children() - before
+            self._kept[fixturedef] = children() - before
 
     def pytest_fixture_post_finalizer(self, fixturedef: pytest.FixtureDef[Any]) -> None:
         self._kept.pop(fixturedef, None)

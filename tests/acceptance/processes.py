@@ -107,6 +107,16 @@ class Shell:
         command.wait()
         return command
 
+    @contextmanager
+    def visit(self) -> Iterator[None]:
+        """What is started meanwhile is ended afterwards."""
+        before = len(self.commands)
+        try:
+            yield
+        finally:
+            for command in self.commands[before:]:
+                command.close()
+
     def worker(self, *words: str | Path, app: str | Path = HANDS, **environment: str) -> Command:
         return self.start("worker", app, *words, **BRISK | self.environment | environment)
 
@@ -114,11 +124,8 @@ class Shell:
 @contextmanager
 def shell(folder: Path, dsn: str | None) -> Iterator[Shell]:
     made = Shell(folder, dsn)
-    try:
+    with made.visit():
         yield made
-    finally:
-        for command in made.commands:
-            command.close()
 
 
 def free_port() -> int:

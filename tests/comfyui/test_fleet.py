@@ -125,9 +125,11 @@ async def town(anyio_backend: str, server: Server, tmp_path_factory: pytest.Temp
 
 
 @pytest.fixture
-async def quiet(town: Town) -> Town:
-    await town.switch(restart=True, slow={})  # with nothing in its cache
-    return town
+async def quiet(town: Town) -> AsyncIterator[Town]:
+    """With nothing in its cache; the workers of a test end with it."""
+    await town.switch(restart=True, slow={})
+    with town.sh.visit():
+        yield town
 
 
 async def test_a_job_goes_all_the_way_and_costs_its_price(quiet: Town) -> None:
