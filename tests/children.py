@@ -51,14 +51,14 @@ def running(words: Sequence[str | Path], **options: Any) -> Iterator[subprocess.
 @contextmanager
 def running_other(words: Sequence[str | Path], **options: Any) -> Iterator[subprocess.Popen[Any]]:
     """A program that knows nothing of us; it is over when the block is left, with all of its group."""
-    command = lifeline.guarded(list(map(str, words)))
-    more: Any = {"stdin": subprocess.DEVNULL, "pass_fds": [lifeline.descriptor()], "start_new_session": True}
-    with subprocess.Popen(command, **more | options) as process:
-        try:
-            yield process
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+    with lifeline.Guard() as guard:
+        more: Any = {"stdin": subprocess.DEVNULL, "pass_fds": [guard.descriptor], "start_new_session": True}
+        with subprocess.Popen(guard.words(list(map(str, words))), **more | options) as process:
+            try:
+                yield process
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
 
 
 @asynccontextmanager

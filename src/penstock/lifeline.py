@@ -6,7 +6,7 @@ or empty where a shell or a service manager starts us. And not by PR_SET_PDEATHS
 started the process ends, is lost in the moment before prctl, and is Linux only.
 
 A program of ours :func:`heeds <heed>` the lifeline that it is given. Beside any other program a shell does so,
-see :func:`guarded`.
+see :class:`Guard`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import signal
 import stat
 import threading
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,8 +38,10 @@ unset OLDPWD PWD SHLVL
 exec "$@" 4<&-
 """
 
-_ends: Final[list[int]] = []
-"""Of our own pipe: what others read, and what keeps them alive."""
+_reading: Final[list[int]] = []
+"""Of the pipe that all programs of ours share."""
+_writing: Final[set[int]] = set()
+"""What keeps others alive."""
 
 
 # Who starts others
@@ -47,9 +49,11 @@ _ends: Final[list[int]] = []
 
 def descriptor() -> int:
     """What a process that is to end with this one inherits."""
-    if not _ends:
-        _ends.extend(os.pipe())  # two threads at once add two; all use the first
-    return _ends[0]
+    if not _reading:
+        reading, writing = os.pipe()
+        _writing.add(writing)
+        _reading.append(reading)  # two threads at once add two; all use the first
+    return _reading[0]
 
 
 def environment(given: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -57,13 +61,35 @@ def environment(given: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**(os.environ if given is None else given), _VARIABLE: _name(descriptor())}
 
 
-def guarded(words: Sequence[str]) -> list[str]:
-    """The command line for a program that knows nothing of this; it must inherit the descriptor and lead a session.
+class Guard:
+    """Beside one program that knows nothing of this: kills what is left of its group when we are gone.
 
-    All that is left of its group is killed when we are gone. Who kills the group ends the watcher with it. The watcher
-    inherits what the program does: its pipes must be plain ones, for those that uvloop makes would be held open by it.
+    The watcher is one of the group, so that nobody else bears the group's number while it lives, and who kills the
+    group ends it too. It inherits what the program does, and where uvloop starts that, copies of its standard streams
+    as well: who reads those to their end dismisses the watcher when the program has ended.
     """
-    return ["/bin/sh", "-c", _GUARD, "sh", str(descriptor()), *words]
+
+    def __init__(self) -> None:
+        self.descriptor, self._writing = os.pipe()
+        _writing.add(self._writing)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.dismiss()
+
+    def words(self, words: Sequence[str]) -> list[str]:
+        """The command line that starts the program; it must inherit the descriptor and lead a session."""
+        return ["/bin/sh", "-c", _GUARD, "sh", str(self.descriptor), *words]
+
+    def dismiss(self) -> None:
+        writing, self._writing = self._writing, -1  # the number may soon be another's
+        if writing in _writing:
+            os.write(writing, b"\n")
+            _writing.discard(writing)
+            os.close(writing)
+            os.close(self.descriptor)
 
 
 def _name(end: int) -> str:
@@ -74,11 +100,12 @@ def _name(end: int) -> str:
 def _forget() -> None:
     """A fork is not the process that the others were started by: its copy would keep them alive.
 
-    The reading end stays: uvloop calls this in a process that is about to become one of the others.
+    The reading ends stay: uvloop calls this in a process that is about to become one of the others.
     """
-    for writing in _ends[1::2]:
+    for writing in _writing:
         os.close(writing)
-    _ends.clear()
+    _writing.clear()
+    _reading.clear()
 
 
 os.register_at_fork(after_in_child=_forget)

@@ -30,9 +30,10 @@ import json, signal, subprocess, sys
 from penstock import lifeline
 lifeline.heed()
 options = json.loads(sys.argv[1])
-words = lifeline.guarded(sys.argv[2:]) if options.pop("guarded", False) else sys.argv[2:]
+guard = lifeline.Guard()
+words = guard.words(sys.argv[2:]) if options.pop("guarded", False) else sys.argv[2:]
 options["env"] = lifeline.environment()
-options["pass_fds"] = [*options.get("pass_fds", []), lifeline.descriptor()]
+options["pass_fds"] = [*options.get("pass_fds", []), lifeline.descriptor(), guard.descriptor]
 print(subprocess.Popen(words, **options).pid, flush=True)
 signal.pause()
 """
@@ -149,6 +150,32 @@ async def test_a_strange_program_ends_with_its_starter_and_so_does_its_group(tmp
         await all_gone(leader, member)
 
 
+COMMAND = """
+import asyncio, pathlib, sys, uvloop
+from penstock import lifeline
+from penstock.blueprints.actions import run_command
+lifeline.heed()
+
+async def main():
+    async with run_command._started(["sleep", "600"], None, pathlib.Path(sys.argv[1])) as (process, *_):
+        print(process.pid, flush=True)
+        await process.wait()
+
+(uvloop.run if sys.argv[2] == "uvloop" else asyncio.run)(main())
+"""
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+async def test_a_command_ends_with_the_worker_that_runs_it(tmp_path: Path, loop: str) -> None:
+    with running([sys.executable, "-c", COMMAND, tmp_path, loop], stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        program = living(int(worker.stdout.readline()))
+        assert program is not None
+        assert program.is_alive
+        worker.kill()
+        await all_gone(program)
+
+
 async def test_an_up_of_a_user_outlives_the_shell_and_needs_no_standard_input(sh: Shell) -> None:
     """As `nohup penstock up <&- &` starts it, or a service manager."""
     file = sh.folder / "ready.json"
@@ -205,7 +232,8 @@ def test_a_lifeline_that_is_not_there_is_not_heeded(name: str) -> None:
 FORKS = """
 import os, subprocess, sys
 from penstock import lifeline
-print(subprocess.Popen(lifeline.guarded(["sleep", "600"]), pass_fds=[lifeline.descriptor()], start_new_session=True,
+guard = lifeline.Guard()
+print(subprocess.Popen(guard.words(["sleep", "600"]), pass_fds=[guard.descriptor], start_new_session=True,
     stdout=subprocess.DEVNULL).pid, flush=True)
 if not os.fork():
     sys.stdin.read()

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import uvloop
 
-from penstock.blueprints.actions import commands, lines
-from penstock.blueprints.actions.lines import LENGTH_MAX, Budget, Splitter
+from penstock.blueprints.actions import commands, lines, run_command
+from penstock.blueprints.actions.lines import LENGTH_MAX, Budget, Pipe, Splitter
 from penstock.blueprints.actions.routes import handlers
 from penstock.errors import SettingsError
 from penstock.settings import Settings
@@ -193,6 +194,32 @@ async def test_the_end_of_what_was_not_kept_is_still_told_of_a_failure(user: Use
     )
     assert job["error"]["lastLines"][-1] == "the reason"
     assert job["error"]["droppedLines"] > 150_000
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_output_is_over_when_the_program_is(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that was started to end the program holds on to it, whatever a loop lets that inherit."""
+    monkeypatch.setattr(run_command, "LINGER", 3600.0)
+
+    async def ended() -> bytes:
+        async with asyncio.timeout(PATIENCE), run_command._started(["echo", "hi"], None, tmp_path) as started:
+            process, pipes, guard = started
+            outputs: Any = [Told(pipe) for pipe in pipes]
+            await run_command._until_over(process, guard, outputs)
+            return outputs[0].all
+
+    assert run(ended()) == b"hi\n"
+
+
+class Told:
+    """An output that is only read."""
+
+    def __init__(self, pipe: Pipe) -> None:
+        self._pipe = pipe
+        self.all = b""
+
+    async def run(self) -> None:
+        self.all = await self._pipe.read()
 
 
 GRANDCHILD = """

@@ -68,11 +68,11 @@ def handler(settings: Settings) -> Handler:
 async def _run(job: Any, words: Sequence[str], given: RunCommand, folder: Path) -> dict[str, Any]:
     budget = Budget()
     is_late = False
-    async with _started(words, given.stdin, folder) as (process, pipes):
+    async with _started(words, given.stdin, folder) as (process, pipes, guard):
         outputs = [Output(job, *pipe) for pipe in ((pipes[0], budget, "info"), (pipes[1], budget, "error"))]
         try:
             async with asyncio.timeout(given.timeout_seconds):
-                await once.watched(job, _until_over(process, outputs))
+                await once.watched(job, _until_over(process, guard, outputs))
         except TimeoutError:
             is_late = True
     return _judged(given, process.returncode, outputs, _told(process.returncode, budget), is_late=is_late)
@@ -81,22 +81,26 @@ async def _run(job: Any, words: Sequence[str], given: RunCommand, folder: Path) 
 @asynccontextmanager
 async def _started(
     words: Sequence[str], stdin: str | None, folder: Path
-) -> AsyncGenerator[tuple[asyncio.subprocess.Process, list[Pipe]]]:
-    """The program, and its two outputs. However the block is left, nothing of the program's group is left behind."""
+) -> AsyncGenerator[tuple[asyncio.subprocess.Process, list[Pipe], lifeline.Guard]]:
+    """The program, its two outputs, and who ends it should we be gone.
+
+    However the block is left, nothing of the program's group is left behind.
+    """
     with contextlib.ExitStack() as stack:
+        guard = stack.enter_context(lifeline.Guard())
         sides = [os.pipe(), os.pipe()]
         readers = [await _reader(stack, read) for read, _ in sides]
         try:
             _check_program(words[0], folder)
             with _given(stdin) as source:
                 process = await asyncio.create_subprocess_exec(
-                    *lifeline.guarded(words),
+                    *guard.words(words),
                     stdin=source,
                     stdout=sides[0][1],
                     stderr=sides[1][1],
                     cwd=folder,
                     env=_environment(folder),
-                    pass_fds=(lifeline.descriptor(),),
+                    pass_fds=(guard.descriptor,),
                     start_new_session=True,
                 )
         except (OSError, ValueError) as error:
@@ -106,7 +110,7 @@ async def _started(
             for _, write in sides:
                 os.close(write)
         try:
-            yield process, readers
+            yield process, readers, guard
         finally:
             await _end(process)
 
@@ -147,7 +151,7 @@ def _environment(folder: Path) -> dict[str, str]:
     return {"PATH": os.environ.get("PATH", _PATH), "LANG": "C.UTF-8", "HOME": home, "TMPDIR": home}
 
 
-async def _until_over(process: asyncio.subprocess.Process, outputs: Sequence[Output]) -> None:
+async def _until_over(process: asyncio.subprocess.Process, guard: lifeline.Guard, outputs: Sequence[Output]) -> None:
     """Until the program has ended and all of its output is told, however long that takes.
 
     What it has started and left behind may hold on to its output: not for long.
@@ -159,6 +163,7 @@ async def _until_over(process: asyncio.subprocess.Process, outputs: Sequence[Out
         if reading.done():
             reading.result()
         await ended
+        guard.dismiss()
         await asyncio.wait([reading], timeout=LINGER)
         if not reading.done():
             _signal(process.pid, signal.SIGKILL)
