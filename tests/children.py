@@ -133,7 +133,8 @@ def children() -> set[Living]:
 class Nursery:
     """A plugin of pytest: a test that leaves a process behind fails, and so does one that only killed it.
 
-    What a fixture of a wider scope has started may live until that is over.
+    What a fixture of a wider scope has started may live until that is over. Where one goes on starting processes after
+    its set-up, its tests are marked as ``busy``, and only what outlives the last of them is left behind.
     """
 
     def __init__(self) -> None:
@@ -153,11 +154,11 @@ class Nursery:
         self._kept.pop(fixturedef, None)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_teardown(self) -> Iterator[None]:
+    def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
         try:
             return (yield)
         finally:
-            if left := self._left():
+            if not (_is_busy(item) and _is_busy(nextitem)) and (left := self._left()):
                 _end(left)
                 pytest.fail("It left processes behind, or did not wait for them:\n" + "\n".join(map(str, left)))
 
@@ -169,6 +170,10 @@ class Nursery:
                 return left
             time.sleep(0.01)
         return left
+
+
+def _is_busy(item: pytest.Item | None) -> bool:
+    return item is not None and item.get_closest_marker("busy") is not None
 
 
 def _end(left: Iterable[Living]) -> None:

@@ -27,6 +27,7 @@ def test_every_check_has_a_sentence() -> None:
     assert set(CHECKS) <= set(SENTENCES)
 
 
+@pytest.mark.busy
 @pytest.mark.parametrize("number", SENTENCES)
 async def test_it_holds(number: str, running: Running) -> None:
     assert number in CHECKS, f"nothing checks {number}: {SENTENCES[number].text}"
