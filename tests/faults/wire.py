@@ -66,10 +66,11 @@ class Wire:
         return self._when
 
     async def connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        link = Link(self, reader, writer, task=asyncio.current_task())
+        link = Link(self, reader, writer)
+        link.task = asyncio.create_task(link.run())  # its own: the loop reports a connection's task that is canceled
         self._links.add(link)
         try:
-            await link.run()
+            await asyncio.wait([link.task])
         finally:
             self._links.discard(link)
 
