@@ -45,6 +45,7 @@ async def test_a_worker_waits_for_a_database_that_comes_back(
         go.touch()
         with pytest.raises(UnavailableError):
             await engine.submit("quick", **OWNER)
+        postgres.stop()  # it does no more than to ask for the status
         postgres = open_embedded(tmp_path / "data")
         try:
             late = await engine.submit("quick", **OWNER)
