@@ -23,10 +23,12 @@ NO_BROWSER = "pages need a browser: install Chromium, or let `make test-packages
 # Playwright's own Node.js needs a library that a small machine lacks.
 os.environ.setdefault("PLAYWRIGHT_NODEJS_PATH", str(NODE))
 PICTURES = Path(__file__).parents[1] / "build"
-"""What was seen lies there afterwards, in a folder for each page."""
+"""What was seen lies there afterwards, in a folder for each page, if ``PICTURES`` is set: drawing takes its time."""
 NARROW: ViewportSize = {"width": 360, "height": 740}
 WIDE: ViewportSize = {"width": 1000, "height": 860}
 _PATIENCE = PATIENCE * 1_000
+# No machine that tests has a graphics processor; to play one takes longer than to draw without.
+_OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-gpu-rasterization"]
 _IMPATIENT = """
     const later = window.setTimeout;
     window.pauses = [];
@@ -43,7 +45,7 @@ async def running_browser() -> AsyncIterator[Browser]:
     assert CHROMIUM is not None, NO_BROWSER
     expect.set_options(timeout=_PATIENCE)  # a busy machine is slow, and not wrong
     async with async_playwright() as playwright:
-        running = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        running = await playwright.chromium.launch(executable_path=CHROMIUM, args=_OPTIONS)
         yield running
         await running.close()
 
@@ -74,7 +76,8 @@ async def show_key(page: Page, label: str, key: str) -> None:
 
 async def photograph(page: Page, name: str) -> None:
     """Keep what is seen; ``name`` is that of the page's folder and of the picture."""
-    await page.screenshot(path=PICTURES / f"{name}.png", full_page=True)
+    if os.environ.get("PICTURES"):
+        await page.screenshot(path=PICTURES / f"{name}.png", full_page=True)
 
 
 async def fits(page: Page) -> bool:

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Between", "Server", "migrated_template", "running_server"]
 
-# A user of another name than ours has no schema of ours on his path: nothing may count on it.
-_SETTINGS = "search_path = ''\nmax_connections = 300\n"
+# A user of another name than ours has no schema of ours on his path: nothing may count on it. Our tables are small, and
+# every new connection maps the buffers that it touches.
+_SETTINGS = "search_path = ''\nmax_connections = 300\nshared_buffers = 16MB\n"
 
 
 @contextmanager

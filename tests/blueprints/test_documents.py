@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 
 EXAMPLES = 2
 """For each operation, beside those that its schema itself suggests. By hand, try more of them."""
-METHODS = """
-[phases.coverage] # one is as good as another where the path leads nowhere with it
-unexpected-methods = ["TRACE"]
-"""
 ORDER = """
 [[operations]] # nobody can guess the order of all rules that there are
 include-path = "/v1/rules/reorder"
@@ -230,7 +226,7 @@ async def test_the_document_is_kept_to(place: Place, tmp_path: Path, name: str) 
         examples=EXAMPLES,
         keys=means.keys,
         hooks=HOOKS + BLUEPRINT_HOOKS,
-        config=CONFIG + METHODS + means.config,
+        config=CONFIG + means.config,
     )
     assert found == 0, told
 

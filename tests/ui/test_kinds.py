@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from playwright.async_api import expect
 
-from tests.browsers import PICTURES, fits, photograph
+from tests.browsers import fits, photograph
 
 if TYPE_CHECKING:
     from playwright.async_api import Locator, Page
@@ -83,7 +83,7 @@ async def test_every_lifecycle_is_drawn_in_full(dash: Dash) -> None:
     async with dash.page("/kinds") as page:
         for name, kind in drawn.items():
             await _is_whole(page, kind)
-            await page.locator(".diagram").screenshot(path=PICTURES / f"ui/diagram-{name}.png")
+            await photograph(page, f"ui/diagram-{name}")
     async with dash.page("/kinds", dark=True, narrow=True) as page:
         await _is_whole(page, drawn["guard"])
         assert await fits(page)
