@@ -42,6 +42,14 @@ _WRITTEN = (
     "failure_flows",
 )
 
+_WIPE = ";".join(
+    (
+        "set local session_replication_role = replica",
+        *(f"delete from penstock.{table}" for table in _WRITTEN),
+        "update penstock.queues set paused_at = null where paused_at is not null",
+    )
+)
+
 
 async def story(db: Database, *, in_order: bool = True) -> Snapshot:
     """The snapshot with ids by their order of birth, lease tokens alike, and times by whether there is one."""
@@ -63,10 +71,7 @@ async def story(db: Database, *, in_order: bool = True) -> Snapshot:
 async def wipe(db: Database) -> None:
     """Back to the beginning: nothing but the registered product."""
     async with db.transaction() as tx:
-        await tx.execute("set local session_replication_role = replica")
-        for table in _WRITTEN:
-            await tx.execute(f"delete from penstock.{table}")
-        await tx.execute("update penstock.queues set paused_at = null")
+        await tx.execute(_WIPE)
 
 
 def _is_id(uuid: str) -> bool:

@@ -22,6 +22,7 @@ When = Literal["before", "after"]
 
 _PORT = 5432
 _FLUSHES = b"SQ"  # Sync and Query: the server answers these with ReadyForQuery
+_IDLE = b"DEH"  # Describe, Execute, Flush: what came with them in one piece is lost either way, unless a Sync follows
 _GOODBYE = b"X"
 _READY = b"Z"
 
@@ -56,7 +57,7 @@ class Wire:
 
     def judge(self, kind: bytes) -> When | None:
         """Whether this message of a client is the one, and on which side of it to cut."""
-        if kind == _GOODBYE or (self._when == "after" and kind not in _FLUSHES):
+        if kind == _GOODBYE or kind in _IDLE or (self._when == "after" and kind not in _FLUSHES):
             return None
         self.messages += 1
         if self.messages != self._number:

@@ -104,7 +104,7 @@ async def all_ends(town: Town) -> None:
         await tx.execute("update penstock.leases set expires_at = penstock.clock()")
         due = "update penstock.dispatches set run_at = penstock.clock(), wakes_at = penstock.clock()"
         await tx.execute(f"{due} where phase = 'waiting'")
-    assert await town.repair()
+    await town.serve()
     async with town.home.transaction() as tx:
         parked = await tx.fetch("select id from penstock.jobs where phase = 'parked'")
     for row in parked:
