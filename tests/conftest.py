@@ -37,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(Nursery())
-    config.addinivalue_line("markers", "busy: fixtures that it shares with the tests beside it go on starting processes")
+    config.addinivalue_line("markers", "busy: fixtures that it shares with other tests go on starting processes")
     config.addinivalue_line("markers", "unsound: leaves the database in a state that `verify` must not like")
 
 
