@@ -18,18 +18,20 @@ import pytest
 from penstock.engine.engine import Engine
 from penstock.engine.verify import verify
 from penstock.storage.local import Local
-from penstock.store.db import Database
 from tests.browsers import CHROMIUM, NO_BROWSER, running_browser
 from tests.children import Nursery
 from tests.clocks import Clock
 from tests.databases import Server, migrated_template, running_server
 from tests.factories import Factory
 from tests.product import app
+from tests.recycling import Recycling
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from playwright.async_api import Browser
+
+    from penstock.store.db import Database
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -170,9 +172,22 @@ async def template(anyio_backend: str, server: Server) -> AsyncIterator[str]:
         yield name
 
 
+@pytest.fixture(scope="session")
+async def recycling(server: Server, template: str) -> AsyncIterator[Recycling]:
+    made = Recycling(server, template)
+    yield made
+    await made.close()
+
+
 @pytest.fixture
-async def dsn(server: Server, template: str) -> AsyncIterator[str]:
+def dsn(request: pytest.FixtureRequest) -> str:
     """The address of a database of the test's own: migrated, with the test product."""
+    return request.getfixturevalue("db").dsn if "db" in request.fixturenames else request.getfixturevalue("new_dsn")
+
+
+@pytest.fixture
+async def new_dsn(server: Server, template: str) -> AsyncIterator[str]:
+    """As ``dsn``, of a database that no other test has used: for who looks at statistics, or at pages."""
     async with server.database(template) as address:
         yield address
 
@@ -185,10 +200,9 @@ async def empty_dsn(anyio_backend: str, server: Server) -> AsyncIterator[str]:
 
 
 @pytest.fixture
-async def db(dsn: str) -> AsyncIterator[Database]:
-    opened = await Database.open(dsn, size=4)
-    yield opened
-    await opened.close()
+async def db(recycling: Recycling) -> AsyncIterator[Database]:
+    async with recycling.database() as opened:
+        yield opened
 
 
 @pytest.fixture

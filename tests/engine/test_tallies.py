@@ -22,14 +22,13 @@ from penstock.services.scheduler import scheduler
 from penstock.services.tallier import tallier
 from penstock.store.db import Database, connect, fetch
 from penstock.store.migrate import migrate
+from tests.clocks import Clock
 from tests.factories import ERROR, HOUR, MINUTE, OWNER, STRANGER, TENANT, Factory, attempt, interruption
 from tests.faults.dumps import wipe
 from tests.product import app
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-
-    from tests.clocks import Clock
 
     Story = Callable[[Factory], Awaitable[None]]
 
@@ -557,10 +556,10 @@ async def test_a_job_has_its_fingerprint_until_it_is_retried(make: Factory, db: 
         assert await connection.fetchval(query, lease.job_id) is None
 
 
-async def test_jobs_that_do_not_fail_stay_where_they_are(dsn: str, clock: Clock) -> None:
+async def test_jobs_that_do_not_fail_stay_where_they_are(new_dsn: str) -> None:
     """Their updates touch no index, though one knows of fingerprints."""
-    db = await Database.open(dsn, size=1)  # what a session has done, others see later
-    make = Factory(Engine(db, app), clock)
+    db = await Database.open(new_dsn, size=1)  # what a session has done, others see later
+    make = Factory(Engine(db, app), Clock(db))
     for _ in range(20):
         await make.ended("priced")
     async with db.connection() as connection:
