@@ -2,11 +2,12 @@
 
 To copy a database, to connect to it, and to have its server plan every statement anew, takes longer than most tests
 do. So a database is kept, with its connections, and its rows are put back. One whose schema was changed, whose
-connections are not all at rest, or which has grown, is dropped instead.
+connections are not all at rest, which has grown, or of whose test something is still under way, is dropped instead.
 """
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -105,10 +106,11 @@ class Recycling:
     @asynccontextmanager
     async def database(self) -> AsyncIterator[Database]:
         kept = self._kept.pop() if self._kept else await self._make()
+        before = _tasks()
         try:
             yield kept.db
         finally:
-            if await _holds(kept):
+            if before >= _tasks() and await _is_as_new(kept):
                 self._kept.append(kept)
             else:
                 await self._drop(kept)
@@ -130,7 +132,16 @@ class Recycling:
         await self.server.drop(kept.name)
 
 
-async def _holds(kept: Kept) -> bool:
+def _tasks() -> set[asyncio.Task[Any]]:
+    """Those under way, but for the ones in which AnyIO runs fixtures and tests."""
+    return {task for task in asyncio.all_tasks() if not _name(task).startswith("TestRunner.")}
+
+
+def _name(task: asyncio.Task[Any]) -> str:
+    return getattr(task.get_coro(), "__qualname__", "")
+
+
+async def _is_as_new(kept: Kept) -> bool:
     try:
         return await kept.is_as_new()
     except (PostgresError, OSError):  # a test may have cut everybody off

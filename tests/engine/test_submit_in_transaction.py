@@ -199,9 +199,12 @@ each_caller = pytest.mark.parametrize("begin", CALLERS.values(), ids=CALLERS)
 
 
 @pytest.fixture(autouse=True)
-async def orders(db: Database) -> None:
+async def orders(db: Database) -> AsyncIterator[None]:
     async with db.transaction() as tx:
         await tx.execute("create table public.orders (name text not null)")
+    yield
+    async with db.transaction() as tx:
+        await tx.execute("drop table public.orders")
 
 
 async def found(db: Database) -> tuple[int, int, int, int, int]:
