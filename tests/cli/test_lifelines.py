@@ -67,6 +67,18 @@ async def paint(url: str) -> None:
         assert answer.status_code == 201, answer.text
 
 
+async def renderer_of(command: Command) -> str:
+    """Where it is, as it is told to who starts it: after the file says that all is ready."""
+    told: list[str] = []
+
+    async def is_told() -> bool:
+        told.extend(re.findall(r"^ +ads +(\S+)", command.stderr, re.MULTILINE))
+        return bool(told)
+
+    await until(is_told)
+    return told[0]
+
+
 async def family_of(command: Command, *programs: str) -> list[Living]:
     """All that a command has started, once these are among it."""
 
@@ -88,9 +100,7 @@ async def test_an_up_that_is_killed_takes_everything_along(tmp_path: Path, who: 
         told = starter(words) if who == "its starter" else words
         command = sh.launch(*told, PENSTOCK_RENDERER_TOKEN=TOKEN)
         await serving(command, file)
-        url = re.search(r"ads +(\S+)", command.stderr)
-        assert url is not None, command.stderr
-        await paint(url[1])
+        await paint(await renderer_of(command))
         family = await family_of(command, "penstock files", "penstock.renderer.press", "postgres")
         command.kill()
         command.wait()
