@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from asyncpg import PostgresError
+from asyncpg import InterfaceError, PostgresError
 
 from penstock.store.db import Database, connect
 
@@ -144,7 +144,7 @@ def _name(task: asyncio.Task[Any]) -> str:
 async def _is_as_new(kept: Kept) -> bool:
     try:
         return await kept.is_as_new()
-    except (PostgresError, OSError):  # a test may have cut everybody off
+    except (PostgresError, InterfaceError, OSError):  # a test may have cut everybody off
         return False
 
 
