@@ -41,7 +41,7 @@ async def test_a_key_signs_in_and_a_link_does_too(dash: Dash) -> None:
         await page.route("**/api/v1/board*", lambda route: route.abort())
         await page.get_by_label("Key").fill(await dash.key("viewer"))
         await page.get_by_role("button", name="Sign in").click()
-        await page.get_by_role("status", name="Loading").wait_for()
+        await page.get_by_role("status", name="Loading").first.wait_for()  # of one panel, or of several
         await page.unroute("**/api/v1/board*")
         await page.get_by_role("button", name="Sign out").click()
         await page.get_by_label("Key").wait_for()
