@@ -230,17 +230,12 @@ def test_a_killed_server_recovers_when_opened_again(data_dir: Path, left: str) -
 @pytest.mark.parametrize("pid_of", ["init", "ourselves", "the same account"])
 def test_a_left_pid_file_with_a_recycled_pid_is_passed_over(data_dir: Path, pid_of: str) -> None:
     owner = (data_dir / "postgres").stat()
-    stranger = subprocess.Popen(["sleep", "60"], **as_account(owner.st_uid))
-    pids = {"init": 1, "ourselves": os.getpid(), "the same account": stranger.pid}
-    leave_traces(data_dir, pids[pid_of])
-    try:
+    with running(["sleep", str(PATIENCE)], **as_account(owner.st_uid)) as stranger:
+        leave_traces(data_dir, {"init": 1, "ourselves": os.getpid(), "the same account": stranger.pid}[pid_of])
         with open_embedded(data_dir) as server:
             assert server.is_owner
             assert ask(server.dsn, "select 1") == 1
         assert stranger.poll() is None
-    finally:
-        stranger.kill()
-        stranger.wait()
 
 
 @pytest.mark.parametrize("text", ["", "nonsense\n"])
@@ -515,9 +510,12 @@ def moved(data_dir: Path, target: Path) -> Generator[Path]:
     try:
         yield target
     finally:
-        if (target / "run").is_symlink():
+        is_short = (target / "run").is_symlink()
+        if is_short:
             (target / "run").readlink().rmdir()
         target.rename(data_dir)
+        if is_short:  # its sockets come back to where they were
+            open_embedded(data_dir).stop()
 
 
 @contextmanager

@@ -464,7 +464,7 @@ async def test_efx_27_everything_is_audited(place: Place) -> None:
     assert [entry["event"] for entry in reversed(own)] == ["poll", "requeue", "poll", "complete", "poll", "fail"]
     assert {entry["data"]["address"] for entry in own} == {"127.0.0.1"}
     assert {entry["tenant_id"] for entry in own} == {"acme"}
-    drained, registered = (entry for entry in page["data"] if entry["data"].get("worker") == worker.name)
+    drained, registered = (entry for entry in page["data"] if (entry["data"] or {}).get("worker") == worker.name)
     assert (drained["event"], registered["event"]) == ("worker.drained", "register")
     assert drained["actor"].startswith("key_")
     acts = {entry["event"] for entry in page["data"]}
