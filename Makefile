@@ -40,10 +40,12 @@ test: $(READY) ui ## Run all tests
 test-loaded: ## Run all tests while four processes keep the processors busy
 	@sh scripts/busy $(MAKE) test
 
-test-fast: $(READY) ui ## Run the tests that are not marked slow
+# What needs no browser, no server and hardly a process: the engine and all that it stands on.
+FAST := $(addprefix tests/,engine migrations outbound pages races rules services storage tidy unit)
+test-fast: $(READY) ui ## Run the tests of the engine and what is below it, without those marked slow
 	@$(UI) tools
 	@$(TRY_PACKAGES)
-	@$(PY) -m pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder --ignore=tests/conformance -m 'not slow' $(ARGS)
+	@$(PY) -m pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder -m 'not slow' $(FAST) $(ARGS)
 
 test-floors: $(READY) ui ## Run the tests with the oldest dependencies that pyproject.toml allows (needs uv)
 	@$(TRY_PACKAGES)
