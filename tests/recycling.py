@@ -55,9 +55,10 @@ select c.relname as name,
 from pg_class c
 where c.relnamespace = 'penstock'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
 """
+# One that sessions take in stock cannot be put back: they would go on with what they have, and then begin below it.
 _SEQUENCES: Final = """
-select format('penstock.%I', relname) as name from pg_class
-where relnamespace = 'penstock'::regnamespace and relkind = 'S'
+select format('penstock.%I', relname) as name from pg_class join pg_sequence on seqrelid = pg_class.oid
+where relnamespace = 'penstock'::regnamespace and seqcache = 1
 """
 
 

@@ -15,15 +15,30 @@ from penstock.blueprints.guard.kinds import EXPIRES_IN, KIND
 from penstock.errors import WebhookInvalidError
 from penstock.outbound import Outbound
 from tests.blueprints.guard.places import running_place
-from tests.blueprints.guard.receivers import Came, status
+from tests.blueprints.guard.receivers import status
 from tests.checks import until
 from tests.clocks import Clock
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from tests.blueprints.guard.places import Customer, Place
     from tests.databases import Server
 
 SECRET = {"type": "keywords", "words": ["secret"]}
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def _no_webhook_goes_where_it_should_not(place: Place) -> AsyncIterator[None]:
+    """Whatever these tests do, and in whatever order."""
+
+    async def is_quiet() -> bool:
+        async with place.engine.db.transaction() as tx:
+            return not await tx.fetchval("select count(*) from penstock.dispatches where phase <> 'parked'")
+
+    yield
+    await until(is_quiet)
+    assert {one.path.split("-")[0] for one in place.receiver.came} <= {"/tenant"}
 
 
 # GRD-8
@@ -233,16 +248,3 @@ async def test_grd_09_a_sick_receiver_does_not_hold_up_another(place: Place, cus
     for job in stuck:
         await sick.when(job, "expired")
     await clock.advance(timedelta(seconds=-600))
-
-
-def _at(came: list[Came]) -> list[str]:
-    return [one.path for one in came]
-
-
-async def test_no_webhook_went_where_it_should_not(place: Place) -> None:
-    async def is_quiet() -> bool:
-        async with place.engine.db.transaction() as tx:
-            return not await tx.fetchval("select count(*) from penstock.dispatches where phase <> 'parked'")
-
-    await until(is_quiet)
-    assert {path.split("-")[0] for path in _at(place.receiver.came)} == {"/tenant"}
