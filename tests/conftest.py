@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import signal
+import sys
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -137,6 +138,18 @@ def _nothing_is_said_aside(_nothing_is_left: None, asides: Asides) -> Iterator[N
     """Set up before the test's own fixtures, so it looks when they are gone."""
     yield
     asides.check()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_imported_from_elsewhere() -> Iterator[None]:
+    """An app that is loaded from its file stays known by the name of the file, and so would be every other's."""
+    before = sys.path.copy()
+    yield
+    if added := set(sys.path).difference(before):
+        sys.path[:] = before
+        for name, module in list(sys.modules.items()):
+            if str(Path(getattr(module, "__file__", None) or "").parent) in added:
+                del sys.modules[name]
 
 
 @pytest.fixture(scope="session")

@@ -141,7 +141,7 @@ async def test_without_region_or_credentials_it_is_said_what_is_missing(
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     with pytest.raises(UnauthorizedError, match="no AWS credentials"):
         await Groups(region="eu-central-1", endpoint_url=amazon.url).group("gpus")
-    assert amazon.calls == []
+    assert amazon.called("DescribeAutoScalingGroups") == []
 
 
 async def test_without_an_endpoint_no_call_of_the_tests_leaves_the_machine() -> None:

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from tests.databases import Server
 
 _CUT = """
-select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()
+select pg_terminate_backend(pid, 60000) from pg_stat_activity
+where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'
 """
+"""It waits for their end: otherwise they might be cut while the next test runs."""
 
 
 @pytest.fixture(scope="module")

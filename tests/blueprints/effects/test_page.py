@@ -31,8 +31,14 @@ async def browsing(
         yield page
 
 
-async def choose(page: Page, slug: str, data: bytes, name: str = "sunset.png") -> None:
+async def pick(page: Page, slug: str) -> None:
+    """Choose an effect; the first one is chosen before the form is there."""
+    await page.locator("#order").wait_for()
     await page.locator(f"input[value='{slug}']").check()
+
+
+async def choose(page: Page, slug: str, data: bytes, name: str = "sunset.png") -> None:
+    await pick(page, slug)
     await page.locator("#file").set_input_files({"name": name, "mimeType": "image/png", "buffer": data})
 
 
@@ -81,7 +87,7 @@ async def test_efx_25_the_page_takes_what_is_dropped_and_shows_how_far_the_uploa
     user = await place.user()
     async with browsing(browser, place, user.key) as page:
         await slow_uploads(page, 4_000_000)
-        await page.locator(f"input[value='{slug}']").check()
+        await pick(page, slug)
         await page.evaluate(
             """() => {
                 const data = new Uint8Array(3_000_000);
