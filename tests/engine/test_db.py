@@ -197,3 +197,20 @@ async def test_no_connection_comes_back_in_a_transaction_for_an_argument_that_ca
     with contextlib.suppress(InvalidError):
         await way(narrow, "select $1::integer as n, count(*) from penstock.jobs", "seven")
     assert await _in_transactions(narrow, db) == []
+
+
+@pytest.fixture
+async def wide(dsn: str) -> AsyncIterator[Database]:
+    """A database with enough connections that some stay out of the pool, ready for the next to ask."""
+    opened = await Database.open(dsn, size=16)
+    yield opened
+    await opened.close()
+
+
+async def test_a_connection_that_the_server_has_closed_is_not_used_again(wide: Database, db: Database) -> None:
+    """Nobody is told that the database is away because it was restarted while nobody asked it anything."""
+    for run in (wide.run, wide.read):
+        (before,) = await run(query("select pg_backend_pid()"))
+        await db.run(query("select pg_terminate_backend($1, 60000)"), before)
+        (after,) = await run(query("select pg_backend_pid()"))
+        assert after != before

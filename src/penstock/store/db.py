@@ -210,7 +210,7 @@ class Database:
     async def _take(self) -> PoolConnectionProxy[Row]:
         while self._ready:
             connection = self._ready.pop()
-            if not connection.is_closed():
+            if _is_open(connection):
                 return connection
             await self.pool.release(connection)
         return await self.pool.acquire()
@@ -346,6 +346,14 @@ _OURS: Final[dict[Any, Callable[[pg.PostgresError], Exception]]] = {
     MOVE_DENIED: lambda error: MoveDeniedError(str(error)),
 }
 """What our own functions raise, by its code."""
+
+
+def _is_open(connection: PoolConnectionProxy[Row]) -> bool:
+    """Whether a connection can be used; one that the server has closed is the pool's again, and says nothing more."""
+    try:
+        return not connection.is_closed()
+    except pg.InterfaceError:
+        return False
 
 
 async def _settle(connection: asyncpg.Connection[Row]) -> None:
