@@ -272,7 +272,7 @@ class Replicate:
         try:
             answer = await http.post(made["webhook"], content=body, headers=headers)
             self.told.append((made["id"], answer.status_code))
-        except httpx2.HTTPError:
+        except (httpx2.HTTPError, AttributeError):  # the latter by AnyIO, of a connection that was closed at once
             self.told.append((made["id"], 0))
 
     # Cog, as the model's side
