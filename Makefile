@@ -25,10 +25,10 @@ TOOLS := .venv/.tools-$(HERE)
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(READY) $(TOOLS) ## Make or renew .venv with everything for work on Penstock
+setup: $(READY) $(TOOLS) ## Make or renew .venv with everything for work on Millpond
 	@echo ".venv is ready: $$($(PY) --version)"
 
-demo: $(READY) ui ## See what Penstock is for, in a minute
+demo: $(READY) ui ## See what Millpond is for, in a minute
 	@$(PY) examples/demo.py $(ARGS)
 
 # Four processes: many tests wait for other processes, leases and retries more than they compute.
@@ -97,7 +97,7 @@ chaos-webhooks: $(READY) ## Tell two hundred receivers, half of them sick, of tw
 schema: $(READY) ## Rewrite tests/migrations/schema.sql and functions.txt from the migrations
 	@UPDATE_SCHEMA=1 $(PY) -m pytest -q tests/migrations $(ARGS)
 
-bench: $(READY) ## Measure Penstock beside its peers; writes bench/RESULTS.md
+bench: $(READY) ## Measure Millpond beside its peers; writes bench/RESULTS.md
 	@$(PY) -m bench.run $(ARGS)
 
 build: $(READY) ## Build the wheel into dist/
@@ -114,7 +114,7 @@ lock: ## Pin what pyproject.toml asks for (needs uv); UPGRADE=1 takes the newest
 	@sh scripts/lock $(if $(UPGRADE),--upgrade)
 
 clean: ## Remove what was made here, .venv included
-	@rm -rf .venv bench/.venv ui/node_modules src/penstock/ui/static build/ui.json dist .hypothesis .pytest_cache .ruff_cache .import_linter_cache
+	@rm -rf .venv bench/.venv ui/node_modules src/millpond/ui/static build/ui.json dist .hypothesis .pytest_cache .ruff_cache .import_linter_cache
 	@find src tests bench examples scripts ui -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(READY): pyproject.toml requirements-test.lock scripts/env $(if $(shell test -x $(PY) && echo there),,again)

@@ -20,18 +20,18 @@ import httpx2
 
 from bench.processes import STOP_SECONDS, within
 from bench.product import opened
-from penstock import Engine, Penstock, ids
-from penstock.api.app import create_app
-from penstock.api.calls import JSON
-from penstock.api.native import ROUTES
-from penstock.api.server import listen, serve
-from penstock.api.streams import Hub
-from penstock.engine import tallies
-from penstock.engine.dispatches import Lanes
-from penstock.engine.tallies import FOLD_MAX
-from penstock.services.bell import Bell
-from penstock.settings import Settings
-from penstock.store.embedded import open_embedded
+from millpond import Engine, Millpond, ids
+from millpond.api.app import create_app
+from millpond.api.calls import JSON
+from millpond.api.native import ROUTES
+from millpond.api.server import listen, serve
+from millpond.api.streams import Hub
+from millpond.engine import tallies
+from millpond.engine.dispatches import Lanes
+from millpond.engine.tallies import FOLD_MAX
+from millpond.services.bell import Bell
+from millpond.settings import Settings
+from millpond.store.embedded import open_embedded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -51,27 +51,27 @@ LEFT_OUT = ("/v1/verify", "/metrics", "/v1/board/stream", "/v1/jobs/{id}/stream"
 # As statements would have tallied them: by the minute for the last day, and by the hour before it.
 TOLD = """
 create temporary table told as
-select j.tenant, j.kind, j.outcome, j.price, j.captured, penstock.bucket(j.started_at - j.created_at) as wait,
-    penstock.bucket(j.finished_at - j.started_at) as run, j.fingerprint, j.error ->> 'code' as code,
+select j.tenant, j.kind, j.outcome, j.price, j.captured, millpond.bucket(j.started_at - j.created_at) as wait,
+    millpond.bucket(j.finished_at - j.started_at) as run, j.fingerprint, j.error ->> 'code' as code,
     j.error ->> 'message' as message, j.id,
-    case when j.created_at > penstock.clock() - interval '25 hours' then penstock.minute(j.created_at)
+    case when j.created_at > millpond.clock() - interval '25 hours' then millpond.minute(j.created_at)
         else date_trunc('hour', j.created_at) end as at
-from penstock.jobs j where j.phase = 'ended'
+from millpond.jobs j where j.phase = 'ended'
 """
 TALLIES = (
     """
-    insert into penstock.tallies (at, tenant, kind, moment, to_state, to_phase, n, price)
+    insert into millpond.tallies (at, tenant, kind, moment, to_state, to_phase, n, price)
     select at, tenant, kind, 'submitted', 'queued', 'ready', count(*), sum(price) from told group by at, tenant, kind
     """,
     """
-    insert into penstock.tallies (
+    insert into millpond.tallies (
         at, tenant, kind, moment, from_state, from_phase, to_state, to_phase, n, price, bucket
     )
     select at, tenant, kind, 'started', 'queued', 'ready', 'running', 'leased', count(*), sum(price), max(wait)
     from told group by at, tenant, kind
     """,
     """
-    insert into penstock.tallies (
+    insert into millpond.tallies (
         at, tenant, kind, moment, from_state, from_phase, to_state, to_phase, outcome, n, price, captured, bucket
     )
     select at, tenant, kind, outcome, 'running', 'leased', outcome, 'ended', outcome, count(*), sum(price),
@@ -79,7 +79,7 @@ TALLIES = (
     from told group by at, tenant, kind, outcome
     """,
     """
-    insert into penstock.tallies (at, tenant, kind, moment, n, price, captured, fingerprint, code, message, sample)
+    insert into millpond.tallies (at, tenant, kind, moment, n, price, captured, fingerprint, code, message, sample)
     select at, tenant, kind, 'failed', count(*), sum(price), sum(captured), fingerprint, min(code), min(message),
         (array_agg(id))[1]
     from told where fingerprint is not null group by at, tenant, kind, fingerprint
@@ -95,7 +95,7 @@ async def main() -> None:
     if arguments.dsn:
         await measure(arguments.dsn, arguments.jobs)
         return
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix="millpond-bench-", ignore_cleanup_errors=True) as folder:
         data = Path(folder) / "data"
         data.mkdir()
         (data / "postgres.conf").write_text("fsync = off\nmax_wal_size = 4GB\nshared_buffers = 512MB\n", "utf-8")
@@ -104,7 +104,7 @@ async def main() -> None:
 
 
 async def measure(server: str, jobs: int) -> None:
-    app = Penstock()
+    app = Millpond()
     for name in KINDS:
         app.kind(name, price=5)(_nothing)
     async with opened(server, app, pool_size=4) as engine:
@@ -134,7 +134,7 @@ async def fill(dsn: str, jobs: int) -> None:
 
     connection = await asyncpg.connect(dsn)
     await connection.execute(
-        "select penstock.make_weeks(array(select distinct penstock.week(penstock.clock() - n * interval '1 day')"
+        "select millpond.make_weeks(array(select distinct millpond.week(millpond.clock() - n * interval '1 day')"
         " from generate_series(0, $1::integer) n))",
         DAYS + 1,
     )
@@ -147,8 +147,8 @@ async def count(engine: Engine) -> None:
     await connection.execute("set work_mem = '256MB'")
     for statement in (TOLD, *TALLIES):
         await connection.execute(statement)
-    while await connection.fetchval("select penstock.fold($1)", FOLD_MAX * 4):
-        await connection.execute("vacuum penstock.tallies")
+    while await connection.fetchval("select millpond.fold($1)", FOLD_MAX * 4):
+        await connection.execute("vacuum millpond.tallies")
     await connection.execute("vacuum analyze")
     await connection.close()
     while await tallies.prune(engine.db, FOLD_MAX):

@@ -1,4 +1,4 @@
-"""Does Penstock stay fast? With millions of finished jobs behind it, and with a snapshot that nobody closes.
+"""Does Millpond stay fast? With millions of finished jobs behind it, and with a snapshot that nobody closes.
 
 `python -m bench.flat --dsn postgresql://…`; prints one JSON line per number.
 """
@@ -18,8 +18,8 @@ import asyncpg
 import uvloop
 
 from bench.product import KIND, Product
-from penstock.engine.dispatches import Lanes
-from penstock.engine.leases import End
+from millpond.engine.dispatches import Lanes
+from millpond.engine.leases import End
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -32,7 +32,7 @@ HISTORY = Path(__file__).with_name("history.sql")
 
 
 async def main() -> None:
-    parser = argparse.ArgumentParser(description="Measures whether Penstock stays fast.")
+    parser = argparse.ArgumentParser(description="Measures whether Millpond stays fast.")
     parser.add_argument("--dsn", required=True)
     parser.add_argument("--jobs", type=int, default=5_000_000)
     parser.add_argument("--pinned", type=float, default=60, help="seconds with an open snapshot")
@@ -71,7 +71,7 @@ async def pinned(product: Product, seconds: float) -> None:
     before = await lives(product, 10)
     connection = await asyncpg.connect(product.store)
     async with connection.transaction(isolation="repeatable_read"):
-        await connection.fetchval("select count(*) from penstock.kinds")
+        await connection.fetchval("select count(*) from millpond.kinds")
         if seconds > 10:
             await lives(product, seconds - 10)
         after = await lives(product, 10)
@@ -111,7 +111,7 @@ async def fill(dsn: str, jobs: int) -> None:
 
 
 def report(metric: str, value: float, unit: str, **settings: Any) -> None:
-    line = {"peer": "penstock", "metric": metric, "value": round(value, 3), "unit": unit, "settings": settings}
+    line = {"peer": "millpond", "metric": metric, "value": round(value, 3), "unit": unit, "settings": settings}
     print(json.dumps(line), flush=True)
 
 

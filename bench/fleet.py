@@ -27,13 +27,13 @@ from bench import http, processes
 from bench.http import CONNECTIONS, WARM_UP, Caller, Tally
 from bench.processes import WAIT_SECONDS, within
 from bench.product import opened
-from penstock import Engine, Penstock, ids
-from penstock.api.app import create_app
-from penstock.api.streams import Hub
-from penstock.engine.access import Principal
-from penstock.engine.workers import Rules
-from penstock.services.bell import Bell
-from penstock.settings import Settings
+from millpond import Engine, Millpond, ids
+from millpond.api.app import create_app
+from millpond.api.streams import Hub
+from millpond.engine.access import Principal
+from millpond.engine.workers import Rules
+from millpond.services.bell import Bell
+from millpond.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -49,8 +49,8 @@ BEATING_SECONDS = 15.0
 FLEET = Principal("worker", None, None, "bench")
 
 
-def app() -> Penstock:
-    made = Penstock()
+def app() -> Millpond:
+    made = Millpond()
 
     @made.kind(KIND, price=5, runs="fleet")
     def render(job: Any, sequence: int, padding: str) -> None: ...
@@ -161,7 +161,7 @@ async def drained(engine: Engine, port: int, tokens: dict[str, str]) -> None:
     """Nothing is left in line: what is handed out from now on is no more than a server remembers."""
     requests = polls(tokens.values())
     async with within(WAIT_SECONDS, "an empty queue"):
-        while await engine.db.pool.fetchval("select exists (select from penstock.ready)"):
+        while await engine.db.pool.fetchval("select exists (select from millpond.ready)"):
             await http.load(port, requests, 200, 0.2)
 
 
@@ -184,7 +184,7 @@ async def submit(engine: Engine, jobs: int) -> None:
 
 async def held(engine: Engine, tokens: dict[str, str]) -> list[tuple[str, str, str]]:
     """What the workers hold: the token of the worker, the job, the token of the lease."""
-    rows = await engine.db.pool.fetch("select worker, token, unnest(job_ids) as job_id from penstock.leases")
+    rows = await engine.db.pool.fetch("select worker, token, unnest(job_ids) as job_id from millpond.leases")
     return [
         (tokens[row["worker"]], ids.text("job", row["job_id"]), str(row["token"]))
         for row in rows
@@ -246,8 +246,8 @@ def used(server_pid: int, postmaster: int) -> float:
 
 def tell(metric: str, value: float, unit: str) -> None:
     line = {
-        "peer": "penstock",
-        "version": version("penstock"),
+        "peer": "millpond",
+        "version": version("millpond"),
         "metric": metric,
         "value": round(value, 2),
         "unit": unit,

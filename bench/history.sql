@@ -1,16 +1,16 @@
 -- A stretch of finished jobs, as the engine leaves them: $1 jobs, numbered from $2, all born this week.
 with born as (
-    select n, penstock.first_id(penstock.week(penstock.clock()) + n * interval '50 milliseconds') as start,
+    select n, millpond.first_id(millpond.week(millpond.clock()) + n * interval '50 milliseconds') as start,
         gen_random_uuid() as random
     from generate_series($2::bigint, $2::bigint + $1::bigint - 1) n
 ),
 job as materialized (
     select n, (substr(start::text, 1, 14) || '7' || substr(random::text, 16))::uuid as id,
-        penstock.week(penstock.clock()) + n * interval '50 milliseconds' as at
+        millpond.week(millpond.clock()) + n * interval '50 milliseconds' as at
     from born
 ),
 made as (
-    insert into penstock.jobs (
+    insert into millpond.jobs (
         id, tenant, account, kind, lifecycle, queue, state, phase, outcome, priority, epoch, events, price, captured,
         progress, created_at, started_at, finished_at, input, output
     )
@@ -19,15 +19,15 @@ made as (
     from job
 ),
 logged as (
-    insert into penstock.events (job_id, seq, at, type, state, tenant)
+    insert into millpond.events (job_id, seq, at, type, state, tenant)
     select id, e.seq, at, e.type, e.state, 'bench'
     from job cross join (values (1, 'submitted', 'queued'), (2, 'started', 'running'), (3, 'succeeded', 'succeeded')) as e(seq, type, state)
 ),
 keyed as (
-    insert into penstock.idempotency (tenant, scope, key, job_id, created_at)
+    insert into millpond.idempotency (tenant, scope, key, job_id, created_at)
     select 'bench', 'history-' || n % 1000, 'order-' || n, id, at from job
 )
-insert into penstock.entries (
+insert into millpond.entries (
     tenant, account, seq, at, type, available, held, outside, available_after, held_after, job_id, run
 )
 select 'bench', 'history-' || n % 1000, 2 * (n / 1000) + e.nth, at, e.type, e.available, e.held, e.outside, 0, 0, id, 1

@@ -29,14 +29,14 @@ from starlette.routing import Route
 from bench import processes
 from bench.processes import WAIT_SECONDS, within
 from bench.product import ACCOUNT, CREDITS, KIND, TENANT, app, opened
-from penstock import Engine
-from penstock.api.app import create_app
-from penstock.api.server import serve
-from penstock.api.streams import Hub
-from penstock.engine.dispatches import Lanes
-from penstock.services.bell import Bell
-from penstock.settings import Settings
-from penstock.wire import Submit
+from millpond import Engine
+from millpond.api.app import create_app
+from millpond.api.server import serve
+from millpond.api.streams import Hub
+from millpond.engine.dispatches import Lanes
+from millpond.services.bell import Bell
+from millpond.settings import Settings
+from millpond.wire import Submit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -170,7 +170,7 @@ async def measure(engine: Engine) -> None:
             (f"{name}_p50", result["p50"], "ms"),
             (f"{name}_p99", result["p99"], "ms"),
         ):
-            line = {"peer": "penstock", "version": version("penstock"), "metric": metric, "value": round(value, 2)}
+            line = {"peer": "millpond", "version": version("millpond"), "metric": metric, "value": round(value, 2)}
             print(json.dumps(line | {"unit": unit, "settings": {"connections": CONNECTIONS}}), flush=True)
 
 

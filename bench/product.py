@@ -1,4 +1,4 @@
-"""Measures Penstock in the peers' own harness: `python -m bench.product --dsn postgresql://…`.
+"""Measures Millpond in the peers' own harness: `python -m bench.product --dsn postgresql://…`.
 
 Every job has an idempotency key and a price: key, hold, job, dispatch, events and capture are all written.
 """
@@ -17,15 +17,15 @@ import uvloop
 from bench import databases
 from bench.peers import harness
 from bench.processes import STOP_SECONDS, within
-from penstock import Engine, Penstock, Worker
-from penstock.services.bell import Bell
+from millpond import Engine, Millpond, Worker
+from millpond.services.bell import Bell
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from bench.peers.harness import Settings
     from bench.peers.workers import Board
-    from penstock import Job
+    from millpond import Job
 
 TENANT, ACCOUNT, KIND = "bench", "bench", "noop"
 WARM = "warm"
@@ -34,8 +34,8 @@ CONNECTIONS = 4
 WARM_UPS = 8
 
 
-def app(board: Board | None = None, measure: str = "drain") -> Penstock:
-    made = Penstock()
+def app(board: Board | None = None, measure: str = "drain") -> Millpond:
+    made = Millpond()
 
     @made.kind(KIND, price=5)
     async def noop(job: Job, sequence: int, padding: str) -> dict[str, Any]:  # noqa: ARG001 - it does nothing
@@ -52,7 +52,7 @@ def app(board: Board | None = None, measure: str = "drain") -> Penstock:
 
 
 @contextlib.asynccontextmanager
-async def opened(server: str, app: Penstock, **options: Any) -> AsyncIterator[Engine]:
+async def opened(server: str, app: Millpond, **options: Any) -> AsyncIterator[Engine]:
     """An engine on a database of its own."""
     async with databases.fresh(server) as dsn:
         engine = await Engine.open(dsn, app, **options)
@@ -64,10 +64,10 @@ async def opened(server: str, app: Penstock, **options: Any) -> AsyncIterator[En
 
 
 class Product:
-    """Penstock as a peer of the others."""
+    """Millpond as a peer of the others."""
 
-    name = "penstock"
-    version = version("penstock")
+    name = "millpond"
+    version = version("millpond")
     enqueue_settings: ClassVar[Settings] = {"loop": "uvloop"}
     bulk_choices: ClassVar[Sequence[Settings]] = [{"batch": size} for size in (5_000, 10_000)]
     drain_choices: ClassVar[Sequence[Settings]] = [{"processes": 2, "slots": slots} for slots in (500, 1_000)]
@@ -125,7 +125,7 @@ class Product:
             await connection.execute("vacuum analyze")
 
     async def unfinished(self) -> int:
-        return await self.engine.db.pool.fetchval("select count(*) from penstock.dispatches where kind = $1", KIND)
+        return await self.engine.db.pool.fetchval("select count(*) from millpond.dispatches where kind = $1", KIND)
 
 
 async def work(dsn: str, board: Board, measure: str, settings: Settings) -> None:

@@ -12,7 +12,7 @@ import statistics
 import time
 from typing import Any
 
-from penstock.rules import Keywords, Length, Matcher, Pattern, Pii, Profanity, Rule, RuleSet, Secrets, Urls, compile  # noqa: A004 - the verb
+from millpond.rules import Keywords, Length, Matcher, Pattern, Pii, Profanity, Rule, RuleSet, Secrets, Urls, compile  # noqa: A004 - the verb
 
 ROUNDS = 2_000
 SIZE = 4_096
@@ -86,7 +86,7 @@ async def main() -> None:
 
 
 def report(metric: str, took: float, **settings: Any) -> None:
-    line = {"peer": "penstock", "metric": metric, "value": round(took * 1_000, 3), "unit": "ms", "settings": settings}
+    line = {"peer": "millpond", "metric": metric, "value": round(took * 1_000, 3), "unit": "ms", "settings": settings}
     print(json.dumps(line), flush=True)
 
 

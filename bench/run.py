@@ -1,4 +1,4 @@
-"""Measures Penstock and its peers side by side and writes `bench/RESULTS.md`: `make bench`.
+"""Measures Millpond and its peers side by side and writes `bench/RESULTS.md`: `make bench`.
 
 One machine, one PostgreSQL with durable settings, one run: read the ratios. Peers come from the registry into an
 environment of their own and are never imported by the product. `--quick` leaves out the long ones. What fails is
@@ -24,7 +24,7 @@ import psycopg
 
 from bench.peers.harness import METRICS
 from bench.processes import has_succeeded, started
-from penstock.store.embedded import open_embedded
+from millpond.store.embedded import open_embedded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -64,20 +64,20 @@ TARGETS = (
     Target("submit at 5,000,000 finished jobs / empty", "flat_submit", None, "", 1 / 1.2),
     Target("claim at 5,000,000 finished jobs / empty", "flat_claim", None, "", 1 / 1.2),
     Target("whole lives, 60 s into an open snapshot / before", "pinned", None, "", 0.8),
-    Target("HTTP submit / bare echo, 64 connections", "http_submit", "penstock", "http_echo", 0.35),
-    Target("HTTP poll of a running job / bare echo", "http_poll", "penstock", "http_echo", 0.5),
-    Target("a worker's poll / bare echo, 64 connections", "fleet_poll", "penstock", "fleet_echo", 0.35),
-    Target("a worker's heartbeat / bare echo", "fleet_heartbeat", "penstock", "fleet_echo", 0.35),
-    Target("a worker's complete / bare echo", "fleet_complete", "penstock", "fleet_echo", 0.35),
+    Target("HTTP submit / bare echo, 64 connections", "http_submit", "millpond", "http_echo", 0.35),
+    Target("HTTP poll of a running job / bare echo", "http_poll", "millpond", "http_echo", 0.5),
+    Target("a worker's poll / bare echo, 64 connections", "fleet_poll", "millpond", "fleet_echo", 0.35),
+    Target("a worker's heartbeat / bare echo", "fleet_heartbeat", "millpond", "fleet_echo", 0.35),
+    Target("a worker's complete / bare echo", "fleet_complete", "millpond", "fleet_echo", 0.35),
     Target("1,000 workers' heartbeats, % of a core, at most", "fleet_heartbeats_share", None, "", 1.0, limit=15),
     Target("an event at all 5,000 streams of a job, at most", "streams_one_job_all_max", None, "", 1.0, limit=1_000),
     Target("an event each at 5,000 streams, at most", "streams_own_job_all_max", None, "", 1.0, limit=1_000),
     Target("100 rules on 4 kB of text, p50, at most", "rules_p50", None, "", 1.0, limit=1),
     Target("100 rules on 4 kB of text, p99, at most", "rules_p99", None, "", 1.0, limit=1),
-    Target("webhooks delivered / a bare loop of the same client", "webhooks_courier", "penstock", "webhooks_bare", 0.5),
+    Target("webhooks delivered / a bare loop of the same client", "webhooks_courier", "millpond", "webhooks_bare", 0.5),
     Target("100,000 jobs due at once, until all have expired", "expiry_of_100000", None, "", 1.0, limit=30),
-    Target("`penstock --help`", "startup_help", None, "", 1.0, limit=200),
-    Target("`penstock up`, warm, until it serves", "startup_up_warm", None, "", 1.0, limit=3_000),
+    Target("`millpond --help`", "startup_help", None, "", 1.0, limit=200),
+    Target("`millpond up`, warm, until it serves", "startup_up_warm", None, "", 1.0, limit=3_000),
 )
 
 
@@ -89,7 +89,7 @@ def main() -> int:
     arguments = parser.parse_args()
     for told in (signal.SIGINT, signal.SIGTERM):  # also in the background, where a shell ignores the first
         signal.signal(told, signal.default_int_handler)
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix="millpond-bench-", ignore_cleanup_errors=True) as folder:
         if arguments.dsn:
             numbers, server, failed = measure(arguments.dsn, arguments.runs, quick=arguments.quick)
         else:
@@ -182,7 +182,7 @@ def render(numbers: Numbers, server: str, *, quick: bool) -> str:
             f"Written by `make bench` on {datetime.now(UTC):%Y-%m-%d}{' (quick: not for use)' if quick else ''}.",
             f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {server}.",
             "",
-            "The job is a no-op with a 200-byte body. Penstock writes all it stands for: idempotency key, cap, hold,",
+            "The job is a no-op with a 200-byte body. Millpond writes all it stands for: idempotency key, cap, hold,",
             "job, dispatch, events, capture. The queues are measured in turn, round after round, each with its best",
             "settings, and each number is the median over the rounds (of two, the higher); the methods are in",
             "`bench/peers/harness.py`, `bench/callers.py`, `bench/flat.py`, `bench/http.py`, `bench/fleet.py`,",
@@ -206,7 +206,7 @@ def render(numbers: Numbers, server: str, *, quick: bool) -> str:
 
 
 def row(target: Target, numbers: Mapping[tuple[str, str], dict[str, Any]]) -> str:
-    ours = numbers.get(("penstock", target.ours))
+    ours = numbers.get(("millpond", target.ours))
     theirs = numbers.get((target.peer, target.theirs)) if target.peer else None
     if ours is None or (target.peer and theirs is None):
         return f"| {target.what} | {target.peer or '–'} | – | – | not measured | ≥ {target.least:.2f} | |"

@@ -1,4 +1,4 @@
-"""How long a newcomer waits: `penstock --help`, and a warm `penstock up`: `python -m bench.startup`."""
+"""How long a newcomer waits: `millpond --help`, and a warm `millpond up`: `python -m bench.startup`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.processes import WAIT_SECONDS, started
 
-COMMAND = (sys.executable, "-m", "penstock")
+COMMAND = (sys.executable, "-m", "millpond")
 
 
 def main() -> None:
@@ -22,7 +22,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=15)
     runs = parser.parse_args().runs
     report("startup_help", [help_once() for _ in range(runs)][1:])
-    with tempfile.TemporaryDirectory(prefix="penstock-startup-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix="millpond-startup-", ignore_cleanup_errors=True) as folder:
         starts = [up_once(Path(folder)) for _ in range(max(runs // 3, 2))]
     report("startup_up_cold", starts[:1])
     report("startup_up_warm", starts[1:])
@@ -30,7 +30,7 @@ def main() -> None:
 
 def report(metric: str, seconds: list[float]) -> None:
     value = round(statistics.median(seconds) * 1000, 1)
-    line = {"peer": "penstock", "version": version("penstock"), "metric": metric, "value": value, "unit": "ms"}
+    line = {"peer": "millpond", "version": version("millpond"), "metric": metric, "value": value, "unit": "ms"}
     print(json.dumps(line | {"settings": {"runs": len(seconds)}}), flush=True)
 
 
@@ -48,7 +48,7 @@ def up_once(folder: Path) -> float:
     with started([*COMMAND, *words], stderr=subprocess.DEVNULL) as process:
         while not ready.exists():
             if process.poll() is not None or time.perf_counter() - began > WAIT_SECONDS:
-                sys.exit("penstock up did not start")
+                sys.exit("millpond up did not start")
             time.sleep(0.002)
         return time.perf_counter() - began
 

@@ -25,14 +25,14 @@ import uvloop
 from bench import processes
 from bench.processes import WAIT_SECONDS, within
 from bench.product import ACCOUNT, CREDITS, KIND, TENANT, app, opened
-from penstock import Engine, ids
-from penstock.api.app import create_app
-from penstock.api.server import serve
-from penstock.api.streams import Hub
-from penstock.engine.dispatches import Lanes
-from penstock.engine.leases import Lease, Note
-from penstock.services.bell import Bell
-from penstock.settings import Settings
+from millpond import Engine, ids
+from millpond.api.app import create_app
+from millpond.api.server import serve
+from millpond.api.streams import Hub
+from millpond.engine.dispatches import Lanes
+from millpond.engine.leases import Lease, Note
+from millpond.services.bell import Bell
+from millpond.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -189,7 +189,7 @@ def memory(pid: int) -> int:
 
 
 def tell(metric: str, value: float, unit: str, streams: int) -> None:
-    line = {"peer": "penstock", "version": version("penstock"), "metric": metric, "value": round(value, 1)}
+    line = {"peer": "millpond", "version": version("millpond"), "metric": metric, "value": round(value, 1)}
     print(json.dumps(line | {"unit": unit, "settings": {"streams": streams}}), flush=True)
 
 

@@ -30,19 +30,19 @@ import uvloop
 from bench import processes
 from bench.processes import STOP_SECONDS, WAIT_SECONDS, within
 from bench.product import opened
-from penstock import Engine, Penstock, webhooks
-from penstock.engine.dispatches import Lanes
-from penstock.engine.leases import End
-from penstock.engine.vault import Vault
-from penstock.outbound import Outbound
-from penstock.services.courier import ROOM, courier
-from penstock.services.expirer import expirer
+from millpond import Engine, Millpond, webhooks
+from millpond.engine.dispatches import Lanes
+from millpond.engine.leases import End
+from millpond.engine.vault import Vault
+from millpond.outbound import Outbound
+from millpond.services.courier import ROOM, courier
+from millpond.services.expirer import expirer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from penstock.services.courier import Courier
-    from penstock.services.service import Service
+    from millpond.services.courier import Courier
+    from millpond.services.service import Service
 
 KIND, PRICED = "told", "late"
 RECEIVERS = 16
@@ -56,8 +56,8 @@ OUTPUT = json.dumps({"url": PADDING})
 LEASE = timedelta(minutes=30)
 
 
-def app() -> Penstock:
-    made = Penstock()
+def app() -> Millpond:
+    made = Millpond()
 
     @made.kind(KIND)
     def told(job: Any, sequence: int, padding: str) -> None: ...
@@ -162,7 +162,7 @@ async def happen(engine: Engine, tenants: list[str], count: int) -> None:
 
 async def example(engine: Engine) -> bytes:
     """A body as the courier makes it."""
-    row = await engine.db.pool.fetchrow("select job_id, moment, at, data from penstock.deliveries limit 1")
+    row = await engine.db.pool.fetchrow("select job_id, moment, at, data from millpond.deliveries limit 1")
     job = row["data"] if isinstance(row["data"], dict) else msgspec.json.decode(row["data"])
     told = webhooks.Told(row["job_id"], row["moment"], row["at"], job)
     return msgspec.json.encode(webhooks.NATIVE.body(told))
@@ -188,7 +188,7 @@ async def bare(outbound: Outbound, port: int, body: bytes, count: int) -> float:
 
 async def delivered(engine: Engine, count: int) -> float:
     """How long the courier takes until all is told and written down."""
-    done = "select count(*) from penstock.deliveries where fate = 'delivered'"
+    done = "select count(*) from millpond.deliveries where fate = 'delivered'"
     part = courier(engine)
     began = time.perf_counter()
     async with running(part), within(WAIT_SECONDS, f"{count} deliveries"):
@@ -229,7 +229,7 @@ async def expire(engine: Engine, count: int) -> tuple[float, list[float]]:
                 raise answer
     await asyncio.sleep(max(deadline - time.time(), 0))
     print(f"{count} jobs are due at {datetime.now(UTC):%H:%M:%S}", file=sys.stderr)
-    expired = "select count(*) from penstock.jobs where outcome = 'expired'"
+    expired = "select count(*) from millpond.jobs where outcome = 'expired'"
     waits: list[float] = []
     began, looked = time.perf_counter(), 0.0
     async with running(expirer(engine)), within(WAIT_SECONDS, f"{count} jobs to expire"):
@@ -245,8 +245,8 @@ async def expire(engine: Engine, count: int) -> tuple[float, list[float]]:
 
 def tell(metric: str, value: float, unit: str) -> None:
     line = {
-        "peer": "penstock",
-        "version": version("penstock"),
+        "peer": "millpond",
+        "version": version("millpond"),
         "metric": metric,
         "value": round(value, 2),
         "unit": unit,

@@ -26,22 +26,22 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock import app, errors, lifecycle, logs, retry, settings, wire
-from penstock import kinds as kinds_module
-from penstock.api import blueprint, openapi, problems
-from penstock.api.advice import ADVICE
-from penstock.api.manual import meaning
-from penstock.api.native import ROUTES
-from penstock.blueprints import LIFECYCLES
-from penstock.cli import COMMANDS, load
-from penstock.cli.output import EXIT_CODES, INTERRUPTED, OUTCOME_CODES, TIMED_OUT, USAGE
-from penstock.client import admin, handles, requests, verbs
-from penstock.client import errors as client_errors
-from penstock.engine import engine, events, jobs, ledger, verify
-from penstock.store import embedded, queries
-from penstock.store.db import connect
-from penstock.store.migrate import migrate
-from penstock.worker import context, worker
+from millpond import app, errors, lifecycle, logs, retry, settings, wire
+from millpond import kinds as kinds_module
+from millpond.api import blueprint, openapi, problems
+from millpond.api.advice import ADVICE
+from millpond.api.manual import meaning
+from millpond.api.native import ROUTES
+from millpond.blueprints import LIFECYCLES
+from millpond.cli import COMMANDS, load
+from millpond.cli.output import EXIT_CODES, INTERRUPTED, OUTCOME_CODES, TIMED_OUT, USAGE
+from millpond.client import admin, handles, requests, verbs
+from millpond.client import errors as client_errors
+from millpond.engine import engine, events, jobs, ledger, verify
+from millpond.store import embedded, queries
+from millpond.store.db import connect
+from millpond.store.migrate import migrate
+from millpond.worker import context, worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,7 +52,7 @@ SHAPES = Path(__file__).parents[1] / "ui" / "src" / "wire.ts"
 _PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
 _HEADER = re.compile(r"^-- (name|function): (\w+).*\n((?:-- .*\n)*)", re.MULTILINE)
 
-_SHAPES_HEAD = "// Made from src/penstock/wire.py by docs/generate.py; `make reference` makes it anew.\n"
+_SHAPES_HEAD = "// Made from src/millpond/wire.py by docs/generate.py; `make reference` makes it anew.\n"
 _PLAIN_TYPES = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
 
 
@@ -60,7 +60,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description="Write the generated parts of the documentation.")
     arguments.add_argument("--check", action="store_true", help="write nothing; fail if something is stale")
     is_check = arguments.parse_args().check
-    with tempfile.TemporaryDirectory(prefix="penstock-docs-") as folder, embedded.open_embedded(Path(folder)) as server:
+    with tempfile.TemporaryDirectory(prefix="millpond-docs-") as folder, embedded.open_embedded(Path(folder)) as server:
         stale = asyncio.run(stale_pages(server.dsn))
     for page, text in stale.items():
         print(f"{'stale' if is_check else 'written'}: {page.relative_to(REFERENCE.parent.parent)}")
@@ -120,7 +120,7 @@ def error_codes() -> Iterator[str]:
         ("code", "class", "HTTP status", "retryable", "meaning"),
         (
             (f"`{made.code}`", f"`{made.__name__}`", made.status, "yes" if made.retryable else "no", _first_line(made))
-            for made in _tree(errors.PenstockError)
+            for made in _tree(errors.MillpondError)
         ),
     )
 
@@ -146,7 +146,7 @@ def exit_codes() -> Iterator[str]:
     )
 
 
-def _tree(made: type[errors.PenstockError]) -> Iterator[type[errors.PenstockError]]:
+def _tree(made: type[errors.MillpondError]) -> Iterator[type[errors.MillpondError]]:
     yield made
     for child in made.__subclasses__():
         if child.__module__ == errors.__name__:
@@ -265,7 +265,7 @@ def log_events() -> Iterator[str]:
 
 def commands() -> Iterator[str]:
     for name in sorted(COMMANDS):
-        yield from _command(load(name), f"penstock {name}")
+        yield from _command(load(name), f"millpond {name}")
 
 
 def _command(command: Any, path: str) -> Iterator[str]:
@@ -311,7 +311,7 @@ def _default(parameter: Any) -> str:
 
 
 def python_app() -> Iterator[str]:
-    yield from _methods(app.Penstock, ("kind", "add", "kinds"))
+    yield from _methods(app.Millpond, ("kind", "add", "kinds"))
 
 
 def python_kind() -> Iterator[str]:
@@ -500,7 +500,7 @@ _TABLES = """
 select c.oid, c.relname as name, obj_description(c.oid, 'pg_class') as told,
     pg_get_partkeydef(c.oid) as partition_key
 from pg_class c
-where c.relnamespace = 'penstock'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
+where c.relnamespace = 'millpond'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
 order by c.relname
 """
 _COLUMNS = """
@@ -517,7 +517,7 @@ where conrelid = $1 and contype in ('c', 'p', 'u') and conparentid = 0
 order by array_position(array['p', 'u', 'c']::"char"[], contype), conname
 """
 _INDEXES = """
-select replace(pg_get_indexdef(i.indexrelid), ' ON penstock.', ' on ') as made
+select replace(pg_get_indexdef(i.indexrelid), ' ON millpond.', ' on ') as made
 from pg_index i join pg_class c on c.oid = i.indexrelid
 where i.indrelid = $1 and not exists (select from pg_constraint k where k.conindid = i.indexrelid)
 order by c.relname
@@ -556,11 +556,11 @@ def functions() -> Iterator[str]:
         names = list(queries.functions(package, noun))
         if names:
             yield f"\n### {noun}.sql\n"
-            yield from table(("function", "meaning"), ((f"`penstock.{name}`", told.get(name, "")) for name in names))
+            yield from table(("function", "meaning"), ((f"`millpond.{name}`", told.get(name, "")) for name in names))
 
 
 def invariants() -> Iterator[str]:
-    told = _comments("penstock.engine", "verify", "name")
+    told = _comments("millpond.engine", "verify", "name")
     yield from table(("invariant", "note"), ((f"`{name}`", told.get(name, "")) for name in verify.SQL))
 
 
@@ -576,7 +576,7 @@ def _comments(package: str, noun: str, what: str) -> dict[str, str]:
 
 def blueprint_lines() -> Iterator[str]:
     """To the nearest hundred: who changes a few lines need not renew the page."""
-    root = Path(str(files("penstock")))
+    root = Path(str(files("millpond")))
     rows = [(f"`{made.name}`", _parts(root / "blueprints" / made.name)) for made in LIFECYCLES]
     rows.append(("**all five**", sum((counts for _, counts in rows), Counter[str]())))
     below = sum((_parts(root / name) for name in ("engine", "services", "store", "worker", "api")), Counter[str]())
@@ -696,7 +696,7 @@ def _first_line(made: type) -> str:
 
 def _one_line(text: str) -> str:
     text = text.partition("\n\n")[0]
-    text = re.sub(r":\w+:`~?(?:penstock\.)?([\w.]+)`", r"`\1`", text)
+    text = re.sub(r":\w+:`~?(?:millpond\.)?([\w.]+)`", r"`\1`", text)
     return " ".join(text.replace("``", "`").split())
 
 

@@ -1,7 +1,7 @@
 """A command run far away, its output read as it appears: `python examples/actions.py COMMAND ARGUMENT …`.
 
-It needs a server (`penstock up`), its address in PENSTOCK_URL and a client key in PENSTOCK_API_KEY. The server runs the
-commands that PENSTOCK_COMMANDS allows there, and no others: PENSTOCK_COMMANDS='{"count": ["seq"]}' penstock up
+It needs a server (`millpond up`), its address in MILLPOND_URL and a client key in MILLPOND_API_KEY. The server runs the
+commands that MILLPOND_COMMANDS allows there, and no others: MILLPOND_COMMANDS='{"count": ["seq"]}' millpond up
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import httpx2
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SERVER = os.environ.get("PENSTOCK_URL", "http://127.0.0.1:8686")
+SERVER = os.environ.get("MILLPOND_URL", "http://127.0.0.1:8686")
 PATIENCE = 10
 
 
@@ -26,7 +26,7 @@ def main() -> None:
     command, *arguments = sys.argv[1:] or ("count", "5")
     asks = {"action": "run-command", "input": {"command": command, "arguments": arguments}}
     with httpx2.Client(base_url=f"{SERVER}/actions/api/", timeout=30) as http:
-        http.headers["Authorization"] = f"Bearer {os.environ['PENSTOCK_API_KEY']}"
+        http.headers["Authorization"] = f"Bearer {os.environ['MILLPOND_API_KEY']}"
         answer = http.post("jobs", json=asks, headers={"Idempotency-Key": str(uuid4())})
         if answer.is_error:
             sys.exit(answer.json()["detail"])

@@ -1,4 +1,4 @@
-"""`make demo`: see what Penstock is for, in a minute. Two acts, each a program that can be run by itself."""
+"""`make demo`: see what Millpond is for, in a minute. Two acts, each a program that can be run by itself."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from penstock import lifeline
+from millpond import lifeline
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def main() -> None:
-    words = argparse.ArgumentParser(description="See what Penstock is for, in a minute.")
+    words = argparse.ArgumentParser(description="See what Millpond is for, in a minute.")
     words.add_argument("--keep", action="store_true", help="keep the first act's database, to look into it afterwards")
     words.add_argument("--comfyui", metavar="URL", help="a real ComfyUI for the second act, in the place of the double")
     given = words.parse_args()

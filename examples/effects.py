@@ -1,7 +1,7 @@
 """An effect on a picture, as a front end asks for it and a worker does it: `python examples/effects.py PICTURE`.
 
-It needs a server (`penstock up`), its address in PENSTOCK_URL, a client key in PENSTOCK_API_KEY and, to be the worker
-too, the fleet's secret in PENSTOCK_FLEET_SECRET. Without that, `penstock worker comfyui` has to run somewhere.
+It needs a server (`millpond up`), its address in MILLPOND_URL, a client key in MILLPOND_API_KEY and, to be the worker
+too, the fleet's secret in MILLPOND_FLEET_SECRET. Without that, `millpond worker comfyui` has to run somewhere.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 from PIL import Image, ImageOps
 
-SERVER = os.environ.get("PENSTOCK_URL", "http://127.0.0.1:8686")
+SERVER = os.environ.get("MILLPOND_URL", "http://127.0.0.1:8686")
 ENDED = ("completed", "failed", "canceled", "expired")
 
 
@@ -24,7 +24,7 @@ def main() -> None:
     if not picture.exists():
         Image.linear_gradient("L").save(picture)
     with httpx2.Client(base_url=f"{SERVER}/effects/api/", timeout=30) as http:
-        http.headers["Authorization"] = f"Bearer {os.environ['PENSTOCK_API_KEY']}"
+        http.headers["Authorization"] = f"Bearer {os.environ['MILLPOND_API_KEY']}"
         file = {"filename": picture.name, "mime_type": "image/png", "size": picture.stat().st_size}
         upload = asked(http.post("videos/uploads", json=file))
         url, headers = upload["upload_url"], upload["upload_headers"]
@@ -32,7 +32,7 @@ def main() -> None:
         video = asked(http.post("videos", json={"original_file_id": upload["file"]["id"]}))
         order = {"effect_id": "invert", "video_id": video["id"], "idempotency_key": video["id"]}
         print(f"{picture.name} is ordered: {asked(http.post('ai-jobs', json=order))['status']}")
-        if secret := os.environ.get("PENSTOCK_FLEET_SECRET"):
+        if secret := os.environ.get("MILLPOND_FLEET_SECRET"):
             work(secret)
         while (video := asked(http.get(f"videos/{video['id']}")))["status"] not in ENDED:
             time.sleep(2)

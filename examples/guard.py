@@ -1,6 +1,6 @@
 """A message filtered before and after a model, as a client of guard does it: `python examples/guard.py "TEXT"`.
 
-It needs a server (`penstock up`), its address in PENSTOCK_URL and a client key in PENSTOCK_API_KEY. With an operator's
+It needs a server (`millpond up`), its address in MILLPOND_URL and a client key in MILLPOND_API_KEY. With an operator's
 key in ADMIN_KEY and the name of the tenant in TENANT it writes a rule first; without rules everything passes.
 """
 
@@ -15,9 +15,9 @@ from typing import Any
 
 import httpx2
 
-from penstock import webhooks
+from millpond import webhooks
 
-SERVER = os.environ.get("PENSTOCK_URL", "http://127.0.0.1:8686")
+SERVER = os.environ.get("MILLPOND_URL", "http://127.0.0.1:8686")
 arrived: queue.Queue[tuple[bytes, dict[str, str]]] = queue.Queue()
 
 
@@ -38,7 +38,7 @@ def main() -> None:
     receiver = HTTPServer(("127.0.0.1", 0), Receiver)
     threading.Thread(target=receiver.serve_forever, daemon=True).start()
     with httpx2.Client(base_url=f"{SERVER}/guard/v1/", timeout=30) as http:
-        http.headers["Authorization"] = f"Bearer {os.environ['PENSTOCK_API_KEY']}"
+        http.headers["Authorization"] = f"Bearer {os.environ['MILLPOND_API_KEY']}"
         if admin := os.environ.get("ADMIN_KEY"):
             rule = {"name": "No addresses", "direction": "both", "action": "redact", "matcher": {"type": "pii"}}
             headers = {"Authorization": f"Bearer {admin}"}

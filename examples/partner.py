@@ -1,6 +1,6 @@
 """Pictures and a film from a website, as a client of the partner API has them made: `python examples/partner.py URL`.
 
-It needs a server (`penstock up`), its address in PENSTOCK_URL and a client key in PENSTOCK_API_KEY. Without an argument
+It needs a server (`millpond up`), its address in MILLPOND_URL and a client key in MILLPOND_API_KEY. Without an argument
 it takes the sample page that the server itself has.
 """
 
@@ -15,12 +15,12 @@ from uuid import uuid4
 
 import httpx2
 
-SERVER = os.environ.get("PENSTOCK_URL", "http://127.0.0.1:8686")
+SERVER = os.environ.get("MILLPOND_URL", "http://127.0.0.1:8686")
 
 
 def main() -> None:
     website = sys.argv[1] if len(sys.argv) > 1 else f"{SERVER}/studio/sample"
-    headers = {"Authorization": f"Bearer {os.environ['PENSTOCK_API_KEY']}"}
+    headers = {"Authorization": f"Bearer {os.environ['MILLPOND_API_KEY']}"}
     with httpx2.Client(base_url=f"{SERVER}/partner", headers=headers, timeout=60, follow_redirects=True) as http:
         project = f"/v1/projects/{asked(http.post('/v1/projects', json={'name': 'Kettles'}))['projectId']}"
         ended(http, started(http, f"{project}/ingest/website", {"url": website}))

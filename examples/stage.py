@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 from rich.console import Console
 
-from penstock import lifeline
+from millpond import lifeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,21 +55,21 @@ class Stage:
     def start_server(self, *options: str) -> None:
         data = str(self.folder / "data")
         file = self.folder / "logs" / "ready.json"
-        words = ["-m", "penstock", "up", "--data-dir", data, "--port", "0", "--ready-file", str(file)]
+        words = ["-m", "millpond", "up", "--data-dir", data, "--port", "0", "--ready-file", str(file)]
         self.run("server", *words, *options)
-        self.wait_for("Penstock", file.exists)
+        self.wait_for("Millpond", file.exists)
         self.ready = json.loads(file.read_text())
         self.http.headers["Authorization"] = f"Bearer {self.ready['client_key']}"
 
     def verify(self) -> None:
-        words = [sys.executable, "-m", "penstock", "verify", "--data-dir", str(self.folder / "data")]
+        words = [sys.executable, "-m", "millpond", "verify", "--data-dir", str(self.folder / "data")]
         checked = subprocess.run(words, capture_output=True, text=True, check=False)
         if checked.returncode:
             raise FailedError(f"the ledger is not right: {checked.stdout} {checked.stderr}")
         self.console.print("   [bold green]verify: ok[/]")
 
     def run(self, name: str, *words: str, **more: str) -> None:
-        inherited = {name: text for name, text in os.environ.items() if not name.startswith("PENSTOCK_")}
+        inherited = {name: text for name, text in os.environ.items() if not name.startswith("MILLPOND_")}
         (self.folder / "logs").mkdir(exist_ok=True)
         with self.log_of(name).open("wb") as log:
             self.processes[name] = subprocess.Popen(

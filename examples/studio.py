@@ -1,6 +1,6 @@
 """An ad from the page of a product, as a client of the studio makes one: `python examples/studio.py PRODUCT_URL`.
 
-It needs a server (`penstock up`), its address in PENSTOCK_URL and a client key in PENSTOCK_API_KEY. Without an argument
+It needs a server (`millpond up`), its address in MILLPOND_URL and a client key in MILLPOND_API_KEY. Without an argument
 it takes the sample page that the server itself has.
 """
 
@@ -14,13 +14,13 @@ from typing import Any
 
 import httpx2
 
-SERVER = os.environ.get("PENSTOCK_URL", "http://127.0.0.1:8686")
+SERVER = os.environ.get("MILLPOND_URL", "http://127.0.0.1:8686")
 ENDED = ("completed", "failed", "canceled", "expired")
 
 
 def main() -> None:
     product_url = sys.argv[1] if len(sys.argv) > 1 else f"{SERVER}/studio/sample"
-    headers = {"Authorization": f"Bearer {os.environ['PENSTOCK_API_KEY']}"}
+    headers = {"Authorization": f"Bearer {os.environ['MILLPOND_API_KEY']}"}
     with httpx2.Client(base_url=f"{SERVER}/studio/api/", headers=headers, timeout=30) as http:
         page = make(http, "scrape", url=product_url)
         print(f"{page['output']['title']}, {page['output']['price']} {page['output']['currency']}")

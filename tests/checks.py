@@ -14,14 +14,14 @@ from tests.waiting import PATIENCE
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from penstock.errors import PenstockError
-    from penstock.store.db import Database
+    from millpond.errors import MillpondError
+    from millpond.store.db import Database
 
 Snapshot = dict[str, list[str]]
 
 _EVERY_ROW = """
-select string_agg(format('select %L, t::text from penstock.%I t', relname, relname), ' union all ')
-from pg_class where relnamespace = 'penstock'::regnamespace and relkind in ('r', 'p') and not relispartition
+select string_agg(format('select %L, t::text from millpond.%I t', relname, relname), ' union all ')
+from pg_class where relnamespace = 'millpond'::regnamespace and relkind in ('r', 'p') and not relispartition
 """
 
 
@@ -44,8 +44,8 @@ async def unchanged(db: Database) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def refused(
-    db: Database, error: type[PenstockError], *, field: str | None = None
-) -> AsyncIterator[pytest.ExceptionInfo[PenstockError]]:
+    db: Database, error: type[MillpondError], *, field: str | None = None
+) -> AsyncIterator[pytest.ExceptionInfo[MillpondError]]:
     """The block ends in exactly this error, about this field, and not one row is written."""
     async with unchanged(db):
         with pytest.raises(error) as caught:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import lifeline
+from millpond import lifeline
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:

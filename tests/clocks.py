@@ -1,5 +1,5 @@
 """Time travel, as the kit has it."""
 
-from penstock.testing import Clock
+from millpond.testing import Clock
 
 __all__ = ["Clock"]

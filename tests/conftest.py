@@ -16,9 +16,9 @@ from uuid import uuid4
 import httpcore2
 import pytest
 
-from penstock.engine.engine import Engine
-from penstock.engine.verify import verify
-from penstock.storage.local import Local
+from millpond.engine.engine import Engine
+from millpond.engine.verify import verify
+from millpond.storage.local import Local
 from tests.browsers import CHROMIUM, NO_BROWSER, running_browser
 from tests.children import Nursery
 from tests.clocks import Clock
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from playwright.async_api import Browser
 
-    from penstock.store.db import Database
+    from millpond.store.db import Database
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -6,18 +6,18 @@ import os
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from penstock import testing
-from penstock.api.blueprint import prepare
-from penstock.blueprints import LIFECYCLES
-from penstock.blueprints.catalog import BLUEPRINTS
-from penstock.engine.engine import Engine
-from penstock.testing import Server
+from millpond import testing
+from millpond.api.blueprint import prepare
+from millpond.blueprints import LIFECYCLES
+from millpond.blueprints.catalog import BLUEPRINTS
+from millpond.engine.engine import Engine
+from millpond.testing import Server
 from tests.product import app
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from penstock.store.db import Database
+    from millpond.store.db import Database
 
 __all__ = ["Between", "Server", "migrated_template", "running_server"]
 
@@ -30,8 +30,8 @@ do $$
 declare
     name text;
 begin
-    for name in select relname from pg_class where relnamespace = 'penstock'::regnamespace and relkind = 'r' loop
-        execute format('alter table penstock.%I set (autovacuum_enabled = off)', name);
+    for name in select relname from pg_class where relnamespace = 'millpond'::regnamespace and relkind = 'r' loop
+        execute format('alter table millpond.%I set (autovacuum_enabled = off)', name);
     end loop;
 end $$
 """
@@ -40,7 +40,7 @@ end $$
 @contextmanager
 def running_server() -> Iterator[Server]:
     """The server that the environment names, or an embedded one of our own."""
-    given = os.environ.get("PENSTOCK_TEST_DATABASE_URL") or os.environ.get("DATABASE_URL")
+    given = os.environ.get("MILLPOND_TEST_DATABASE_URL") or os.environ.get("DATABASE_URL")
     with testing.running_server(given, settings=_SETTINGS) as running:
         yield running
 

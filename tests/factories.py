@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from penstock import values
-from penstock.engine.dispatches import Lanes
-from penstock.engine.leases import End, Note, Return
+from millpond import values
+from millpond.engine.dispatches import Lanes
+from millpond.engine.leases import End, Note, Return
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from penstock.engine.engine import Engine
-    from penstock.engine.jobs import JobRecord, Submitted
-    from penstock.engine.leases import Lease
-    from penstock.lifecycle import Outcome
+    from millpond.engine.engine import Engine
+    from millpond.engine.jobs import JobRecord, Submitted
+    from millpond.engine.leases import Lease
+    from millpond.lifecycle import Outcome
     from tests.clocks import Clock
 
 TENANT = "acme"

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from penstock import webhooks
-from penstock.engine import deliveries
-from penstock.engine.engine import Engine
-from penstock.engine.vault import Vault
-from penstock.outbound import Outbound
-from penstock.services.courier import Courier, courier
-from penstock.settings import Settings
-from penstock.store.db import Database
-from penstock.webhooks import Hook
+from millpond import webhooks
+from millpond.engine import deliveries
+from millpond.engine.engine import Engine
+from millpond.engine.vault import Vault
+from millpond.outbound import Outbound
+from millpond.services.courier import Courier, courier
+from millpond.settings import Settings
+from millpond.store.db import Database
+from millpond.webhooks import Hook
 from tests.clocks import Clock
 from tests.doubles.receivers import Received, Receivers, receivers
 from tests.factories import TENANT, Factory
@@ -25,8 +25,8 @@ from tests.product import app
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from penstock.engine.deliveries import Claimed, DeliveryRecord
-    from penstock.engine.endpoints import EndpointRecord
+    from millpond.engine.deliveries import Claimed, DeliveryRecord
+    from millpond.engine.endpoints import EndpointRecord
 
 VAULT = Vault([b"0123456789abcdef0123456789abcdef"])
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

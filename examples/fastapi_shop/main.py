@@ -14,10 +14,10 @@ from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.pool import NullPool
 
-from penstock import PenstockError
-from penstock.api.mount import Mount
-from penstock.engine.access import Principal
-from penstock.settings import Settings
+from millpond import MillpondError
+from millpond.api.mount import Mount
+from millpond.engine.access import Principal
+from millpond.settings import Settings
 
 TENANT = "shop"
 
@@ -55,8 +55,8 @@ def make_shop(database_url: str | None = None, *, worker: bool = True) -> FastAP
     shop = FastAPI(lifespan=jobs.lifespan)
     shop.mount("/jobs", jobs.asgi(authenticate=who))
 
-    @shop.exception_handler(PenstockError)
-    async def refused(_: Request, error: PenstockError) -> JSONResponse:
+    @shop.exception_handler(MillpondError)
+    async def refused(_: Request, error: MillpondError) -> JSONResponse:
         return JSONResponse(error.as_dict(), error.status)
 
     @shop.post("/orders", status_code=202)

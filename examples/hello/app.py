@@ -1,11 +1,11 @@
-"""A product from nothing: its own words, price, stages and route. Run it with `penstock up examples/hello/app.py`."""
+"""A product from nothing: its own words, price, stages and route. Run it with `millpond up examples/hello/app.py`."""
 
-from penstock import Job, Penstock
-from penstock.api.blueprint import Blueprint
-from penstock.api.calls import Call, Reply, reply
-from penstock.api.principals import one_account, one_tenant
-from penstock.api.routes import PAGES, Route
-from penstock.lifecycle import lifecycle
+from millpond import Job, Millpond
+from millpond.api.blueprint import Blueprint
+from millpond.api.calls import Call, Reply, reply
+from millpond.api.principals import one_account, one_tenant
+from millpond.api.routes import PAGES, Route
+from millpond.lifecycle import lifecycle
 
 GREETINGS = lifecycle(
     "greetings",
@@ -18,7 +18,7 @@ GREETINGS = lifecycle(
     """,
     ends="said=succeeded forgotten=failed",
 )
-app = Penstock()
+app = Millpond()
 
 
 @app.kind("greeting", lifecycle=GREETINGS, price=2, stages=("remembering", "writing"), expires_in="5m")

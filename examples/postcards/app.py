@@ -8,9 +8,9 @@ from pathlib import Path
 
 from PIL import Image, ImageChops, ImageDraw, ImageFilter, ImageFont, ImageOps
 
-from penstock import Job, Penstock
+from millpond import Job, Millpond
 
-app = Penstock()
+app = Millpond()
 FOLDER = Path(os.environ.get("POSTCARDS", "postcards"))
 SIZE = WIDTH, HEIGHT = 600, 400
 

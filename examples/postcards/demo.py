@@ -28,19 +28,19 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from penstock import Engine, PenstockError, lifeline
-from penstock.cli.apps import load_app
-from penstock.engine.verify import SQL as INVARIANTS
-from penstock.engine.verify import verify
-from penstock.lifecycle import MOMENTS
-from penstock.store.embedded import open_embedded
-from penstock.store.queries import Query
+from millpond import Engine, MillpondError, lifeline
+from millpond.cli.apps import load_app
+from millpond.engine.verify import SQL as INVARIANTS
+from millpond.engine.verify import verify
+from millpond.lifecycle import MOMENTS
+from millpond.store.embedded import open_embedded
+from millpond.store.queries import Query
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from penstock.engine.jobs import JobRecord
-    from penstock.engine.ledger import Entry
+    from millpond.engine.jobs import JobRecord
+    from millpond.engine.ledger import Entry
 
 APP = Path(__file__).with_name("app.py")
 PEOPLE = ("Ada", "Alan", "Barbara", "Donald", "Edsger", "Frances", "Grace", "Katherine", "Leslie", "Radia")
@@ -49,7 +49,7 @@ JOBS = len(PEOPLE) * len(PLACES)
 WHO = {"tenant": "acme", "account": "mary"}
 CREDITS = 600
 SLOTS = 8
-WORKER = {"PENSTOCK_LEASE": "3s", "PENSTOCK_HEARTBEAT": "1s", "PENSTOCK_GRACE": "2s", "PENSTOCK_LOG_FORMAT": "json"}
+WORKER = {"MILLPOND_LEASE": "3s", "MILLPOND_HEARTBEAT": "1s", "MILLPOND_GRACE": "2s", "MILLPOND_LOG_FORMAT": "json"}
 FRAME_SECONDS = 0.1
 LINE_SECONDS = 1.0
 PATIENCE_SECONDS = 120.0
@@ -57,38 +57,38 @@ PATIENCE_SECONDS = 120.0
 LEASES = Query(
     "demo.leases",
     "many",
-    "select d.job_id, l.worker, extract(epoch from l.expires_at - penstock.clock())::float8 as seconds"
-    " from penstock.dispatches d join penstock.leases l on l.token = d.lease_token",
+    "select d.job_id, l.worker, extract(epoch from l.expires_at - millpond.clock())::float8 as seconds"
+    " from millpond.dispatches d join millpond.leases l on l.token = d.lease_token",
 )
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description="See what Penstock is for, in a minute.")
+    arguments = argparse.ArgumentParser(description="See what Millpond is for, in a minute.")
     arguments.add_argument("--keep", action="store_true", help="keep the database, to look into it afterwards")
     is_kept = arguments.parse_args().keep
     console = Console(highlight=False)
-    folder = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
+    folder = Path(tempfile.mkdtemp(prefix="millpond-demo-"))
     try:
         asyncio.run(run(console, folder))
     except (KeyboardInterrupt, asyncio.CancelledError):
         shutil.rmtree(folder)
         console.print(f"\nStopped. The worker and the database are down, and {folder} is removed.", soft_wrap=True)
         sys.exit(130)
-    except PenstockError as error:
+    except MillpondError as error:
         console.print(f"\n[red]The demo failed:[/] {error}", soft_wrap=True)
         sys.exit(1)
     finally:
         if not is_kept:
             shutil.rmtree(folder / "db", ignore_errors=True)
     if is_kept:
-        console.print(f"\nThe database is kept: penstock verify --data-dir {folder / 'db'}", soft_wrap=True)
+        console.print(f"\nThe database is kept: millpond verify --data-dir {folder / 'db'}", soft_wrap=True)
 
 
 async def run(console: Console, folder: Path) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, _task().cancel)
     lifeline.heed()
-    console.print("[bold]Penstock[/]: a hundred jobs, a worker that dies half way, and an exact ledger")
+    console.print("[bold]Millpond[/]: a hundred jobs, a worker that dies half way, and an exact ledger")
     with open_embedded(folder / "db") as postgres:
         engine = await Engine.open(postgres.dsn, load_app(str(APP)))
         demo = Demo(engine, postgres.dsn, folder, console)
@@ -144,7 +144,7 @@ class Demo:
             f"Mary is granted {CREDITS} credits", "Her account is a wallet: what is available, what is held for jobs."
         )
         self.start_worker("worker-1")
-        self.say(f"worker-1 starts, with {SLOTS} slots", "It is a process of its own: penstock worker app.py")
+        self.say(f"worker-1 starts, with {SLOTS} slots", "It is a process of its own: millpond worker app.py")
         await self.submit()
         before = await self.watch(lambda view: view.ended >= JOBS // 2)
         self.kill_worker("worker-1")
@@ -188,7 +188,7 @@ class Demo:
         for violation in violations:
             self.console.print(f"   [red]{violation}[/]")
         if violations:
-            raise PenstockError(f"verify: {len(violations)} violations")
+            raise MillpondError(f"verify: {len(violations)} violations")
         self.console.print(f"   [bold green]verify: ok[/]  [dim]{len(INVARIANTS)} invariants hold[/]")
         sheet = contact_sheet(view.jobs, self.folder)
         self.say("Look at the cards", f"all on one sheet   {sheet}", f"each by itself     {self.folder / 'cards'}")
@@ -202,9 +202,9 @@ class Demo:
     # Workers
 
     def start_worker(self, name: str) -> None:
-        penstock = Path(sys.executable).with_name("penstock")
-        command = [penstock, "worker", APP, "--name", name, "--slots", str(SLOTS), "--database-url", self.dsn]
-        inherited = {name: text for name, text in os.environ.items() if not name.startswith("PENSTOCK_")}
+        millpond = Path(sys.executable).with_name("millpond")
+        command = [millpond, "worker", APP, "--name", name, "--slots", str(SLOTS), "--database-url", self.dsn]
+        inherited = {name: text for name, text in os.environ.items() if not name.startswith("MILLPOND_")}
         environ = inherited | WORKER | {"POSTCARDS": str(self.folder / "cards")}
         with (self.folder / f"{name}.log").open("wb") as log:
             self.workers[name] = subprocess.Popen(
@@ -266,10 +266,10 @@ class Demo:
         while time.monotonic() < deadline:
             for name, worker in self.workers.items():
                 if name not in self.killed and worker.poll() is not None:
-                    raise PenstockError(f"{name} ended by itself; {self.folder / name}.log says why")
+                    raise MillpondError(f"{name} ended by itself; {self.folder / name}.log says why")
             yield await self.look()
             await asyncio.sleep(FRAME_SECONDS)
-        raise PenstockError(f"The jobs did not end within {PATIENCE_SECONDS:.0f} s; see the logs in {self.folder}")
+        raise MillpondError(f"The jobs did not end within {PATIENCE_SECONDS:.0f} s; see the logs in {self.folder}")
 
     async def look(self) -> View:
         jobs = await self.engine.list_jobs(**WHO, limit=200)

@@ -3,9 +3,9 @@
 import time
 from pathlib import Path
 
-import penstock
+import millpond
 
-for folder in sorted((Path(penstock.__file__).parent / "blueprints").iterdir()):
+for folder in sorted((Path(millpond.__file__).parent / "blueprints").iterdir()):
     files = [path for path in folder.rglob("*") if path.suffix in (".py", ".sql")]
     if files:
         time.sleep(0.3)

@@ -23,10 +23,10 @@ from examples.stage import FailedError, Stage, perform
 CREDITS = 1_000
 COUNT = Path(__file__).with_name("count.py")
 SETTINGS = {
-    "PENSTOCK_COMMANDS": json.dumps({"count": [sys.executable, "-u", str(COUNT)]}),
-    "PENSTOCK_FLEET_HEARTBEAT": "1s",
-    "PENSTOCK_FLEET_LEASE": "4s",
-    "PENSTOCK_LOG_FORMAT": "json",
+    "MILLPOND_COMMANDS": json.dumps({"count": [sys.executable, "-u", str(COUNT)]}),
+    "MILLPOND_FLEET_HEARTBEAT": "1s",
+    "MILLPOND_FLEET_LEASE": "4s",
+    "MILLPOND_LOG_FORMAT": "json",
 }
 
 
@@ -35,7 +35,7 @@ def main() -> None:
     words.add_argument("--comfyui", metavar="URL", help="a real ComfyUI, in the place of the double")
     given = words.parse_args()
     perform(
-        "penstock-products-", lambda folder: Demo(folder=folder, settings=SETTINGS, comfyui=given.comfyui), Demo.play
+        "millpond-products-", lambda folder: Demo(folder=folder, settings=SETTINGS, comfyui=given.comfyui), Demo.play
     )
 
 
@@ -44,11 +44,11 @@ class Demo(Stage):
     comfyui: str | None
 
     def play(self) -> None:
-        self.console.print("\n[bold]Penstock[/]: five products on one engine, a real job of each")
+        self.console.print("\n[bold]Millpond[/]: five products on one engine, a real job of each")
         self.start_server()
         url = self.ready["url"]
         self.say(
-            f"Penstock is up at {url}",
+            f"Millpond is up at {url}",
             "database, API, services, worker, file server and renderer; pages to try it by hand, while this runs:",
             " ".join(f"{url}/{name}/" for name in ("effects", "studio", "guard")),
         )

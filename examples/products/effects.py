@@ -56,8 +56,8 @@ class Effects(Part):
 
     def start_worker(self, name: str) -> None:
         ready = self.stage.ready
-        words = ["-m", "penstock.comfyui", "--url", ready["url"], "--comfyui", str(self.comfyui)]
-        self.stage.run(name, *words, "--route", ROUTE, "--name", name, PENSTOCK_FLEET_SECRET=ready["fleet_secret"])
+        words = ["-m", "millpond.comfyui", "--url", ready["url"], "--comfyui", str(self.comfyui)]
+        self.stage.run(name, *words, "--route", ROUTE, "--name", name, MILLPOND_FLEET_SECRET=ready["fleet_secret"])
         self.tell("workers", f"{name} joins", "" if name == "gpu-1" else "gpu-1 was killed with -9, at work")
 
     def order(self, name: str, color: str) -> str:

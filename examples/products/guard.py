@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from examples.products.part import Part
-from penstock import webhooks
+from millpond import webhooks
 
 MESSAGE = "Hi! I am Ada, write to ada@example.com, my card is 4111 1111 1111 1111."
 ANSWER = "Thank you, Ada. Our staff key is AKIAIOSFODNN7EXAMPLE."

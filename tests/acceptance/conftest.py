@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.engine import registry
-from penstock.engine.engine import Engine
-from penstock.engine.verify import verify
+from millpond.engine import registry
+from millpond.engine.engine import Engine
+from millpond.engine.verify import verify
 from tests.acceptance.hands import app
 from tests.acceptance.processes import Shell, shell
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-    from penstock.store.db import Database
+    from millpond.store.db import Database
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A product whose jobs behave as well and as badly as jobs do. Run by real workers: ``penstock worker hands.py``."""
+"""A product whose jobs behave as well and as badly as jobs do. Run by real workers: ``millpond worker hands.py``."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from penstock import CanceledError, Penstock, PermanentError, TransientError
-from penstock.retry import Backoff
+from millpond import CanceledError, Millpond, PermanentError, TransientError
+from millpond.retry import Backoff
 
-app = Penstock()
+app = Millpond()
 
 SOON: dict[str, Any] = {"backoff": Backoff(first=timedelta(milliseconds=10), jitter=0)}
 OFTEN: dict[str, Any] = {"lapses_max": 1_000, "interruptions_max": 1_000, "attempts_max": 1_000}

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 HANDS = Path(__file__).with_name("hands.py")
 
 # Short, so that what a silent worker held is soon somebody else's.
-BRISK = {"PENSTOCK_LEASE": "3s", "PENSTOCK_HEARTBEAT": "1s", "PENSTOCK_GRACE": "10s"}
+BRISK = {"MILLPOND_LEASE": "3s", "MILLPOND_HEARTBEAT": "1s", "MILLPOND_GRACE": "10s"}
 
 
 @dataclass(slots=True)
 class Command:
-    """A running ``penstock …``; what it says goes to files, so that nothing ever blocks it."""
+    """A running ``millpond …``; what it says goes to files, so that nothing ever blocks it."""
 
     process: subprocess.Popen[bytes]
     out: IO[bytes]
@@ -83,10 +83,10 @@ class Shell:
     commands: list[Command] = field(default_factory=list)
 
     def start(self, *words: str | Path, **environment: str) -> Command:
-        return self.launch(sys.executable, "-m", "penstock", *words, **environment)
+        return self.launch(sys.executable, "-m", "millpond", *words, **environment)
 
     def launch(self, *words: str | Path, **environment: str) -> Command:
-        given = {name: value for name, value in os.environ.items() if not name.startswith(("PENSTOCK_", "DATABASE_"))}
+        given = {name: value for name, value in os.environ.items() if not name.startswith(("MILLPOND_", "DATABASE_"))}
         if self.dsn is not None:
             given["DATABASE_URL"] = self.dsn
         out, err = (tempfile.NamedTemporaryFile(dir=self.folder, delete=False) for _ in range(2))  # noqa: SIM115

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from penstock import lifeline
-from penstock.engine.engine import Engine
-from penstock.errors import PenstockError, StoreError, UnavailableError
+from millpond import lifeline
+from millpond.engine.engine import Engine
+from millpond.errors import MillpondError, StoreError, UnavailableError
 from tests.acceptance.hands import app
 
 TENANTS = ("acme", "globex", "initech")
@@ -107,7 +107,7 @@ async def submit(engine: Engine, book: Book, number: int) -> None:
             )
         except UnavailableError:
             await asyncio.sleep(PAUSE)
-        except PenstockError as error:
+        except MillpondError as error:
             book.write("refused", number, repr(error))
             os._exit(1)
         else:

@@ -1,4 +1,4 @@
-"""``penstock db``: the schema, and whether the database is well."""
+"""``millpond db``: the schema, and whether the database is well."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from penstock.store.migrate import migrations
+from millpond.store.migrate import migrations
 from tests.acceptance.processes import HANDS, Shell, shell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.engine.engine import Engine
-    from penstock.store.db import Database
+    from millpond.engine.engine import Engine
+    from millpond.store.db import Database
 
 NUMBERS = [migration.number for migration in migrations()]
 
@@ -57,7 +57,7 @@ def test_status_tells_what_is_applied_and_what_is_missing(empty: Shell) -> None:
 
 async def test_a_schema_that_a_newer_version_broke_is_not_touched(engine: Engine, db: Database, sh: Shell) -> None:
     async with db.transaction() as tx:
-        await tx.execute("insert into penstock.migrations values (9999, 'later', true, 'x')")
+        await tx.execute("insert into millpond.migrations values (9999, 'later', true, 'x')")
     command = sh.run("db", "migrate")
     assert command.process.returncode == 8
     (line,) = command.stderr.splitlines()
@@ -78,15 +78,15 @@ async def test_the_doctor_finds_a_healthy_database_healthy(engine: Engine, sh: S
 async def test_the_doctor_finds_what_no_service_sees_to(engine: Engine, db: Database, sh: Shell) -> None:
     submitted = await engine.submit("asking", tenant="acme", account="ann", expires_in=3600)
     async with db.transaction() as tx:
-        await tx.execute("update penstock.dispatches set wakes_at = wakes_at - interval '1 day'")
-        await tx.execute("insert into penstock.tallies select t.* from penstock.tallies t, generate_series(1, 50000)")
+        await tx.execute("update millpond.dispatches set wakes_at = wakes_at - interval '1 day'")
+        await tx.execute("insert into millpond.tallies select t.* from millpond.tallies t, generate_series(1, 50000)")
     command = sh.run("db", "doctor", "--json")
     told = msgspec.json.decode(command.stdout)
     assert (command.process.returncode, told["ok"]) == (1, False)
     assert [finding["name"] for finding in told["findings"] if not finding["is_well"]] == ["services", "tallies"]
     assert submitted
     async with db.transaction() as tx:
-        await tx.execute("truncate penstock.tallies")
+        await tx.execute("truncate millpond.tallies")
     assert msgspec.json.decode(sh.run("db", "recount", "--json").stdout) == {"mended": 1}
     assert await engine.verify() == []
 
@@ -94,7 +94,7 @@ async def test_the_doctor_finds_what_no_service_sees_to(engine: Engine, db: Data
 def test_the_doctor_finds_a_schema_that_is_out_of_date(empty: Shell) -> None:
     command = empty.run("db", "doctor")
     assert command.process.returncode == 1
-    assert "run: penstock db migrate" in command.stderr
+    assert "run: millpond db migrate" in command.stderr
 
 
 @pytest.mark.parametrize("words", [("db", "migrate"), ("db", "status"), ("db", "doctor"), ("verify",)])
@@ -106,14 +106,14 @@ def test_a_database_that_is_not_there_is_told_in_one_line(tmp_path: Path, words:
 
 
 def test_settings_that_do_not_exist_are_told_with_what_was_meant(sh: Shell) -> None:
-    command = sh.run("db", "status", PENSTOCK_LEESE="3s", PENSTOCK_SLOTS="many")
+    command = sh.run("db", "status", MILLPOND_LEESE="3s", MILLPOND_SLOTS="many")
     assert command.process.returncode == 5
-    assert "Did you mean PENSTOCK_LEASE?" in command.stderr
-    assert "PENSTOCK_SLOTS" in command.stderr
+    assert "Did you mean MILLPOND_LEASE?" in command.stderr
+    assert "MILLPOND_SLOTS" in command.stderr
 
 
 def test_without_an_address_the_embedded_database_is_used(tmp_path: Path) -> None:
     with shell(tmp_path, None) as sh:
         assert sh.run("db", "migrate", "--data-dir", tmp_path / "data").process.returncode == 0
-        assert sh.run("db", "status", PENSTOCK_DATA_DIR=str(tmp_path / "data")).process.returncode == 0
+        assert sh.run("db", "status", MILLPOND_DATA_DIR=str(tmp_path / "data")).process.returncode == 0
         assert sh.run("verify", "--data-dir", tmp_path / "data").process.returncode == 0

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.engine.engine import Engine
-from penstock.engine.verify import verify
-from penstock.errors import AnswerUnavailableError, UnavailableError
-from penstock.store.embedded import EmbeddedPostgres, open_embedded
+from millpond.engine.engine import Engine
+from millpond.engine.verify import verify
+from millpond.errors import AnswerUnavailableError, UnavailableError
+from millpond.store.embedded import EmbeddedPostgres, open_embedded
 from tests.acceptance.hands import app
 from tests.acceptance.processes import Command, Shell, shell
 from tests.acceptance.submitter import ACCOUNTS, TENANTS, Book, key_of, kind_of
@@ -74,7 +74,7 @@ class Chaos:
         """As a supervisor does: what has died is started again."""
         self.workers = [worker for worker in self.workers if worker.is_running]
         while len(self.workers) < WORKERS:
-            self.workers.append(self.sh.worker("--slots", "20", PENSTOCK_LOG_LEVEL="error"))
+            self.workers.append(self.sh.worker("--slots", "20", MILLPOND_LOG_LEVEL="error"))
 
     def keep_submitter(self) -> bool:
         """Whether it still has something to submit."""
@@ -110,7 +110,7 @@ class Chaos:
         while not self.is_quiet.is_set():
             with suppress(UnavailableError):
                 for row in await self.rows(
-                    "select id, tenant, kind, input from penstock.jobs"
+                    "select id, tenant, kind, input from millpond.jobs"
                     " where (kind = 'ask' and phase = 'parked') or (kind = 'long' and cancel_requested_at is null"
                     " and phase <> 'ended')"
                 ):
@@ -128,7 +128,7 @@ class Chaos:
     async def left(self) -> int | None:
         """How many jobs have not ended, as far as it can be known now."""
         with suppress(UnavailableError):
-            (row,) = await self.rows("select count(*) as left from penstock.dispatches")
+            (row,) = await self.rows("select count(*) as left from millpond.dispatches")
             return row["left"]
         return None
 
@@ -219,8 +219,8 @@ async def come_to_rest(chaos: Chaos) -> None:
     while (left := await chaos.left()) != 0:
         if pulse.is_still(left):
             stuck = await chaos.rows(
-                "select d.job_id, d.kind, d.phase, d.epoch, d.run_at, l.worker, l.expires_at, penstock.clock() as now"
-                " from penstock.dispatches d left join penstock.leases l on l.token = d.lease_token limit 20"
+                "select d.job_id, d.kind, d.phase, d.epoch, d.run_at, l.worker, l.expires_at, millpond.clock() as now"
+                " from millpond.dispatches d left join millpond.leases l on l.token = d.lease_token limit 20"
             )
             said = [worker.stderr[-2_000:] for worker in chaos.workers]
             raise AssertionError(f"what is left: {stuck}; the workers say: {said}")
@@ -231,8 +231,8 @@ async def come_to_rest(chaos: Chaos) -> None:
 async def everything_is_accounted_for(chaos: Chaos) -> None:
     assert await verify(chaos.engine.db) == []
     rows = await chaos.rows(
-        "select id, kind, phase, outcome, captured, input->>'n' as n, (select count(*) from penstock.events e"
-        " where e.job_id = j.id and e.data->>'cause' = 'lapse') as lapses from penstock.jobs j"
+        "select id, kind, phase, outcome, captured, input->>'n' as n, (select count(*) from millpond.events e"
+        " where e.job_id = j.id and e.data->>'cause' = 'lapse') as lapses from millpond.jobs j"
     )
     assert {row["phase"] for row in rows} == {"ended"}
     assert {row["kind"]: row["outcome"] for row in rows} == OUTCOMES
@@ -242,7 +242,7 @@ async def everything_is_accounted_for(chaos: Chaos) -> None:
     chaos.book.read()
     nothing_is_lost_or_invented(chaos.book, rows)
     await credits_are_exact(chaos, sum(row["captured"] for row in rows))
-    lapses = await chaos.rows("select from penstock.events where type = 'requeued' and data->>'cause' = 'lapse'")
+    lapses = await chaos.rows("select from millpond.events where type = 'requeued' and data->>'cause' = 'lapse'")
     assert lapses, "nobody noticed the kills"
 
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock import logs
-from penstock.engine.engine import Engine
-from penstock.engine.verify import verify
-from penstock.errors import UnavailableError
-from penstock.store.embedded import open_embedded
+from millpond import logs
+from millpond.engine.engine import Engine
+from millpond.engine.verify import verify
+from millpond.errors import UnavailableError
+from millpond.store.embedded import open_embedded
 from tests.acceptance.hands import app
 from tests.acceptance.processes import shell, until
 
@@ -34,7 +34,7 @@ async def test_a_worker_waits_for_a_database_that_comes_back(
         await engine.grant("acme", "ann", 100)
         go = tmp_path / "go"
         running = await engine.submit("waits", {"file": str(go)}, **OWNER)
-        worker = sh.worker(PENSTOCK_LEASE="60s")
+        worker = sh.worker(MILLPOND_LEASE="60s")
 
         async def is_(job_id: object, phase: str) -> bool:
             return (await engine.read("acme", str(job_id))).phase == phase

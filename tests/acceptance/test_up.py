@@ -1,4 +1,4 @@
-"""``penstock up`` as a newcomer runs it: one real process, real signals, a real database, plain HTTP."""
+"""``millpond up`` as a newcomer runs it: one real process, real signals, a real database, plain HTTP."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import httpx2
 import msgspec
 import pytest
 
-from penstock.store.embedded import open_embedded
+from millpond.store.embedded import open_embedded
 from tests.acceptance.processes import Shell, shell, until
 from tests.cli.ups import SLOW, up, write_app
 from tests.waiting import PATIENCE
@@ -48,15 +48,15 @@ async def test_from_an_empty_folder_to_a_finished_job_and_back(empty: Shell) -> 
     server.command.terminate()
     assert server.command.wait() == 0
     assert not server.ready_file.exists()
-    assert not (empty.folder / ".penstock" / "up.json").exists()
-    with open_embedded(empty.folder / ".penstock") as postgres:
+    assert not (empty.folder / ".millpond" / "up.json").exists()
+    with open_embedded(empty.folder / ".millpond") as postgres:
         assert postgres.is_owner
 
 
 async def test_keys_are_kept_for_their_owner_alone_and_credits_are_given_once(sh: Shell) -> None:
     first = await up(sh)
     for name in ("keys.json", "client.header", "up.json"):
-        assert stat.S_IMODE((sh.folder / ".penstock" / name).stat().st_mode) == 0o600
+        assert stat.S_IMODE((sh.folder / ".millpond" / name).stat().st_mode) == 0o600
     assert stat.S_IMODE(first.ready_file.stat().st_mode) == 0o600
     first.command.terminate()
     assert first.command.wait() == 0
@@ -87,7 +87,7 @@ async def test_each_key_opens_what_it_is_for(sh: Shell) -> None:
 
 async def test_the_lines_it_prints_work_when_they_are_pasted(sh: Shell) -> None:
     server = await up(sh)
-    block = server.command.stderr[server.command.stderr.index("Penstock is up") :]
+    block = server.command.stderr[server.command.stderr.index("Millpond is up") :]
     (curl,) = [line.split(maxsplit=1)[1] for line in block.splitlines() if "curl" in line]
     done = subprocess.run(
         ["bash", "-c", f"{curl} -sS"], cwd=sh.folder, capture_output=True, check=True, timeout=PATIENCE
@@ -152,7 +152,7 @@ async def test_sigterm_lets_a_running_job_finish(sh: Shell) -> None:
 
 
 async def test_what_does_not_finish_in_the_grace_goes_back_without_a_penalty(sh: Shell) -> None:
-    first = await up(sh, write_app(sh.folder, SLOW), PENSTOCK_GRACE="0.3s")
+    first = await up(sh, write_app(sh.folder, SLOW), MILLPOND_GRACE="0.3s")
     job_id = await first.submit("slow")
     await first.until("leased", job_id)
     first.command.terminate()
@@ -164,7 +164,7 @@ async def test_what_does_not_finish_in_the_grace_goes_back_without_a_penalty(sh:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_second_signal_ends_it_at_once(sh: Shell, number: signal.Signals) -> None:
-    server = await up(sh, write_app(sh.folder, SLOW), PENSTOCK_GRACE="1h")
+    server = await up(sh, write_app(sh.folder, SLOW), MILLPOND_GRACE="1h")
     job_id = await server.submit("slow")
     await server.until("leased", job_id)
     server.command.process.send_signal(number)
@@ -178,7 +178,7 @@ async def test_a_second_signal_ends_it_at_once(sh: Shell, number: signal.Signals
 
 
 async def test_streams_end_with_it_so_that_their_readers_come_again(sh: Shell) -> None:
-    server = await up(sh, write_app(sh.folder, SLOW), PENSTOCK_GRACE="0.3s")
+    server = await up(sh, write_app(sh.folder, SLOW), MILLPOND_GRACE="0.3s")
     job_id = await server.submit("slow")
     headers = {"Authorization": f"Bearer {server.ready['client_key']}", "Accept": "text/event-stream"}
     async with (
@@ -195,7 +195,7 @@ async def test_streams_end_with_it_so_that_their_readers_come_again(sh: Shell) -
 
 
 async def test_a_request_that_waits_is_answered_before_it_goes(sh: Shell) -> None:
-    server = await up(sh, write_app(sh.folder, SLOW), PENSTOCK_GRACE="0.3s")
+    server = await up(sh, write_app(sh.folder, SLOW), MILLPOND_GRACE="0.3s")
     job_id = await server.submit("slow")
     headers = {"Authorization": f"Bearer {server.ready['client_key']}"}
     async with httpx2.AsyncClient(base_url=server.url, headers=headers, timeout=PATIENCE) as http:
@@ -242,7 +242,7 @@ async def test_a_data_directory_in_use_is_told_with_who_uses_it(sh: Shell) -> No
         ("def broken(:\n", "SyntaxError"),
         ("1 / 0\n", "ZeroDivisionError: division by zero"),
         ("import nothing_of_that_name\n", "ModuleNotFoundError"),
-        ("x = 1\n", "makes no Penstock()"),
+        ("x = 1\n", "makes no Millpond()"),
     ],
 )
 def test_an_app_that_does_not_load_is_told_in_one_line(sh: Shell, text: str | None, told: str) -> None:
@@ -274,8 +274,8 @@ async def test_a_public_address_is_served_when_that_is_meant(sh: Shell) -> None:
 
 
 def test_keys_that_cannot_be_read_are_told_with_what_to_do(sh: Shell) -> None:
-    (sh.folder / ".penstock").mkdir()
-    (sh.folder / ".penstock" / "keys.json").write_text("{")
+    (sh.folder / ".millpond").mkdir()
+    (sh.folder / ".millpond" / "keys.json").write_text("{")
     status, line = refused(sh, "--port", "0")
     assert status == 5
     assert "Remove it" in line

@@ -1,4 +1,4 @@
-"""``penstock verify``: every invariant is shown to find what breaks it. A check that cannot fail checks nothing."""
+"""``millpond verify``: every invariant is shown to find what breaks it. A check that cannot fail checks nothing."""
 
 from __future__ import annotations
 
@@ -7,173 +7,173 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from penstock.engine import leases, verify
-from penstock.engine.dispatches import Lanes
-from penstock.engine.leases import End
-from penstock.outbound import Outbound
-from penstock.webhooks import Hook
+from millpond.engine import leases, verify
+from millpond.engine.dispatches import Lanes
+from millpond.engine.leases import End
+from millpond.outbound import Outbound
+from millpond.webhooks import Hook
 from tests.factories import ERROR, HOUR, MINUTE, Factory, attempt, progress
 from tests.post import LOOPBACK, SECRET, VAULT
 
 if TYPE_CHECKING:
-    from penstock.engine.engine import Engine
-    from penstock.store.db import Database
+    from millpond.engine.engine import Engine
+    from millpond.store.db import Database
     from tests.acceptance.processes import Shell
     from tests.clocks import Clock
 
 pytestmark = pytest.mark.unsound
 
 CAPTURED_BY_A_FAILURE = """
-update penstock.jobs set captured = price where id = {failed};
-update penstock.entries set outside = -held, available = 0 where job_id = {failed} and type = 'release'
+update millpond.jobs set captured = price where id = {failed};
+update millpond.entries set outside = -held, available = 0 where job_id = {failed} and type = 'release'
 """
 ANOTHER_EVENT_AFTER_THE_END = """
-insert into penstock.events
-select job_id, seq + 1, at, 'TYPE', state, tenant from penstock.events where job_id = {succeeded} and type = 'succeeded'
+insert into millpond.events
+select job_id, seq + 1, at, 'TYPE', state, tenant from millpond.events where job_id = {succeeded} and type = 'succeeded'
 """
 
 # Each offence as an operator might commit it, by hand, with the guards off.
 OFFENCES = {
     "account_equals_its_entries": [
-        "update penstock.accounts set available = available + 1",
-        "update penstock.accounts set held = held + 1",
-        "update penstock.accounts set entries = entries + 1",
-        "delete from penstock.accounts",
-        "delete from penstock.entries where seq = (select max(seq) from penstock.entries)",
+        "update millpond.accounts set available = available + 1",
+        "update millpond.accounts set held = held + 1",
+        "update millpond.accounts set entries = entries + 1",
+        "delete from millpond.accounts",
+        "delete from millpond.entries where seq = (select max(seq) from millpond.entries)",
     ],
     "entries_form_a_chain": [
-        "update penstock.entries set available_after = available_after + 1 where seq = 2",
-        "update penstock.entries set held_after = held_after + 1 where seq = 2",
-        "update penstock.entries set seq = 1000 where seq = 3",
-        "delete from penstock.entries where seq = 2",
+        "update millpond.entries set available_after = available_after + 1 where seq = 2",
+        "update millpond.entries set held_after = held_after + 1 where seq = 2",
+        "update millpond.entries set seq = 1000 where seq = 3",
+        "delete from millpond.entries where seq = 2",
     ],
     "held_equals_open_holds": [
-        "update penstock.accounts set held = held + 1",
-        "delete from penstock.entries where type = 'hold' and job_id = {ready}",
+        "update millpond.accounts set held = held + 1",
+        "delete from millpond.entries where type = 'hold' and job_id = {ready}",
     ],
     "active_equals_unended_jobs": [
-        "update penstock.accounts set active = active + 1",
-        "delete from penstock.jobs where phase = 'ready'",
-        "delete from penstock.accounts",
+        "update millpond.accounts set active = active + 1",
+        "delete from millpond.jobs where phase = 'ready'",
+        "delete from millpond.accounts",
     ],
     "ended_jobs_are_settled_once": [
-        "delete from penstock.entries where type in ('capture', 'release') and job_id = {succeeded}",
-        "delete from penstock.entries where type = 'hold' and job_id = {succeeded}",
-        "delete from penstock.entries where type = 'hold' and job_id = {ready}",
-        "delete from penstock.entries where type = 'release' and job_id = {retried} and run = 1",
-        "update penstock.jobs set captured = 1 where id = {succeeded}",
-        "update penstock.jobs set price = price + 1 where id = {ready}",
-        "update penstock.jobs set price = 0 where id = {ready}",
-        "update penstock.jobs set finished_at = finished_at + interval '1 second' where id = {succeeded}",
-        "update penstock.entries set run = 2 where job_id = {succeeded} and type = 'hold'",
+        "delete from millpond.entries where type in ('capture', 'release') and job_id = {succeeded}",
+        "delete from millpond.entries where type = 'hold' and job_id = {succeeded}",
+        "delete from millpond.entries where type = 'hold' and job_id = {ready}",
+        "delete from millpond.entries where type = 'release' and job_id = {retried} and run = 1",
+        "update millpond.jobs set captured = 1 where id = {succeeded}",
+        "update millpond.jobs set price = price + 1 where id = {ready}",
+        "update millpond.jobs set price = 0 where id = {ready}",
+        "update millpond.jobs set finished_at = finished_at + interval '1 second' where id = {succeeded}",
+        "update millpond.entries set run = 2 where job_id = {succeeded} and type = 'hold'",
         CAPTURED_BY_A_FAILURE,
     ],
     "refunds_fit_what_was_captured": [
-        "update penstock.entries set type = 'adjust', job_id = {succeeded} where type = 'grant'",
-        "update penstock.entries set type = 'adjust', job_id = {failed} where type = 'grant'",
+        "update millpond.entries set type = 'adjust', job_id = {succeeded} where type = 'grant'",
+        "update millpond.entries set type = 'adjust', job_id = {failed} where type = 'grant'",
     ],
     "unended_jobs_have_a_dispatch": [
-        "delete from penstock.dispatches where phase = 'ready'",
-        "delete from penstock.jobs where phase = 'leased'",
-        "update penstock.jobs set phase = 'ready' where phase = 'parked'",
+        "delete from millpond.dispatches where phase = 'ready'",
+        "delete from millpond.jobs where phase = 'leased'",
+        "update millpond.jobs set phase = 'ready' where phase = 'parked'",
     ],
     "dispatches_agree_with_their_job": [
-        "update penstock.dispatches set tenant = 'globex' where phase = 'ready'",
-        "update penstock.dispatches set queue = 'free' where phase = 'parked'",
-        "update penstock.dispatches set epoch = epoch + 1 where phase = 'leased'",
-        "update penstock.dispatches set attempts = attempts + 1 where phase = 'leased'",
-        "update penstock.dispatches set expires_at = expires_at + interval '1 second' where phase = 'parked'",
+        "update millpond.dispatches set tenant = 'globex' where phase = 'ready'",
+        "update millpond.dispatches set queue = 'free' where phase = 'parked'",
+        "update millpond.dispatches set epoch = epoch + 1 where phase = 'leased'",
+        "update millpond.dispatches set attempts = attempts + 1 where phase = 'leased'",
+        "update millpond.dispatches set expires_at = expires_at + interval '1 second' where phase = 'parked'",
     ],
     "ready_dispatches_stand_in_line": [
-        "delete from penstock.ready",
-        "update penstock.ready set rank = rank + 1",
-        "insert into penstock.ready select queue, rank, turn, job_id from penstock.dispatches where phase = 'parked'",
+        "delete from millpond.ready",
+        "update millpond.ready set rank = rank + 1",
+        "insert into millpond.ready select queue, rank, turn, job_id from millpond.dispatches where phase = 'parked'",
     ],
     "leased_dispatches_have_a_lease": [
-        "delete from penstock.leases",
-        "update penstock.leases set job_ids = '{{}}'",
-        "update penstock.dispatches set lease_token = gen_random_uuid() where phase = 'leased'",
-        "update penstock.leases set expires_at = expires_at - interval '1 day'",
+        "delete from millpond.leases",
+        "update millpond.leases set job_ids = '{{}}'",
+        "update millpond.dispatches set lease_token = gen_random_uuid() where phase = 'leased'",
+        "update millpond.leases set expires_at = expires_at - interval '1 day'",
     ],
     "nothing_outlives_its_deadline": [
-        "update penstock.dispatches set expires_at = expires_at - interval '1 day' where phase = 'parked'",
+        "update millpond.dispatches set expires_at = expires_at - interval '1 day' where phase = 'parked'",
     ],
     "caps_hold": [
-        "update penstock.dispatches set attempts = 3 where phase = 'ready'",
-        "update penstock.dispatches set interruptions = 10 where phase = 'ready'",
-        "update penstock.dispatches set lapses = 3 where phase = 'ready'",
+        "update millpond.dispatches set attempts = 3 where phase = 'ready'",
+        "update millpond.dispatches set interruptions = 10 where phase = 'ready'",
+        "update millpond.dispatches set lapses = 3 where phase = 'ready'",
     ],
     "events_have_no_gap": [
-        "delete from penstock.events where job_id = {ready}",
-        "delete from penstock.events where job_id = {leased} and seq = 2",
-        "update penstock.jobs set events = events + 1 where id = {leased}",
-        "delete from penstock.jobs where id = {succeeded}",
+        "delete from millpond.events where job_id = {ready}",
+        "delete from millpond.events where job_id = {leased} and seq = 2",
+        "update millpond.jobs set events = events + 1 where id = {leased}",
+        "delete from millpond.jobs where id = {succeeded}",
     ],
     "states_follow_from_events": [
-        "delete from penstock.events where job_id = {ready}",
-        "update penstock.events set state = 'running' where job_id = {ready}",
-        "update penstock.events set type = 'answered' where job_id = {leased} and seq = 2",
-        "update penstock.jobs set state = 'parked' where id = {leased}",
-        "update penstock.jobs set outcome = 'canceled' where id = {succeeded}",
+        "delete from millpond.events where job_id = {ready}",
+        "update millpond.events set state = 'running' where job_id = {ready}",
+        "update millpond.events set type = 'answered' where job_id = {leased} and seq = 2",
+        "update millpond.jobs set state = 'parked' where id = {leased}",
+        "update millpond.jobs set outcome = 'canceled' where id = {succeeded}",
     ],
     "jobs_end_once_a_run": [
         ANOTHER_EVENT_AFTER_THE_END.replace("TYPE", "succeeded"),
-        "update penstock.events set type = 'log' where job_id = {succeeded} and type = 'succeeded'",
+        "update millpond.events set type = 'log' where job_id = {succeeded} and type = 'succeeded'",
         ANOTHER_EVENT_AFTER_THE_END.replace("TYPE", "log"),
-        "update penstock.jobs set run = run + 1 where id = {ready}",
+        "update millpond.jobs set run = run + 1 where id = {ready}",
     ],
     "counts_are_those_of_jobs": [
-        "delete from penstock.tallies",
-        "update penstock.tallies set n = n + 1 where moment = 'started'",
-        "update penstock.tallies set price = price + 1 where moment = 'submitted'",
-        "insert into penstock.counts values ('acme', 'free', 'queued', 'ready', 1, 0)",
-        "delete from penstock.jobs where phase = 'parked'",
-        "update penstock.jobs set phase = 'waiting' where id = {ready}",
+        "delete from millpond.tallies",
+        "update millpond.tallies set n = n + 1 where moment = 'started'",
+        "update millpond.tallies set price = price + 1 where moment = 'submitted'",
+        "insert into millpond.counts values ('acme', 'free', 'queued', 'ready', 1, 0)",
+        "delete from millpond.jobs where phase = 'parked'",
+        "update millpond.jobs set phase = 'waiting' where id = {ready}",
     ],
     "keys_name_their_job": [
-        "delete from penstock.jobs where id = {ready}",
-        "update penstock.idempotency set tenant = 'globex'",
+        "delete from millpond.jobs where id = {ready}",
+        "update millpond.idempotency set tenant = 'globex'",
     ],
     "delivering_jobs_are_delivered": [
-        "delete from penstock.deliveries where decides",
-        "update penstock.deliveries set decides = false",
-        "update penstock.deliveries set job_id = {succeeded} where decides",
+        "delete from millpond.deliveries where decides",
+        "update millpond.deliveries set decides = false",
+        "update millpond.deliveries set job_id = {succeeded} where decides",
     ],
     "deliveries_go_in_order": [
-        "update penstock.deliveries set fate = 'delivered', due_at = null, settled_at = now() where moment = 'started'",
-        "update penstock.deliveries set is_out = true where moment = 'started'",
+        "update millpond.deliveries set fate = 'delivered', due_at = null, settled_at = now() where moment = 'started'",
+        "update millpond.deliveries set is_out = true where moment = 'started'",
     ],
     "hooks_are_told": [
-        "delete from penstock.deliveries where moment = 'started'",
-        "update penstock.hooks set moments = moments || '{{noted,delivering}}'; delete from penstock.deliveries",
+        "delete from millpond.deliveries where moment = 'started'",
+        "update millpond.hooks set moments = moments || '{{noted,delivering}}'; delete from millpond.deliveries",
     ],
     "endpoints_are_subscribed": [
-        "delete from penstock.subscriptions",
-        "delete from penstock.endpoints",
-        "update penstock.endpoints set disabled_at = now(), disabled_reason = 'x'",
-        "delete from penstock.subscriptions where moment = 'failed'",
-        "update penstock.subscriptions set moment = 'noted' where moment = 'failed'",
+        "delete from millpond.subscriptions",
+        "delete from millpond.endpoints",
+        "update millpond.endpoints set disabled_at = now(), disabled_reason = 'x'",
+        "delete from millpond.subscriptions where moment = 'failed'",
+        "update millpond.subscriptions set moment = 'noted' where moment = 'failed'",
     ],
     "deliveries_follow_their_endpoint": [
         (
-            "insert into penstock.deliveries (id, tenant, endpoint_id, moment, at, data, decides, due_at)"
+            "insert into millpond.deliveries (id, tenant, endpoint_id, moment, at, data, decides, due_at)"
             " values (gen_random_uuid(), 'acme', gen_random_uuid(), 'test', now(), '{{}}', false, 'infinity')"
         ),
         (
-            "update penstock.endpoints set created_at = now() - interval '1 day';"
-            " insert into penstock.deliveries (id, tenant, endpoint_id, moment, at, data, decides, due_at)"
-            " select gen_random_uuid(), 'acme', id, 'test', now(), '{{}}', false, 'infinity' from penstock.endpoints"
+            "update millpond.endpoints set created_at = now() - interval '1 day';"
+            " insert into millpond.deliveries (id, tenant, endpoint_id, moment, at, data, decides, due_at)"
+            " select gen_random_uuid(), 'acme', id, 'test', now(), '{{}}', false, 'infinity' from millpond.endpoints"
         ),
     ],
     "submissions_are_looked_after": [
         (
-            "insert into penstock.submissions (id, tenant, job_id, run, provider, status, prediction_id, created_at,"
+            "insert into millpond.submissions (id, tenant, job_id, run, provider, status, prediction_id, created_at,"
             " expires_at, over_at)"
             " values (gen_random_uuid(), 'acme', {parked}, 1, 'replicate', 'over', 'p', now(), now(), now())"
         ),
     ],
     "provided_jobs_have_a_submission": [
-        """update penstock.kinds set declaration = declaration || '{{"runs": "provider"}}' where kind = 'brief'""",
+        """update millpond.kinds set declaration = declaration || '{{"runs": "provider"}}' where kind = 'brief'""",
     ],
 }
 CASES = [(name, statement) for name, statements in OFFENCES.items() for statement in statements]
@@ -244,7 +244,7 @@ async def test_the_command_says_that_all_is_well(engine: Engine, sh: Shell) -> N
 async def test_the_command_names_the_job_that_breaks_an_invariant(
     db: Database, jobs: dict[str, str], sh: Shell
 ) -> None:
-    await commit_by_hand(db, "update penstock.jobs set events = events + 1 where id = {leased}".format(**jobs))
+    await commit_by_hand(db, "update millpond.jobs set events = events + 1 where id = {leased}".format(**jobs))
     command = sh.run("verify")
     assert command.process.returncode == 1
     (line,) = command.stdout.splitlines()
@@ -260,7 +260,7 @@ async def test_the_command_names_the_job_that_breaks_an_invariant(
 async def test_the_command_may_look_at_the_newest_jobs_only(
     db: Database, jobs: dict[str, str], clock: Clock, sh: Shell
 ) -> None:
-    await commit_by_hand(db, "update penstock.jobs set events = events + 1 where id = {succeeded}".format(**jobs))
+    await commit_by_hand(db, "update millpond.jobs set events = events + 1 where id = {succeeded}".format(**jobs))
     await clock.advance(30 * MINUTE)
     assert sh.run("verify", "--newest", "45m").process.returncode == 1
     assert sh.run("verify", "--newest", "15m").process.returncode == 0

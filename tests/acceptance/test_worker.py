@@ -1,4 +1,4 @@
-"""``penstock worker`` as an operator runs it: a real process, real signals, a real database."""
+"""``millpond worker`` as an operator runs it: a real process, real signals, a real database."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import logs
-from penstock.store.embedded import open_embedded
+from millpond import logs
+from millpond.store.embedded import open_embedded
 from tests.acceptance.processes import HANDS, Shell, shell, until
 
 if TYPE_CHECKING:
     from pathlib import Path
     from uuid import UUID
 
-    from penstock.engine.engine import Engine
-    from penstock.engine.jobs import JobRecord
+    from millpond.engine.engine import Engine
+    from millpond.engine.jobs import JobRecord
 
 SHORT = timedelta(seconds=0.5)
 
@@ -24,7 +24,7 @@ SHORT = timedelta(seconds=0.5)
 @pytest.fixture(autouse=True)
 def calm(sh: Shell) -> None:
     """No worker dies here: its leases are not to run out on a busy machine."""
-    sh.environment["PENSTOCK_LEASE"] = "30s"
+    sh.environment["MILLPOND_LEASE"] = "30s"
 
 
 OWNER = {"tenant": "acme", "account": "ann"}
@@ -129,7 +129,7 @@ async def test_a_job_of_a_kind_it_does_not_know_goes_back_for_a_worker_that_does
     """While a new version is rolled out, old workers meet jobs they have never heard of."""
     old = tmp_path / "old.py"
     old.write_text(
-        "from penstock import Penstock\napp = Penstock()\n@app.kind('ancient', queue='quick')\ndef ancient(job): ...\n"
+        "from millpond import Millpond\napp = Millpond()\n@app.kind('ancient', queue='quick')\ndef ancient(job): ...\n"
     )
     job_id = await submit(engine, "quick")
     worker = sh.worker(app=old)
@@ -163,7 +163,7 @@ async def test_a_cancel_that_is_not_heeded_is_enforced_after_the_grace(engine: E
     """Code that looks at nothing is cut off, by its worker or by the database."""
     given = {"file": "never"} if kind.startswith("waits") else {}
     job_id = await submit(engine, kind, given)
-    worker = sh.worker(PENSTOCK_GRACE="0.5s")
+    worker = sh.worker(MILLPOND_GRACE="0.5s")
     await until_in(engine, "leased", job_id)
     await engine.cancel("acme", job_id, grace=SHORT)
     await until_in(engine, "ended", job_id)
@@ -200,7 +200,7 @@ async def test_what_does_not_finish_within_the_grace_goes_back_without_a_penalty
 ) -> None:
     """Nor does it keep the process: not even code that ignores everything."""
     job_id = await submit(engine, kind, {"file": "never"} if kind.startswith("waits") else {})
-    worker = sh.worker(PENSTOCK_GRACE="0.3s")
+    worker = sh.worker(MILLPOND_GRACE="0.3s")
     await until_in(engine, "leased", job_id)
     worker.terminate()
     assert worker.wait() == 0
@@ -213,7 +213,7 @@ async def test_what_does_not_finish_within_the_grace_goes_back_without_a_penalty
 async def test_a_second_sigterm_ends_it_at_once(engine: Engine, sh: Shell) -> None:
     """Its job is then taken back when the lease has run out."""
     job_id = await submit(engine, "waits", {"file": "never"})
-    worker = sh.worker(PENSTOCK_GRACE="1h")
+    worker = sh.worker(MILLPOND_GRACE="1h")
     await until_in(engine, "leased", job_id)
     worker.terminate()
     await until(lambda: said(worker, "worker.stopping"))
@@ -236,11 +236,11 @@ async def test_drain_keeps_its_leases_alive(engine: Engine, sh: Shell, tmp_path:
     worker = sh.worker("--drain")
     await until_in(engine, "leased", job_id)
     async with engine.db.transaction() as tx:
-        granted = await tx.fetchval("select max(expires_at) from penstock.leases")
+        granted = await tx.fetchval("select max(expires_at) from millpond.leases")
 
     async def is_prolonged() -> bool:
         async with engine.db.transaction() as tx:
-            return await tx.fetchval("select max(expires_at) from penstock.leases") > granted
+            return await tx.fetchval("select max(expires_at) from millpond.leases") > granted
 
     await until(is_prolonged)
     file.touch()
@@ -250,7 +250,7 @@ async def test_drain_keeps_its_leases_alive(engine: Engine, sh: Shell, tmp_path:
 
 async def test_drain_heeds_sigterm(engine: Engine, sh: Shell) -> None:
     job_id = await submit(engine, "waits", {"file": "never"})
-    worker = sh.worker("--drain", PENSTOCK_GRACE="0.3s")
+    worker = sh.worker("--drain", MILLPOND_GRACE="0.3s")
     await until_in(engine, "leased", job_id)
     worker.terminate()
     assert worker.wait() == 0
@@ -277,8 +277,8 @@ async def test_without_an_address_it_brings_its_own_database_and_takes_it_along(
     ("text", "told"),
     [
         (None, "There is no file 'app.py'"),
-        ("x = 1\n", "makes no Penstock()"),
-        ("from penstock import Penstock\na = Penstock()\nb = Penstock()\n", "makes more than one Penstock()"),
+        ("x = 1\n", "makes no Millpond()"),
+        ("from millpond import Millpond\na = Millpond()\nb = Millpond()\n", "makes more than one Millpond()"),
     ],
 )
 def test_an_app_it_cannot_use_is_told_in_one_line(sh: Shell, text: str | None, told: str) -> None:
@@ -308,7 +308,7 @@ async def test_every_line_of_the_log_is_json_with_its_time_and_an_event_of_the_c
     engine: Engine, sh: Shell
 ) -> None:
     job_ids = [await submit(engine, kind) for kind in ("quick", "flaky", "broken", "odd", "limited", "exits")]
-    worker = sh.worker(PENSTOCK_LOG_LEVEL="debug")
+    worker = sh.worker(MILLPOND_LOG_LEVEL="debug")
     await until_in(engine, "ended", *job_ids)
     worker.terminate()
     worker.wait()

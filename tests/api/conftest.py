@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.engine.engine import Engine
-from penstock.store.db import Database
+from millpond.engine.engine import Engine
+from millpond.store.db import Database
 from tests.api.sites import Site, running_site
 from tests.checks import Snapshot, snapshot
 from tests.product import app

@@ -1,4 +1,4 @@
-"""A host that is not Penstock: a small FastAPI shop with its own users, run by its own server."""
+"""A host that is not Millpond: a small FastAPI shop with its own users, run by its own server."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import httpx2
 import uvicorn
 from fastapi import FastAPI, HTTPException
 
-from penstock import Penstock
-from penstock.api.mount import Mount
-from penstock.engine.access import Principal
+from millpond import Millpond
+from millpond.api.mount import Mount
+from millpond.engine.access import Principal
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-product = Penstock()
+product = Millpond()
 
 
 @product.kind("wrap", price=2)

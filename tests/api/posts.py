@@ -10,12 +10,12 @@ from uuid import uuid4
 
 import httpx2
 
-from penstock.api.inbox import Inbox
-from penstock.engine.engine import Engine
-from penstock.engine.vault import Vault
-from penstock.engine.verify import verify
-from penstock.outbound import Outbound
-from penstock.settings import Settings
+from millpond.api.inbox import Inbox
+from millpond.engine.engine import Engine
+from millpond.engine.vault import Vault
+from millpond.engine.verify import verify
+from millpond.outbound import Outbound
+from millpond.settings import Settings
 from tests.api.sites import Site, running_site
 from tests.product import app
 from tests.waiting import PATIENCE

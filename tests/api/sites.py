@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from penstock.api.app import create_app
-from penstock.api.server import listen, serve
-from penstock.api.streams import Hub
-from penstock.services.bell import Bell
-from penstock.settings import Settings
+from millpond.api.app import create_app
+from millpond.api.server import listen, serve
+from millpond.api.streams import Hub
+from millpond.services.bell import Bell
+from millpond.settings import Settings
 from tests.factories import ACCOUNT, TENANT
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from penstock.api.inbox import Inbox
-    from penstock.engine.engine import Engine
+    from millpond.api.inbox import Inbox
+    from millpond.engine.engine import Engine
 
 
 @dataclass(slots=True)

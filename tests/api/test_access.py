@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.api.limits import WINDOW, Limiter
-from penstock.api.native import ROUTES
-from penstock.api.routes import ADMINS, OPERATORS, READERS, Route
-from penstock.engine.access import Principal
-from penstock.errors import RateLimitedError
+from millpond.api.limits import WINDOW, Limiter
+from millpond.api.native import ROUTES
+from millpond.api.routes import ADMINS, OPERATORS, READERS, Route
+from millpond.engine.access import Principal
+from millpond.errors import RateLimitedError
 from tests.api.sites import Site, running_site
 from tests.factories import ACCOUNT, STRANGER, TENANT, Factory
 
 if TYPE_CHECKING:
-    from penstock.engine.engine import Engine
+    from millpond.engine.engine import Engine
 
 GUARDED = [route for route in ROUTES if route.who and not route.is_local]
 ID = "job_01k9w3v6m2f4tb8r0e5s7q1xzc"
@@ -33,7 +33,7 @@ def named(route: Route) -> str:
 
 @pytest.mark.parametrize("route", GUARDED, ids=named)
 async def test_nothing_is_told_without_a_key(still_site: Site, route: Route) -> None:
-    for headers in ({}, {"Authorization": "Basic YTpi"}, {"Authorization": "Bearer ps_client_wrong"}):
+    for headers in ({}, {"Authorization": "Basic YTpi"}, {"Authorization": "Bearer mp_client_wrong"}):
         answer = await still_site.send(route.method, path(route), key=None, headers=headers)
         assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
         assert answer.headers["www-authenticate"].startswith("Bearer")
@@ -172,7 +172,7 @@ def test_a_limiter_lets_the_burst_pass_and_then_the_rate() -> None:
 
 
 def test_a_limiter_forgets_those_who_are_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.api.limits._KEYS_MAX", 3)
+    monkeypatch.setattr("millpond.api.limits._KEYS_MAX", 3)
     now = 0.0
     limiter = Limiter(rate=1, clock=lambda: now)
     for name in "abc":

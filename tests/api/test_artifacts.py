@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from penstock.client import AsyncClient, Client
-from penstock.errors import ArtifactMissingError, InvalidError, NotFoundError, TooLargeError, UnavailableError
-from penstock.retry import Backoff
+from millpond.client import AsyncClient, Client
+from millpond.errors import ArtifactMissingError, InvalidError, NotFoundError, TooLargeError, UnavailableError
+from millpond.retry import Backoff
 from tests.api.sites import Site, running_site
 from tests.factories import ACCOUNT, STRANGER, TENANT
 from tests.storage.shelves import file_server
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from penstock.engine.engine import Engine
-    from penstock.storage.local import Local
+    from millpond.engine.engine import Engine
+    from millpond.storage.local import Local
     from tests.factories import Factory
 
 BODY = b"some bytes"
@@ -164,7 +164,7 @@ async def test_a_client_tells_what_storage_refuses(
 ) -> None:
     # A second try would come when nobody waits any more, so there is none.
     monkeypatch.setattr(
-        "penstock.client.requests._BACKOFF", Backoff(first=timedelta(days=1), longest=timedelta(days=1), jitter=0)
+        "millpond.client.requests._BACKOFF", Backoff(first=timedelta(days=1), longest=timedelta(days=1), jitter=0)
     )
     async with AsyncClient(site.url, site.client_key) as client:
         made = await client.upload(BODY)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from penstock import ids
-from penstock.api import board
-from penstock.engine.leases import End
-from penstock.errors import UnavailableError
-from penstock.settings import Settings
+from millpond import ids
+from millpond.api import board
+from millpond.engine.leases import End
+from millpond.errors import UnavailableError
+from millpond.settings import Settings
 from tests.api.sites import running_site
 from tests.checks import until
 from tests.factories import ERROR, MINUTE, STRANGER, TENANT, Factory
@@ -25,7 +25,7 @@ from tests.waiting import PATIENCE
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from penstock.engine.engine import Engine
+    from millpond.engine.engine import Engine
     from tests.api.sites import Site
 
 
@@ -270,5 +270,5 @@ async def test_metrics_tell_how_long_jobs_waited_and_ran(site: Site, make: Facto
     await make.ended("priced")
     text = (await site.send("GET", "/metrics", key=site.admin_key)).text
     for name in ("wait", "run"):
-        assert f'penstock_job_{name}_seconds_count{{kind="priced"}} 1.0' in text
-        assert f'penstock_job_{name}_seconds_bucket{{kind="priced",le="+Inf"}} 1.0' in text
+        assert f'millpond_job_{name}_seconds_count{{kind="priced"}} 1.0' in text
+        assert f'millpond_job_{name}_seconds_bucket{{kind="priced",le="+Inf"}} 1.0' in text

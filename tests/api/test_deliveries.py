@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from penstock import webhooks
+from millpond import webhooks
 from tests.api.posts import URL, Post, new_post, post_site
 
 if TYPE_CHECKING:

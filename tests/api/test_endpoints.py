@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import ids, webhooks
+from millpond import ids, webhooks
 from tests.api.posts import URL, Post, new_post, post_site
 
 if TYPE_CHECKING:
@@ -269,9 +269,9 @@ async def test_the_same_key_with_another_secret_of_the_callers_is_a_conflict(pos
 async def test_endpoints_that_fail_since_the_same_moment_are_told_in_one_order(site: Site, post: Post) -> None:
     made = [(await post.endpoint(url=URL))["id"] for _ in range(4)]
     async with site.engine.db.transaction() as tx:
-        await tx.execute("update penstock.endpoints set failing_since = now()")
+        await tx.execute("update millpond.endpoints set failing_since = now()")
         for one in made[:2]:  # what was written last comes last, where nothing else tells
-            touched = "update penstock.endpoints set description = 'touched' where id = $1"
+            touched = "update millpond.endpoints set description = 'touched' where id = $1"
             await tx.execute(touched, ids.parse("ep", one))
     named = [alarm["subject"]["id"] for alarm in (await site.order("GET", "/v1/board")).json()["alarms"]]
     assert [one for one in named if one in made] == made
@@ -280,7 +280,7 @@ async def test_endpoints_that_fail_since_the_same_moment_are_told_in_one_order(s
 async def test_what_an_alarm_names_is_found_without_naming_its_tenant(site: Site, post: Post) -> None:
     made = await post.endpoint(url=URL)
     async with site.engine.db.transaction() as tx:
-        since = "update penstock.endpoints set failing_since = penstock.clock() where id = $1"
+        since = "update millpond.endpoints set failing_since = millpond.clock() where id = $1"
         await tx.execute(since, ids.parse("ep", made["id"]))
     alarms = (await site.order("GET", "/v1/board")).json()["alarms"]
     assert {"type": "endpoint", "id": made["id"], "tenant": post.tenant} in [alarm["subject"] for alarm in alarms]

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.cli import bulk
-from penstock.cli.reach import Api
-from penstock.client import AsyncClient
-from penstock.services.steward import Steward
-from penstock.wire import JobFilter
+from millpond.cli import bulk
+from millpond.cli.reach import Api
+from millpond.client import AsyncClient
+from millpond.services.steward import Steward
+from millpond.wire import JobFilter
 from tests.factories import ACCOUNT, STRANGER, TENANT
 
 if TYPE_CHECKING:
-    from penstock.storage.local import Local
+    from millpond.storage.local import Local
     from tests.api.sites import Site
     from tests.factories import Factory
 
@@ -63,7 +63,7 @@ async def test_a_command_orders_with_a_key(site: Site) -> None:
     async with AsyncClient(site.url, site.admin_key) as client:
         (made,) = [seen async for seen in bulk._order(Api(client), "cancel", given, [])]
     async with site.engine.db.transaction() as tx:
-        key: str = await tx.fetchval("select key from penstock.errands")
+        key: str = await tx.fetchval("select key from millpond.errands")
     assert (made.state, key[:4], len(key)) == ("waiting", "cli-", 36)
 
 

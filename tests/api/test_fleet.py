@@ -12,12 +12,12 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from penstock import ids
-from penstock.engine.engine import Engine
-from penstock.engine.workers import Rules
-from penstock.errors import StorageUnavailableError
-from penstock.settings import Settings
-from penstock.storage.local import Local
+from millpond import ids
+from millpond.engine.engine import Engine
+from millpond.engine.workers import Rules
+from millpond.errors import StorageUnavailableError
+from millpond.settings import Settings
+from millpond.storage.local import Local
 from tests.api.sites import Site, running_site
 from tests.factories import ACCOUNT, TENANT
 from tests.product import app
@@ -26,7 +26,7 @@ from tests.waiting import PATIENCE
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.store.db import Database
+    from millpond.store.db import Database
     from tests.clocks import Clock
 
 KIND = "filmed"
@@ -295,7 +295,7 @@ async def test_only_a_worker_that_is_in_says_anything(yard: Yard) -> None:
     site = yard.site
     hand = await yard.joined()
     for verb in VERBS:
-        for key in (site.client_key, site.admin_key, yard.secret, "psw_" + "0" * 60, None):
+        for key in (site.client_key, site.admin_key, yard.secret, "mpw_" + "0" * 60, None):
             answer = await site.post(f"/v1/worker/{verb}", {}, key=key)
             assert code(answer) == (401, "unauthorized"), (verb, key)
     assert (await site.get("/v1/jobs", key=hand.token)).status_code == 401  # its token opens nothing else
@@ -525,8 +525,8 @@ async def test_a_route_tells_how_many_workers_it_wants(yard: Yard) -> None:
     assert (await yard.site.order("GET", "/v1/scaling")).json()["data"][0]["route"] == KIND
     assert (await yard.site.order("GET", "/v1/scaling/nowhere")).status_code == 404
     metrics = (await yard.site.order("GET", "/metrics", headers={"Accept": "text/plain"})).text
-    assert f'penstock_route_depth{{phase="ready",route="{KIND}"}} 3.0' in metrics
-    assert f'penstock_route_workers{{route="{KIND}",status="idle"}} 1.0' in metrics
+    assert f'millpond_route_depth{{phase="ready",route="{KIND}"}} 3.0' in metrics
+    assert f'millpond_route_workers{{route="{KIND}",status="idle"}} 1.0' in metrics
 
 
 async def test_an_output_that_names_a_file_which_was_never_stored_is_not_taken(yard: Yard) -> None:

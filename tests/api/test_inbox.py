@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.async_api import expect
 
-from penstock import webhooks
-from penstock.api.inbox import KEPT_MAX, SIZE_MAX
+from millpond import webhooks
+from millpond.api.inbox import KEPT_MAX, SIZE_MAX
 from tests.api.posts import new_post, post_site
 from tests.api.sites import Site, running_site
 from tests.browsers import fits, opened, photograph
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from playwright.async_api import Browser
 
-    from penstock.engine.engine import Engine
+    from millpond.engine.engine import Engine
     from tests.databases import Server
 
 NASTY = "<img src=x onerror=alert(1)>"

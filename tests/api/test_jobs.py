@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.engine.leases import Note
+from millpond.engine.leases import Note
 from tests.factories import ACCOUNT, HOUR, TENANT, Factory, progress, stage
 
 if TYPE_CHECKING:

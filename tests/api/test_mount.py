@@ -14,9 +14,9 @@ import httpx2
 import pytest
 from fastapi import FastAPI
 
-from penstock import Engine
-from penstock.api.mount import Mount
-from penstock.settings import Settings
+from millpond import Engine
+from millpond.api.mount import Mount
+from millpond.settings import Settings
 from tests.api.hosts import product, served, shop, who
 from tests.checks import until
 from tests.children import running_other
@@ -207,7 +207,7 @@ def process(empty_dsn: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     with running_other(
         [sys.executable, "-m", "uvicorn", "tests.api.hosts:app", "--port", str(port), "--log-level", "warning"],
         cwd=ROOT,
-        env=os.environ | {"DATABASE_URL": empty_dsn, "SHOP_PORT": str(port), "PENSTOCK_GRACE": "1s"},
+        env=os.environ | {"DATABASE_URL": empty_dsn, "SHOP_PORT": str(port), "MILLPOND_GRACE": "1s"},
     ) as made:
         yield made, f"http://127.0.0.1:{port}"
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import jsonschema_rs
 import pytest
 
-from penstock.api import manual, openapi, problems
-from penstock.api.advice import ADVICE
-from penstock.api.native import ROUTES
-from penstock.app import Penstock
-from penstock.kinds import Kind
+from millpond.api import manual, openapi, problems
+from millpond.api.advice import ADVICE
+from millpond.api.native import ROUTES
+from millpond.app import Millpond
+from millpond.kinds import Kind
 from tests.product import app
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def test_whatever_a_schema_of_a_product_says_is_described(shape: Any) -> None:
 
 
 def test_a_handler_that_takes_this_or_that_is_described() -> None:
-    wild = Penstock()
+    wild = Millpond()
 
     @wild.kind("wild")
     def take(job: Any, data: dict[str, Any] | list[Any] | None) -> None: ...

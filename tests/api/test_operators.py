@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock import ids
-from penstock.worker.worker import Worker
+from millpond import ids
+from millpond.worker.worker import Worker
 from tests.factories import ACCOUNT, TENANT, Factory
 
 if TYPE_CHECKING:
@@ -169,15 +169,15 @@ async def test_health_is_for_everybody_and_metrics_for_this_machine(site: Site) 
     assert (await site.get("/healthz", key=None)).json()["status"] == "ok"
     assert (await site.get("/readyz", key=None)).json()["checks"] == {"database": "ok", "streams": "ok"}
     metrics = await site.get("/metrics", key=None)
-    assert 'penstock_jobs_submitted_total{kind="free"} 1.0' in metrics.text
-    assert 'penstock_queue_depth{phase="ready",queue="free"} 1.0' in metrics.text
+    assert 'millpond_jobs_submitted_total{kind="free"} 1.0' in metrics.text
+    assert 'millpond_queue_depth{phase="ready",queue="free"} 1.0' in metrics.text
     through_a_proxy = {"X-Forwarded-For": "203.0.113.7"}
     assert (await site.get("/metrics", key=None, headers=through_a_proxy)).status_code == 401
     assert (await site.order("GET", "/metrics", headers=through_a_proxy)).status_code == 200
 
 
 async def test_jobs_are_counted_when_they_end(site: Site) -> None:
-    line = 'penstock_jobs_finished_total{kind="free",outcome="succeeded"} '
+    line = 'millpond_jobs_finished_total{kind="free",outcome="succeeded"} '
 
     async def counted() -> float:
         text = (await site.get("/metrics", key=None)).text

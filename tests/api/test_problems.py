@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.api.calls import BODY_MAX
-from penstock.store.db import Database
+from millpond.api.calls import BODY_MAX
+from millpond.store.db import Database
 from tests.databases import Server
 
 if TYPE_CHECKING:
-    from penstock.engine.engine import Engine
+    from millpond.engine.engine import Engine
     from tests.api.sites import Site
 
 JSON = {"Content-Type": "application/json"}

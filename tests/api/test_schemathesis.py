@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pytest
 from msgspec import Meta
 
-from penstock.app import Penstock
-from penstock.engine.engine import Engine
-from penstock.engine.vault import Vault
-from penstock.outbound import Outbound
-from penstock.settings import Settings
-from penstock.storage.local import Local
+from millpond.app import Millpond
+from millpond.engine.engine import Engine
+from millpond.engine.vault import Vault
+from millpond.outbound import Outbound
+from millpond.settings import Settings
+from millpond.storage.local import Local
 from tests.api.documents import examined
 from tests.api.sites import Site, running_site
 from tests.factories import ACCOUNT, TENANT
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 EXAMPLES = 4
 """For each operation, beside those that its schema itself suggests. By hand, try more of them."""
 
-app = Penstock()
+app = Millpond()
 
 
 @app.kind("postcard", price=2, stages=("painting", "printing"))

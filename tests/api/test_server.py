@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.api import server
-from penstock.api.server import HEAD_MAX, PIPELINE_MAX
+from millpond.api import server
+from millpond.api.server import HEAD_MAX, PIPELINE_MAX
 from tests.factories import TENANT
 from tests.waiting import PATIENCE
 
@@ -144,7 +144,7 @@ async def test_a_long_stream_is_not_too_slow(site: Site, monkeypatch: pytest.Mon
 
 
 async def test_a_reader_that_stops_reading_is_dropped(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.api.app.WRITE_SECONDS", 0.2)
+    monkeypatch.setattr("millpond.api.app.WRITE_SECONDS", 0.2)
     monkeypatch.setattr(server, "CLOSE_SECONDS", 0.2)
     job_id = await site.submitted()
     endless = site.hub.stream("acme", (await site.engine.read("acme", job_id)).job_id, 0)

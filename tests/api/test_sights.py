@@ -9,12 +9,12 @@ from uuid import uuid4
 
 import pytest
 
-from penstock import ids
-from penstock.engine import dossiers, submissions, system
-from penstock.engine.engine import Engine
-from penstock.engine.leases import Note
-from penstock.engine.workers import Rules
-from penstock.settings import Settings
+from millpond import ids
+from millpond.engine import dossiers, submissions, system
+from millpond.engine.engine import Engine
+from millpond.engine.leases import Note
+from millpond.engine.workers import Rules
+from millpond.settings import Settings
 from tests.api.posts import URL, new_post, post_site
 from tests.api.sites import Site, running_site
 from tests.factories import ERROR, HOUR, MINUTE, STRANGER, TENANT, Factory, attempt, progress, stage
@@ -389,7 +389,7 @@ async def test_the_audit_is_searched_by_who_what_and_when(post: Post) -> None:
 async def test_a_walk_over_the_audit_has_an_end(place: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     for n in range(4):
         await place.engine.access.audit("walker", "test.step", subject=f"s{n}")
-    monkeypatch.setattr("penstock.engine.access.AUDIT_WALK", 3)
+    monkeypatch.setattr("millpond.engine.access.AUDIT_WALK", 3)
     first = await seen(place, "/v1/audit?actor=walker&subject=s0")
     assert (first["data"], first["searched_to"] is None) == ([], False)
     second = await seen(place, f"/v1/audit?actor=walker&subject=s0&cursor={first['next_cursor']}")
@@ -399,8 +399,8 @@ async def test_a_walk_over_the_audit_has_an_end(place: Site, monkeypatch: pytest
 # The system
 
 SECRETS: dict[str, Any] = {
-    "api_key": "ps_client_hidden1",
-    "fleet_secret": "ps_worker_hidden2",
+    "api_key": "mp_client_hidden1",
+    "fleet_secret": "mp_worker_hidden2",
     "encryption_key": "aGlkZGVuM2hpZGRlbjNoaWRkZW4zaGlkZGVuM2hpZGQ=",
     "replicate_api_token": "r8_hidden4",
     "renderer_token": "hidden5",

@@ -12,14 +12,14 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from penstock import wire
-from penstock.api import app as applications
-from penstock.api import streams
-from penstock.api.streams import NATIVE, Form, Hub, Page, Stream
-from penstock.engine.engine import Engine
-from penstock.engine.leases import Lease, Note
-from penstock.services.bell import Bell
-from penstock.store.db import Database
+from millpond import wire
+from millpond.api import app as applications
+from millpond.api import streams
+from millpond.api.streams import NATIVE, Form, Hub, Page, Stream
+from millpond.engine.engine import Engine
+from millpond.engine.leases import Lease, Note
+from millpond.services.bell import Bell
+from millpond.store.db import Database
 from tests.api.sites import Site, running_site
 from tests.factories import ACCOUNT, STRANGER, TENANT, Factory, attempt, progress
 from tests.product import app

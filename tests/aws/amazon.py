@@ -19,7 +19,7 @@ from urllib.parse import parse_qs
 import botocore.session
 import httpx2
 
-from penstock.aws.groups import Groups
+from millpond.aws.groups import Groups
 from tests.checks import until
 from tests.children import running_other
 from tests.waiting import PATIENCE

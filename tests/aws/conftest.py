@@ -8,7 +8,7 @@ import httpx2
 import msgspec
 import pytest
 
-from penstock import logs
+from millpond import logs
 from tests.api.sites import running_site
 from tests.aws.amazon import ENVIRONMENT, Amazon, running_moto
 from tests.aws.towns import Town
@@ -18,7 +18,7 @@ from tests.waiting import PATIENCE
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from penstock.engine.engine import Engine
+    from millpond.engine.engine import Engine
     from tests.factories import Factory
 
 

@@ -1,4 +1,4 @@
-"""``penstock autoscale`` as operators run it: a process, its lines, its signals, its exit status."""
+"""``millpond autoscale`` as operators run it: a process, its lines, its signals, its exit status."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from penstock.cli import main
+from millpond.cli import main
 from tests.aws.towns import ROUTE, Town
 from tests.children import spawned
 
@@ -23,10 +23,10 @@ PAIR = ["--route", ROUTE, "--group", "gpus"]
 
 
 def start(town: Town, *words: str) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
-    environment = {name: text for name, text in os.environ.items() if not name.startswith(("PENSTOCK_", "DATABASE_"))}
-    told = {"AWS_ENDPOINT_URL": town.amazon.url, "PENSTOCK_URL": town.site.url, "PENSTOCK_API_KEY": town.site.admin_key}
+    environment = {name: text for name, text in os.environ.items() if not name.startswith(("MILLPOND_", "DATABASE_"))}
+    told = {"AWS_ENDPOINT_URL": town.amazon.url, "MILLPOND_URL": town.site.url, "MILLPOND_API_KEY": town.site.admin_key}
     return spawned(
-        *[sys.executable, "-m", "penstock", "autoscale", *words],
+        *[sys.executable, "-m", "millpond", "autoscale", *words],
         env=environment | told,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from penstock.aws.autoscaler import Autoscaler, Target
-from penstock.client import AsyncClient
-from penstock.errors import InvalidError, NotFoundError, PenstockError, UnavailableError
+from millpond.aws.autoscaler import Autoscaler, Target
+from millpond.client import AsyncClient
+from millpond.errors import InvalidError, MillpondError, NotFoundError, UnavailableError
 from tests.aws.towns import ROUTE, Town
 from tests.checks import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from penstock.aws.autoscaler import Decision
+    from millpond.aws.autoscaler import Decision
 
 
 @pytest.fixture
@@ -182,7 +182,7 @@ async def test_an_outage_is_told_and_leaves_all_as_it_is(
     ids=["group", "route"],
 )
 async def test_what_is_not_there_is_told(
-    town: Town, scaler: Autoscaler, target: Target, error: type[PenstockError], why: str
+    town: Town, scaler: Autoscaler, target: Target, error: type[MillpondError], why: str
 ) -> None:
     town.amazon.make_group("gpus")
     scaler.target = target

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.groups import Groups, InstanceCheck, Protection
-from penstock.errors import (
+from millpond.aws.groups import Groups, InstanceCheck, Protection
+from millpond.errors import (
     BusyError,
     ForbiddenError,
     InvalidError,
+    MillpondError,
     NotFoundError,
-    PenstockError,
     SettingsError,
     UnauthorizedError,
     UnavailableError,
 )
-from penstock.retry import Backoff
+from millpond.retry import Backoff
 from tests.aws.amazon import until_protected
 from tests.waiting import PATIENCE
 
@@ -108,7 +108,7 @@ async def test_the_group_itself_takes_no_protected_instance(groups: Groups, amaz
     ],
 )
 async def test_a_refusal_is_told_as_what_it_means(
-    groups: Groups, amazon: Amazon, status: int, code: str, error: type[PenstockError]
+    groups: Groups, amazon: Amazon, status: int, code: str, error: type[MillpondError]
 ) -> None:
     amazon.make_group()
     amazon.refusals.extend([(status, code)] * 5)

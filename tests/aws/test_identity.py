@@ -9,8 +9,8 @@ import pytest
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from penstock.aws.identity import Verifier
-from penstock.errors import ForbiddenError, SettingsError
+from millpond.aws.identity import Verifier
+from millpond.errors import ForbiddenError, SettingsError
 from tests.aws.authorities import INSTANCE, Authority, authority, document
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.api import fleet
-from penstock.settings import Settings
+from millpond.api import fleet
+from millpond.settings import Settings
 from tests.api.sites import Site, running_site
 from tests.aws.authorities import authority, document
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import httpx2
 
-    from penstock.engine.engine import Engine
+    from millpond.engine.engine import Engine
     from tests.aws.amazon import Amazon
 
 STRANGER = "i-0fedcba9876543210"

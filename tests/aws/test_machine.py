@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.aws.machine import this_machine
-from penstock.errors import UnavailableError
+from millpond.aws.machine import this_machine
+from millpond.errors import UnavailableError
 from tests.aws.amazon import until_protected
 from tests.doubles.ec2_metadata import DOCUMENT, SIGNATURE, Machine
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.metadata import Identity, Metadata
-from penstock.aws.notices import Notices
-from penstock.errors import UnavailableError
-from penstock.work import Notice
+from millpond.aws.metadata import Identity, Metadata
+from millpond.aws.notices import Notices
+from millpond.errors import UnavailableError
+from millpond.work import Notice
 from tests.doubles.ec2_metadata import DOCUMENT, SIGNATURE, SPOT, TARGET_STATE, Machine
 
 if TYPE_CHECKING:

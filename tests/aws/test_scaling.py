@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.aws.groups import Group, Instance
-from penstock.aws.scaling import Hand, Plan, Steady, bounded, decide
-from penstock.scaling import Load, Policy, desired_workers
+from millpond.aws.groups import Group, Instance
+from millpond.aws.scaling import Hand, Plan, Steady, bounded, decide
+from millpond.scaling import Load, Policy, desired_workers
 
 
 def group(*instances: Instance, desired: int | None = None, least: int = 0, most: int = 10) -> Group:

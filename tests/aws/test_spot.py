@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import Penstock
-from penstock.aws.machine import this_machine
-from penstock.worker import RemoteSource, Worker
+from millpond import Millpond
+from millpond.aws.machine import this_machine
+from millpond.worker import RemoteSource, Worker
 from tests.aws.amazon import until_protected
 from tests.aws.towns import ROUTE, Town
 from tests.checks import until
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from penstock import Job
+    from millpond import Job
     from tests.doubles.ec2_metadata import Machine
 
 
@@ -41,7 +41,7 @@ class Studio:
     """A handler that takes as long as the test wants."""
 
     def __init__(self) -> None:
-        self.app = Penstock()
+        self.app = Millpond()
         self.began = asyncio.Event()
         self.may_end = asyncio.Event()
         self.app.kind(ROUTE, runs="fleet", price=5)(self.film)
@@ -118,9 +118,9 @@ async def test_efx_22_what_can_end_before_the_machine_goes_ends(
 
 APP = f"""
 import asyncio
-from penstock import Job, Penstock
+from millpond import Job, Millpond
 
-app = Penstock()
+app = Millpond()
 
 
 @app.kind("{ROUTE}", runs="fleet", price=5)
@@ -134,10 +134,10 @@ async def test_efx_22_a_worker_process_that_is_terminated_leaves_nothing_behind(
 ) -> None:
     await town.submit(1)
     (tmp_path / "app.py").write_text(APP)
-    told = {"PENSTOCK_EC2_METADATA": metadata_url, "PENSTOCK_FLEET_SECRET": town.fleet_key}
+    told = {"MILLPOND_EC2_METADATA": metadata_url, "MILLPOND_FLEET_SECRET": town.fleet_key}
     words = ["app.py", "--url", town.site.url, "--spot", "--grace", "100ms"]
     async with spawned(
-        *[sys.executable, "-m", "penstock.worker", *words],
+        *[sys.executable, "-m", "millpond.worker", *words],
         env=os.environ | told | {"AWS_ENDPOINT_URL": town.amazon.url},
         cwd=tmp_path,
     ) as process:
@@ -153,9 +153,9 @@ async def test_efx_22_a_worker_process_that_is_terminated_leaves_nothing_behind(
 
 async def test_elsewhere_than_on_ec2_a_worker_that_should_be_there_says_so(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
-    told = {"PENSTOCK_EC2_METADATA": "http://127.0.0.1:9", "PENSTOCK_FLEET_SECRET": "ps_worker_x"}
+    told = {"MILLPOND_EC2_METADATA": "http://127.0.0.1:9", "MILLPOND_FLEET_SECRET": "mp_worker_x"}
     async with spawned(
-        *[sys.executable, "-m", "penstock.worker", "app.py", "--url", "http://127.0.0.1:9", "--spot"],
+        *[sys.executable, "-m", "millpond.worker", "app.py", "--url", "http://127.0.0.1:9", "--spot"],
         env=os.environ | told,
         cwd=tmp_path,
         stderr=asyncio.subprocess.PIPE,

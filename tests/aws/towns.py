@@ -10,7 +10,7 @@ from tests.factories import TENANT
 if TYPE_CHECKING:
     import httpx2
 
-    from penstock.aws.autoscaler import Autoscaler, Decision
+    from millpond.aws.autoscaler import Autoscaler, Decision
     from tests.api.sites import Site
     from tests.aws.amazon import Amazon
     from tests.factories import Factory

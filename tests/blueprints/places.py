@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from penstock.api.blueprint import prepare
-from penstock.api.server import listen, serve
-from penstock.cli.apps import chosen
-from penstock.cli.deployment import parts, url_of
-from penstock.cli.processes import run_in_order
-from penstock.engine.engine import Engine
-from penstock.engine.vault import Vault
-from penstock.outbound import Outbound
-from penstock.replicate import Replicate
-from penstock.settings import Settings
-from penstock.storage.files import FileServer
-from penstock.storage.local import Local
+from millpond.api.blueprint import prepare
+from millpond.api.server import listen, serve
+from millpond.cli.apps import chosen
+from millpond.cli.deployment import parts, url_of
+from millpond.cli.processes import run_in_order
+from millpond.engine.engine import Engine
+from millpond.engine.vault import Vault
+from millpond.outbound import Outbound
+from millpond.replicate import Replicate
+from millpond.settings import Settings
+from millpond.storage.files import FileServer
+from millpond.storage.local import Local
 from tests.doubles.replicate import TOKEN
 from tests.waiting import PATIENCE
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from penstock.cli.apps import Product
+    from millpond.cli.apps import Product
 
 NOWHERE = "http://127.0.0.1:9"
 """Where nobody listens. What jobs call is there, so that none of them leaves this machine."""

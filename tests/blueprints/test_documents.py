@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.blueprints.catalog import BLUEPRINTS
+from millpond.blueprints.catalog import BLUEPRINTS
 from tests.api.documents import CONFIG, HOOKS, examined
 from tests.blueprints.places import NOWHERE, Place, running_place
 from tests.factories import TENANT

@@ -10,13 +10,13 @@ import jsonschema_rs
 import msgspec
 import pytest
 
-from penstock.api import openapi, problems
-from penstock.blueprints.catalog import BLUEPRINTS
-from penstock.blueprints.effects.routes import BLUEPRINT
-from penstock.cli.apps import chosen
-from penstock.errors import MigrationError, SettingsError
-from penstock.store import books
-from penstock.store.db import connect
+from millpond.api import openapi, problems
+from millpond.blueprints.catalog import BLUEPRINTS
+from millpond.blueprints.effects.routes import BLUEPRINT
+from millpond.cli.apps import chosen
+from millpond.errors import MigrationError, SettingsError
+from millpond.store import books
+from millpond.store.db import connect
 from tests.blueprints.places import NOWHERE, Place, running_place
 from tests.factories import ACCOUNT, TENANT
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import httpx2
 
-    from penstock.api.blueprint import Blueprint
+    from millpond.api.blueprint import Blueprint
     from tests.databases import Server
 
 DOCUMENTS = {each.name: msgspec.to_builtins(openapi.document(each.routes, {}, blueprint=each)) for each in BLUEPRINTS}
@@ -163,7 +163,7 @@ async def test_it_refuses_in_its_own_words(door: Door) -> None:
     wrong = await door.send("DELETE", FIRST[door.name])
     assert (wrong.status_code, "GET" in wrong.headers["allow"]) == (405, True)
     unknown = await door.send("GET", FIRST[door.name], with_key=False)
-    assert (unknown.status_code, unknown.headers["www-authenticate"]) == (401, 'Bearer realm="penstock"')
+    assert (unknown.status_code, unknown.headers["www-authenticate"]) == (401, 'Bearer realm="millpond"')
 
 
 async def test_nothing_of_it_is_open_that_needs_a_key(door: Door) -> None:
@@ -285,7 +285,7 @@ def test_all_that_have_routes_are_served_beside_an_app() -> None:
     product = chosen(None, with_example=True)
     assert {"hello", "effects"} <= product.app.kinds.keys()
     assert [blueprint.name for blueprint in product.mounted] == [each.name for each in BLUEPRINTS if each.routes]
-    assert "effects" not in __import__("penstock.cli.example", fromlist=["app"]).app.kinds
+    assert "effects" not in __import__("millpond.cli.example", fromlist=["app"]).app.kinds
 
 
 def test_one_can_be_served_alone() -> None:
@@ -297,7 +297,7 @@ def test_one_can_be_served_alone() -> None:
 
 def test_one_whose_kind_the_app_has_itself_is_left_out(tmp_path: Path) -> None:
     file = tmp_path / "own_effects.py"
-    file.write_text("from penstock import Penstock\napp = Penstock()\n@app.kind('effects')\ndef run(job): ...\n")
+    file.write_text("from millpond import Millpond\napp = Millpond()\n@app.kind('effects')\ndef run(job): ...\n")
     product = chosen(str(file))
     assert product.app.kinds["effects"].runs == "handler"
     assert "effects" not in [blueprint.name for blueprint in product.mounted]
@@ -307,20 +307,20 @@ def test_one_whose_kind_the_app_has_itself_is_left_out(tmp_path: Path) -> None:
 
 
 async def test_its_migrations_are_applied_once_and_booked_apart(empty_dsn: str) -> None:
-    from penstock.store.migrate import migrate  # noqa: PLC0415 - beside the one that is looked at
+    from millpond.store.migrate import migrate  # noqa: PLC0415 - beside the one that is looked at
 
     await migrate(empty_dsn)
-    assert await books.migrate(empty_dsn, "effects", "penstock.blueprints.effects") == (1,)
-    assert await books.migrate(empty_dsn, "effects", "penstock.blueprints.effects") == ()
+    assert await books.migrate(empty_dsn, "effects", "millpond.blueprints.effects") == (1,)
+    assert await books.migrate(empty_dsn, "effects", "millpond.blueprints.effects") == ()
     connection = await connect(empty_dsn)
     try:
-        assert await connection.fetchval("select name from penstock.effects_migrations") == "effects"
+        assert await connection.fetchval("select name from millpond.effects_migrations") == "effects"
         await connection.execute(
-            "insert into penstock.effects_migrations (number, name, is_breaking, checksum) values (99, 'x', false, '')"
+            "insert into millpond.effects_migrations (number, name, is_breaking, checksum) values (99, 'x', false, '')"
         )
-        assert await books.migrate(empty_dsn, "effects", "penstock.blueprints.effects") == ()
-        await connection.execute("update penstock.effects_migrations set is_breaking = true where number = 99")
+        assert await books.migrate(empty_dsn, "effects", "millpond.blueprints.effects") == ()
+        await connection.execute("update millpond.effects_migrations set is_breaking = true where number = 99")
         with pytest.raises(MigrationError, match="0099"):
-            await books.migrate(empty_dsn, "effects", "penstock.blueprints.effects")
+            await books.migrate(empty_dsn, "effects", "millpond.blueprints.effects")
     finally:
         await connection.close()

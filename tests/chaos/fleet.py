@@ -26,14 +26,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import penstock
-from penstock.cli.database import opened
-from penstock.engine.verify import verify
-from penstock.ids import text
-from penstock.settings import Settings
-from penstock.storage.local import Local
-from penstock.store.db import Database
-from penstock.store.queries import Query
+import millpond
+from millpond.cli.database import opened
+from millpond.engine.verify import verify
+from millpond.ids import text
+from millpond.settings import Settings
+from millpond.storage.local import Local
+from millpond.store.db import Database
+from millpond.store.queries import Query
 from tests.children import start
 
 APP = Path(__file__).with_name("prints.py")
@@ -44,14 +44,14 @@ JOBS = Query(
     "chaos.jobs",
     "many",
     "select j.id, j.state, j.epoch, j.output ->> 'sheet' as sheet, (j.output ->> 'epoch')::int as won,"
-    " (select count(*) from penstock.events e where e.job_id = j.id and e.type = 'succeeded') as ends"
-    " from penstock.jobs j",
+    " (select count(*) from millpond.events e where e.job_id = j.id and e.type = 'succeeded') as ends"
+    " from millpond.jobs j",
 )
-SHEETS = Query("chaos.sheets", "many", "select id, job_id, epoch, path, stored_at from penstock.artifacts")
+SHEETS = Query("chaos.sheets", "many", "select id, job_id, epoch, path, stored_at from millpond.artifacts")
 LEFT = Query(
     "chaos.left",
     "one",
-    "select (select count(*) from penstock.dispatches) as dispatches, (select count(*) from penstock.ready) as ready",
+    "select (select count(*) from millpond.dispatches) as dispatches, (select count(*) from millpond.ready) as ready",
 )
 
 
@@ -88,21 +88,21 @@ class Fleet:
     workers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def environment(self) -> dict[str, str]:
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("MILLPOND_")}
         return inherited | {
-            "PENSTOCK_FLEET_LEASE": f"{self.plan.lease}s",
-            "PENSTOCK_FLEET_HEARTBEAT": f"{self.plan.lease / 4}s",
-            "PENSTOCK_FLEET_MAX": str(self.plan.workers * 3),
-            "PENSTOCK_WORKER_SILENCE": f"{self.plan.lease}s",
-            "PENSTOCK_RATE_LIMIT": "100000",
-            "PENSTOCK_GRACE": "1s",
-            "PENSTOCK_LOG_FORMAT": "json",
+            "MILLPOND_FLEET_LEASE": f"{self.plan.lease}s",
+            "MILLPOND_FLEET_HEARTBEAT": f"{self.plan.lease / 4}s",
+            "MILLPOND_FLEET_MAX": str(self.plan.workers * 3),
+            "MILLPOND_WORKER_SILENCE": f"{self.plan.lease}s",
+            "MILLPOND_RATE_LIMIT": "100000",
+            "MILLPOND_GRACE": "1s",
+            "MILLPOND_LOG_FORMAT": "json",
             "CHAOS_SECONDS": str(self.plan.seconds),
         }
 
     def start(self) -> None:
         told = self.folder / "ready.json"
-        words = ["-m", "penstock", "up", str(APP), "--no-worker", "--port", "0"]
+        words = ["-m", "millpond", "up", str(APP), "--no-worker", "--port", "0"]
         words += ["--data-dir", str(self.folder / "data"), "--ready-file", str(told)]
         self.server = self._run("server", words, {})
         until = time.monotonic() + 60
@@ -113,8 +113,8 @@ class Fleet:
         self.ready = json.loads(told.read_text())
 
     def start_worker(self, name: str) -> None:
-        words = ["-m", "penstock.worker", str(APP), "--url", self.ready["url"], "--name", name]
-        self.workers[name] = self._run(name, words, {"PENSTOCK_FLEET_SECRET": self.ready["fleet_secret"]})
+        words = ["-m", "millpond.worker", str(APP), "--url", self.ready["url"], "--name", name]
+        self.workers[name] = self._run(name, words, {"MILLPOND_FLEET_SECRET": self.ready["fleet_secret"]})
 
     def _run(self, name: str, words: list[str], more: dict[str, str]) -> subprocess.Popen[bytes]:
         with (self.folder / f"{name}.log").open("ab") as log:
@@ -176,9 +176,9 @@ async def run(plan: Plan, folder: Path) -> Told:
 
 async def _submit(fleet: Fleet, plan: Plan) -> None:
     ready = fleet.ready
-    async with penstock.AsyncClient(ready["url"], ready["admin_key"]) as admin:
+    async with millpond.AsyncClient(ready["url"], ready["admin_key"]) as admin:
         await admin.grant(ready["tenant"], ready["account"], plan.jobs * PRICE, reference="chaos")
-    async with penstock.AsyncClient(ready["url"], ready["client_key"], timeout=300) as client:
+    async with millpond.AsyncClient(ready["url"], ready["client_key"], timeout=300) as client:
         requests = [{"kind": "print", "input": {"number": number}} for number in range(plan.jobs)]
         refused = [answer for answer in await client.submit_many(requests) if isinstance(answer, Exception)]
         if refused:
@@ -194,7 +194,7 @@ async def _trouble(fleet: Fleet, plan: Plan, names: list[str], told: Told) -> No
     victims = dice.sample(names, len(names))
     wakes: list[tuple[float, str]] = []
     deadline = time.monotonic() + PATIENCE
-    async with penstock.AsyncClient(fleet.ready["url"], fleet.ready["client_key"], timeout=60) as client:
+    async with millpond.AsyncClient(fleet.ready["url"], fleet.ready["client_key"], timeout=60) as client:
         while (left := (await client.wallet()).active) or wakes:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{left} jobs have not ended; see {fleet.folder}")
@@ -260,7 +260,7 @@ async def _check_jobs(db: Database, data: Path, plan: Plan, told: Told) -> None:
     left = await db.run(LEFT)
     if left["dispatches"] or left["ready"]:
         say(f"left over: {dict(left)}")
-    wallet = await db.run(Query("chaos.wallet", "one", "select available, held, active from penstock.accounts"))
+    wallet = await db.run(Query("chaos.wallet", "one", "select available, held, active from millpond.accounts"))
     if (wallet["available"], wallet["held"], wallet["active"]) != (1_000, 0, 0):
         say(f"the wallet has {dict(wallet)}")
 
@@ -274,7 +274,7 @@ def main() -> None:
     words.add_argument("--seed", type=int, default=1)
     words.add_argument("--keep", action="store_true", help="keep the folder with database, files and logs")
     given = words.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="penstock-chaos-"))
+    folder = Path(tempfile.mkdtemp(prefix="millpond-chaos-"))
     plan = Plan(given.workers, given.jobs, given.seconds, given.lease, given.seed)
     told = asyncio.run(run(plan, folder))
     fates = ", ".join(f"{count} {fate}" for fate, count in sorted(told.fates.items()))

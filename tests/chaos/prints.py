@@ -7,9 +7,9 @@ import os
 import random
 from typing import Any
 
-from penstock import Job, Penstock
+from millpond import Job, Millpond
 
-app = Penstock()
+app = Millpond()
 
 
 @app.kind("print", price=3, runs="fleet", stages=("inking", "pressing"), lapses_max=100, interruptions_max=100)

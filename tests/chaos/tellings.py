@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock import Job, Penstock
+from millpond import Job, Millpond
 
-app = Penstock()
+app = Millpond()
 
 
 @app.kind("tell")

@@ -33,19 +33,19 @@ from typing import Any
 
 import msgspec
 
-from penstock import Engine, webhooks
-from penstock.cli.database import opened
-from penstock.engine.dispatches import Lanes
-from penstock.engine.leases import End
-from penstock.engine.vault import Vault
-from penstock.engine.verify import verify
-from penstock.errors import WebhookInvalidError
-from penstock.ids import text
-from penstock.outbound import Outbound
-from penstock.services.bell import Bell
-from penstock.settings import Settings
-from penstock.store.queries import Query
-from penstock.webhooks import Hook
+from millpond import Engine, webhooks
+from millpond.cli.database import opened
+from millpond.engine.dispatches import Lanes
+from millpond.engine.leases import End
+from millpond.engine.vault import Vault
+from millpond.engine.verify import verify
+from millpond.errors import WebhookInvalidError
+from millpond.ids import text
+from millpond.outbound import Outbound
+from millpond.services.bell import Bell
+from millpond.settings import Settings
+from millpond.store.queries import Query
+from millpond.webhooks import Hook
 from tests.chaos.tellings import app
 from tests.children import start
 from tests.doubles.receivers import SICK, Received
@@ -63,7 +63,7 @@ APP = Path(__file__).with_name("tellings.py")
 HAPPENED = Query(
     "chaos.happened",
     "many",
-    "select job_id, tenant, seq, type from penstock.events where type = any(array"
+    "select job_id, tenant, seq, type from millpond.events where type = any(array"
     f"{list(webhooks.MOMENTS)}) order by job_id, seq",
 )
 
@@ -142,8 +142,8 @@ class Scene:
             time.sleep(0.05)
 
     def start_courier(self) -> None:
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
-        words = ["-m", "penstock", "serve", str(APP), "--role", "services", "--database-url", self.dsn]
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("MILLPOND_")}
+        words = ["-m", "millpond", "serve", str(APP), "--role", "services", "--database-url", self.dsn]
         words += ["--ready-file", str(self.folder / "ready.json")]
         with (self.folder / "courier.log").open("ab") as log:
             self.couriers.append(
@@ -151,10 +151,10 @@ class Scene:
                     [sys.executable, *words],
                     env=inherited
                     | {
-                        "PENSTOCK_ENCRYPTION_KEY": self.key,
-                        "PENSTOCK_OUTBOUND_ALLOW": "loopback",
-                        "PENSTOCK_WEBHOOK_TIMEOUT": f"{self.plan.timeout}s",
-                        "PENSTOCK_LOG_FORMAT": "json",
+                        "MILLPOND_ENCRYPTION_KEY": self.key,
+                        "MILLPOND_OUTBOUND_ALLOW": "loopback",
+                        "MILLPOND_WEBHOOK_TIMEOUT": f"{self.plan.timeout}s",
+                        "MILLPOND_LOG_FORMAT": "json",
                     },
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -381,7 +381,7 @@ def main() -> None:
     words.add_argument("--timeout", type=float, default=5.0, help="seconds that a receiver has")
     words.add_argument("--keep", action="store_true", help="keep the folder with database and logs")
     given = words.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="penstock-chaos-"))
+    folder = Path(tempfile.mkdtemp(prefix="millpond-chaos-"))
     plan = Plan(given.receivers, given.events, given.kills, given.rate, given.timeout)
     told = asyncio.run(run(plan, folder))
     modes = Counter(SICK[number % len(SICK)] for number in range(plan.receivers - plan.healthy))

@@ -1,4 +1,4 @@
-"""One running ``penstock up`` for many commands: they take turns, and each leaves it usable."""
+"""One running ``millpond up`` for many commands: they take turns, and each leaves it usable."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 async def town(
     anyio_backend: str, server: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[tuple[Shell, Up]]:
-    """A shell in a folder where a ``penstock up`` runs, and what is known of that."""
+    """A shell in a folder where a ``millpond up`` runs, and what is known of that."""
     async with server.database() as dsn:
         with shell(tmp_path_factory.mktemp("town"), dsn) as sh:
             yield sh, await up(sh)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.databases import Server
 
 OUTCOMES = """
-from penstock import PermanentError, BlockedError
+from millpond import PermanentError, BlockedError
 
 @app.kind("good", price=2)
 async def good(job: Job, text: str = "", number: int = 0) -> dict:
@@ -181,7 +181,7 @@ async def test_scripts_make_keys_grant_and_ask_with_a_data_directory_alone(tmp_p
         where = ("--data-dir", "data", "--json")
         owner = ("--tenant", "acme", "--account", "mary")
         made = data(sh.run("keys", "create", *owner, "--scope", "client", *where))
-        assert made["key"].startswith("ps_client_")
+        assert made["key"].startswith("mp_client_")
         assert data(sh.run("credits", "grant", *owner, "--amount", "7", *where))["available"] == 7
         balance = data(sh.run("credits", "balance", *owner, *where))
         assert (balance["available"], balance["held"]) == (7, 0)
@@ -194,13 +194,13 @@ async def test_a_server_is_named_by_options_or_by_the_environment(town: tuple[Sh
     key = server.ready["client_key"]
     asked = sh.run("credits", "balance", "--url", server.url, "--key", key, "--json")
     assert data(asked)["account"] == "dev"
-    asked = sh.run("credits", "balance", "--json", PENSTOCK_URL=server.url, PENSTOCK_API_KEY=key)
+    asked = sh.run("credits", "balance", "--json", MILLPOND_URL=server.url, MILLPOND_API_KEY=key)
     assert data(asked)["account"] == "dev"
 
 
 async def test_a_client_key_is_refused_what_is_for_operators(town: tuple[Shell, Up], sh: Shell) -> None:
     _, server = town
-    for key in (server.ready["client_key"], "ps_admin_nonsense"):
+    for key in (server.ready["client_key"], "mp_admin_nonsense"):
         asked = sh.run("keys", "list", "--url", server.url, "--key", key, "--json")
         assert asked.process.returncode == 4
         assert data(asked)["code"] in {"forbidden", "unauthorized"}
@@ -222,15 +222,15 @@ def test_where_there_is_nothing_nothing_is_made(tmp_path: Path) -> None:
     with shell(tmp_path, None) as sh:
         asked = sh.run("jobs", "list")
         assert asked.process.returncode == 8
-        assert "penstock up" in asked.stderr
-        assert not (tmp_path / ".penstock").exists()
+        assert "millpond up" in asked.stderr
+        assert not (tmp_path / ".millpond").exists()
 
 
 async def test_the_app_of_the_settings_is_known_to_a_command_without_a_server(alone: Shell) -> None:
     write_app(alone.folder, OUTCOMES)
     owner = ("--tenant", "acme", "--account", "mary")
     alone.run("credits", "grant", *owner, "--amount", "9")
-    ran = alone.run("run", "good", "--detach", *owner, "--json", PENSTOCK_APP="app.py")
+    ran = alone.run("run", "good", "--detach", *owner, "--json", MILLPOND_APP="app.py")
     assert data(ran)["available"] == 7
     ran = alone.run("run", "good", "--detach", *owner)
     assert ran.process.returncode == 5
@@ -244,20 +244,20 @@ def test_config_shows_no_secret(sh: Shell) -> None:
         "postgresql://user:topsecret@db.internal/product?sslmode=require",
         "postgresql://db.internal/product?user=u&password=topsecret",
     ):
-        shown = sh.run("config", "show", "--json", DATABASE_URL=url, PENSTOCK_API_KEY="ps_client_topsecret")
+        shown = sh.run("config", "show", "--json", DATABASE_URL=url, MILLPOND_API_KEY="mp_client_topsecret")
         assert "db.internal" in data(shown)["database_url"]
         assert "topsecret" not in shown.stdout + shown.stderr
 
 
 def test_config_check_tells_all_problems_at_once(sh: Shell) -> None:
-    asked = sh.run("config", "check", "--json", PENSTOCK_SLOTS="none", PENSTOCK_PORTT="1")
+    asked = sh.run("config", "check", "--json", MILLPOND_SLOTS="none", MILLPOND_PORTT="1")
     assert asked.process.returncode == 5
-    assert "PENSTOCK_SLOTS" in data(asked)["detail"]
-    assert "Did you mean PENSTOCK_PORT?" in data(asked)["detail"]
+    assert "MILLPOND_SLOTS" in data(asked)["detail"]
+    assert "Did you mean MILLPOND_PORT?" in data(asked)["detail"]
 
 
 async def test_doctor_names_what_is_ill(alone: Shell) -> None:
-    asked = alone.run("doctor", "--json", PENSTOCK_URL="http://127.0.0.1:1", PENSTOCK_API_KEY="x")
+    asked = alone.run("doctor", "--json", MILLPOND_URL="http://127.0.0.1:1", MILLPOND_API_KEY="x")
     assert asked.process.returncode == 1
     assert [finding["name"] for finding in data(asked)["findings"] if not finding["is_well"]] == ["api"]
     alone.dsn = "postgresql://nobody@/nothing?host=%2Fnowhere"

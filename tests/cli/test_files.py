@@ -1,4 +1,4 @@
-"""The file server beside ``penstock up`` and ``penstock serve``: a process of its own that is kept alive."""
+"""The file server beside ``millpond up`` and ``millpond serve``: a process of its own that is kept alive."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import httpx2
 import msgspec
 import pytest
 
-from penstock.api.server import listen
-from penstock.cli.deployment import bind_files
-from penstock.cli.serve import _files
-from penstock.errors import ConflictError, SettingsError
-from penstock.settings import Settings
-from penstock.storage import open_storage
-from penstock.storage.local import Local
+from millpond.api.server import listen
+from millpond.cli.deployment import bind_files
+from millpond.cli.serve import _files
+from millpond.errors import ConflictError, SettingsError
+from millpond.settings import Settings
+from millpond.storage import open_storage
+from millpond.storage.local import Local
 from tests.acceptance.processes import until
 from tests.cli.ups import up
 from tests.waiting import PATIENCE
@@ -37,7 +37,7 @@ def file_server_of(pid: int) -> int | None:
     said = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
     for line in said.splitlines():
         own, parent, words = line.split(maxsplit=2)
-        if int(parent) == pid and " penstock files " in words:
+        if int(parent) == pid and " millpond files " in words:
             return int(own)
     return None
 
@@ -103,7 +103,7 @@ def _events(running: Up) -> list[dict[str, str]]:
 
 async def test_files_alone_need_no_database(sh: Shell) -> None:
     folder = sh.folder / "kept"
-    running = await up(sh, "--role", "files", verb="serve", PENSTOCK_STORAGE=str(folder), DATABASE_URL="")
+    running = await up(sh, "--role", "files", verb="serve", MILLPOND_STORAGE=str(folder), DATABASE_URL="")
     store = Local(folder, running.url)
     signed = store.sign_put("a/b", lifetime=MINUTE, content_type="text/plain", size=2)
     async with httpx2.AsyncClient(timeout=PATIENCE) as http:
@@ -116,7 +116,7 @@ async def test_files_alone_need_no_database(sh: Shell) -> None:
 
 async def test_the_api_signs_for_the_files_that_are_served_beside_it(sh: Shell) -> None:
     words = ("--role", "api,files", "--processes", "2")
-    running = await up(sh, *words, verb="serve", PENSTOCK_STORAGE=str(sh.folder / "kept"))
+    running = await up(sh, *words, verb="serve", MILLPOND_STORAGE=str(sh.folder / "kept"))
     assert set(running.ready) == {"url", "pid", "files_url"}
     owner = ("--tenant", "acme", "--account", "mary")
     key = told("keys", "create", "--scope", "client", *owner, sh=sh)["key"]

@@ -13,8 +13,8 @@ import httpx2
 import msgspec
 import pytest
 
-from penstock import lifeline
-from penstock.api.server import listen
+from millpond import lifeline
+from millpond.api.server import listen
 from tests.acceptance.processes import shell, until
 from tests.children import Living, descendants, living, running
 from tests.cli.ups import SLOW, serving, up, write_app
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 STARTER = """
 import json, signal, subprocess, sys
-from penstock import lifeline
+from millpond import lifeline
 lifeline.heed()
 options = json.loads(sys.argv[1])
 guard = lifeline.Guard()
@@ -38,7 +38,7 @@ print(subprocess.Popen(words, **options).pid, flush=True)
 signal.pause()
 """
 """Starts a program, tells its number, and lives until it is killed."""
-PENSTOCK = (sys.executable, "-m", "penstock")
+MILLPOND = (sys.executable, "-m", "millpond")
 
 
 def starter(words: Sequence[str | Path], **options: object) -> Sequence[str | Path]:
@@ -56,14 +56,14 @@ async def all_gone(*family: Living) -> None:
 
 def parts_of(family: Sequence[Living]) -> set[str]:
     """Which programs they are."""
-    known = ("penstock up", "penstock files", "penstock renderer", "penstock.renderer.press", "penstock serve")
+    known = ("millpond up", "millpond files", "millpond renderer", "millpond.renderer.press", "millpond serve")
     return {each for each in (*known, "postgres") for process in family if each in process.words}
 
 
 async def paint(url: str) -> None:
     """Have a renderer begin a film that takes its time."""
     async with httpx2.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60) as http:
-        answer = await http.post("/v1/models/penstock/ugc-video/predictions", json={"input": LONG})
+        answer = await http.post("/v1/models/millpond/ugc-video/predictions", json={"input": LONG})
         assert answer.status_code == 201, answer.text
 
 
@@ -95,13 +95,13 @@ async def family_of(command: Command, *programs: str) -> list[Living]:
 async def test_an_up_that_is_killed_takes_everything_along(tmp_path: Path, who: str) -> None:
     """Its database, its file server, its renderer and the press at work; so it does when its starter is killed."""
     file = tmp_path / "ready.json"
-    words = (*PENSTOCK, "up", "--port", "0", "--data-dir", tmp_path / "data", "--ready-file", file)
+    words = (*MILLPOND, "up", "--port", "0", "--data-dir", tmp_path / "data", "--ready-file", file)
     with shell(tmp_path, None) as sh:
         told = starter(words) if who == "its starter" else words
-        command = sh.launch(*told, PENSTOCK_RENDERER_TOKEN=TOKEN)
+        command = sh.launch(*told, MILLPOND_RENDERER_TOKEN=TOKEN)
         await serving(command, file)
         await paint(await renderer_of(command))
-        family = await family_of(command, "penstock files", "penstock.renderer.press", "postgres")
+        family = await family_of(command, "millpond files", "millpond.renderer.press", "postgres")
         command.kill()
         command.wait()
         await all_gone(*family)
@@ -110,8 +110,8 @@ async def test_an_up_that_is_killed_takes_everything_along(tmp_path: Path, who: 
 async def test_a_serve_that_is_killed_takes_its_processes_along(sh: Shell) -> None:
     app = write_app(sh.folder, SLOW)
     words = (app, "--role", "api,services,worker,files", "--processes", "2")
-    server = await up(sh, *words, verb="serve", PENSTOCK_STORAGE=str(sh.folder / "files"))
-    family = await family_of(server.command, "penstock serve", "penstock files")
+    server = await up(sh, *words, verb="serve", MILLPOND_STORAGE=str(sh.folder / "files"))
+    family = await family_of(server.command, "millpond serve", "millpond files")
     assert len(family) == 3
     server.command.kill()
     server.command.wait()
@@ -128,8 +128,8 @@ async def test_a_program_of_ours_ends_with_its_starter(sh: Shell, verb: str) -> 
             "files": ("files", "--socket", str(sock.fileno())),
             "renderer": ("renderer", "--port", "0", "--json"),
         }[verb]
-        given = {"PENSTOCK_STORAGE": str(sh.folder / "files"), "DATABASE_URL": sh.dsn or ""}
-        command = starter((*PENSTOCK, *words), pass_fds=[sock.fileno()])
+        given = {"MILLPOND_STORAGE": str(sh.folder / "files"), "DATABASE_URL": sh.dsn or ""}
+        command = starter((*MILLPOND, *words), pass_fds=[sock.fileno()])
         with running(command, env=os.environ | given, pass_fds=[sock.fileno()], stdout=subprocess.PIPE) as first:
             assert first.stdout is not None
             started = living(int(first.stdout.readline()))
@@ -162,8 +162,8 @@ async def test_a_strange_program_ends_with_its_starter_and_so_does_its_group(tmp
 
 COMMAND = """
 import asyncio, pathlib, sys, uvloop
-from penstock import lifeline
-from penstock.blueprints.actions import run_command
+from millpond import lifeline
+from millpond.blueprints.actions import run_command
 lifeline.heed()
 
 async def main():
@@ -187,9 +187,9 @@ async def test_a_command_ends_with_the_worker_that_runs_it(tmp_path: Path, loop:
 
 
 async def test_an_up_of_a_user_outlives_the_shell_and_needs_no_standard_input(sh: Shell) -> None:
-    """As `nohup penstock up <&- &` starts it, or a service manager."""
+    """As `nohup millpond up <&- &` starts it, or a service manager."""
     file = sh.folder / "ready.json"
-    words = (*PENSTOCK, "up", "--no-worker", "--port", "0", "--ready-file", file)
+    words = (*MILLPOND, "up", "--no-worker", "--port", "0", "--ready-file", file)
     shell_words = ["sh", "-c", '"$@" <&- >/dev/null 2>&1 & echo $!', "sh", *words]
     done = subprocess.run(
         shell_words,
@@ -218,7 +218,7 @@ async def test_an_up_of_a_user_outlives_the_shell_and_needs_no_standard_input(sh
 
 HEEDS = """
 import os, sys
-from penstock import lifeline
+from millpond import lifeline
 lifeline.heed()
 print(sorted(name for name in os.environ if "LIFELINE" in name), flush=True)
 print(sys.stdin.read(), end="")
@@ -230,7 +230,7 @@ def test_a_lifeline_that_is_not_there_is_not_heeded(name: str) -> None:
     """Somebody between closed it: what has its number now is something else, and nothing of that is read."""
     other, writing = os.pipe()
     os.close(writing)
-    told = lifeline.environment() | {"_PENSTOCK_LIFELINE": f"{other}:1" if name == "pipe" else name}
+    told = lifeline.environment() | {"_MILLPOND_LIFELINE": f"{other}:1" if name == "pipe" else name}
     words = [sys.executable, "-c", HEEDS]
     done = subprocess.run(
         words, env=told, pass_fds=[other], input="all of it", capture_output=True, text=True, check=True
@@ -241,7 +241,7 @@ def test_a_lifeline_that_is_not_there_is_not_heeded(name: str) -> None:
 
 FORKS = """
 import os, subprocess, sys
-from penstock import lifeline
+from millpond import lifeline
 guard = lifeline.Guard()
 print(subprocess.Popen(guard.words(["sleep", "600"]), pass_fds=[guard.descriptor], start_new_session=True,
     stdout=subprocess.DEVNULL).pid, flush=True)

@@ -1,4 +1,4 @@
-"""A file may bring blueprints of its own, beside its app; they are served like those that come with Penstock."""
+"""A file may bring blueprints of its own, beside its app; they are served like those that come with Millpond."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.blueprints.catalog import BLUEPRINTS
-from penstock.cli.apps import chosen, declared
-from penstock.errors import LifecycleError, SettingsError
+from millpond.blueprints.catalog import BLUEPRINTS
+from millpond.cli.apps import chosen, declared
+from millpond.errors import LifecycleError, SettingsError
 from tests.docs.blocks import ROOT
 
 if TYPE_CHECKING:
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 HELLO = str(ROOT / "examples" / "hello" / "app.py")
 SHIPPED = [blueprint.name for blueprint in BLUEPRINTS]
 OWN = """
-from penstock import Kind, Penstock
-from penstock.api.blueprint import Blueprint
-from penstock.lifecycle import lifecycle
+from millpond import Kind, Millpond
+from millpond.api.blueprint import Blueprint
+from millpond.lifecycle import lifecycle
 
 def made(name, kind):
     table = "* -> a submitted\\n a -> b succeeded failed expired"
     own = lifecycle(name, table, ends="b=succeeded")
     return Blueprint(lifecycle=own, kinds=(Kind(name=kind, lifecycle=own),), title=name)
 
-app = Penstock()
+app = Millpond()
 """
 
 

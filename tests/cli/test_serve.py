@@ -1,4 +1,4 @@
-"""``penstock serve`` as an operator runs it: several processes on one socket, roles, and no open doors."""
+"""``millpond serve`` as an operator runs it: several processes on one socket, roles, and no open doors."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def test_processes_do_not_outlive_the_one_that_keeps_them(sh: Shell) -> No
 
 async def test_a_second_signal_ends_all_processes_at_once(sh: Shell) -> None:
     app = write_app(sh.folder, SLOW)
-    server = await serve(sh, str(app), "--processes", "2", "--role", "api,services,worker", PENSTOCK_GRACE="1h")
+    server = await serve(sh, str(app), "--processes", "2", "--role", "api,services,worker", MILLPOND_GRACE="1h")
     give_key(sh, server)
     job_id = await server.submit("slow")
     await server.until("leased", job_id)
@@ -135,7 +135,7 @@ async def test_a_public_address_needs_an_admin_key_and_no_keys_of_development(sh
     developer.command.wait()
     refused = sh.run("serve", *words, "--json")
     assert refused.process.returncode == 4
-    assert "3 keys of `penstock up`" in msgspec.json.decode(refused.stdout)["detail"]
+    assert "3 keys of `millpond up`" in msgspec.json.decode(refused.stdout)["detail"]
     server = await serve(sh, "--host", PUBLIC, "--expose")
     assert (await server.request("GET", "/v1/keys")).status_code == 401
     assert msgspec.json.decode(made.stdout)["scope"] == "admin"
@@ -146,7 +146,7 @@ async def test_a_public_address_needs_an_admin_key_and_no_keys_of_development(sh
     [
         (("--role", "api,king"), 2, "Roles: api, services, worker, files, renderer."),
         (("--role", ""), 2, "Roles:"),
-        (("--role", "renderer"), 2, "One by itself is `penstock renderer`."),
+        (("--role", "renderer"), 2, "One by itself is `millpond renderer`."),
     ],
 )
 def test_a_role_that_does_not_exist_is_told_with_those_that_do(
@@ -162,7 +162,7 @@ def test_it_needs_a_database_of_its_own(sh: Shell) -> None:
     command = sh.run("serve")
     assert command.process.returncode == 5
     assert "DATABASE_URL" in command.stderr
-    assert not (sh.folder / ".penstock").exists()
+    assert not (sh.folder / ".millpond").exists()
 
 
 async def test_the_service_manager_is_told_that_it_serves(sh: Shell) -> None:

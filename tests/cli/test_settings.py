@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.cli.run import read_input
-from penstock.errors import PenstockError, SettingsError
-from penstock.settings import Settings
+from millpond.cli.run import read_input
+from millpond.errors import MillpondError, SettingsError
+from millpond.settings import Settings
 
 
 def test_the_environment_is_read() -> None:
     settings = Settings.from_env(
-        {"PENSTOCK_PORT": "0", "PENSTOCK_HOST": "::1", "PENSTOCK_RATE_LIMIT": "5", "PENSTOCK_URL": "http://a"}
+        {"MILLPOND_PORT": "0", "MILLPOND_HOST": "::1", "MILLPOND_RATE_LIMIT": "5", "MILLPOND_URL": "http://a"}
     )
     assert (settings.port, settings.host, settings.rate_limit, settings.url) == (0, "::1", 5, "http://a")
 
@@ -20,12 +20,12 @@ def test_the_environment_is_read() -> None:
     ("name", "text"), [("PORT", "65536"), ("PORT", "-1"), ("RATE_LIMIT", "0"), ("SLOTS", "0"), ("SLOTS", "10001")]
 )
 def test_a_number_out_of_bounds_is_told_with_its_bounds(name: str, text: str) -> None:
-    with pytest.raises(SettingsError, match=f"PENSTOCK_{name}: .*is not a whole number from"):
-        Settings.from_env({f"PENSTOCK_{name}": text})
+    with pytest.raises(SettingsError, match=f"MILLPOND_{name}: .*is not a whole number from"):
+        Settings.from_env({f"MILLPOND_{name}": text})
 
 
 def test_secrets_are_not_in_what_python_shows() -> None:
-    settings = Settings(database_url="postgresql://u:topsecret@db/x", api_key="ps_client_topsecret")
+    settings = Settings(database_url="postgresql://u:topsecret@db/x", api_key="mp_client_topsecret")
     assert "topsecret" not in repr(settings)
 
 
@@ -48,5 +48,5 @@ def test_words_make_an_input(words: list[str], made: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("word", ["", "word", "=value"])
 def test_a_word_that_is_no_input_is_refused(word: str) -> None:
-    with pytest.raises(PenstockError, match="is not K=V, @FILE or -"):
+    with pytest.raises(MillpondError, match="is not K=V, @FILE or -"):
         read_input([word])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from penstock.cli import COMMANDS, load, main
+from millpond.cli import COMMANDS, load, main
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -148,11 +148,11 @@ def outcome(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, 
 
 @pytest.fixture
 def here(town: tuple[Shell, Up], monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if in the folder of a running ``penstock up``."""
+    """As if in the folder of a running ``millpond up``."""
     sh, _ = town
     monkeypatch.chdir(sh.folder)
     for name in os.environ:
-        if name.startswith("PENSTOCK_"):
+        if name.startswith("MILLPOND_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("DATABASE_URL", sh.dsn or "")
 
@@ -175,7 +175,7 @@ def test_every_leaf_is_tried() -> None:
 def test_a_leaf_explains_itself_and_all_its_options(path: str, leaf: Any, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = outcome(capsys, *path.split(), "--help")
     assert (status, err) == (0, "")
-    assert out.startswith(f"Usage: penstock {path} ")
+    assert out.startswith(f"Usage: millpond {path} ")
     assert leaf.help.partition("\n")[0].endswith(".")
     options = {name: parameter for parameter in leaf.params for name in parameter.opts}
     assert "--json" in options

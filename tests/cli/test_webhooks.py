@@ -1,4 +1,4 @@
-"""``penstock webhooks`` as developers use it: real processes, a real server, a receiver on this machine."""
+"""``millpond webhooks`` as developers use it: real processes, a real server, a receiver on this machine."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from penstock import webhooks
-from penstock.cli import main
+from millpond import webhooks
+from millpond.cli import main
 from tests.acceptance.processes import BRISK, Command, Shell, shell, until
 from tests.cli.ups import Up, serving, up
 from tests.doubles import receivers as doubles
@@ -34,7 +34,7 @@ async def receivers() -> AsyncIterator[Receivers]:
 
 
 class Here:
-    """Commands in this process and the folder of a running ``penstock up``; the receivers go on meanwhile."""
+    """Commands in this process and the folder of a running ``millpond up``; the receivers go on meanwhile."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
@@ -85,7 +85,7 @@ def lines(command: Command) -> list[dict[str, Any]]:
 async def listeners(town: Up) -> list[str]:
     """The ids of the endpoints that commands have made for themselves."""
     found = (await town.request("GET", "/v1/endpoints?tenant=dev", key="admin_key")).json()["data"]
-    return [each["id"] for each in found if each["description"] == "penstock webhooks listen"]
+    return [each["id"] for each in found if each["description"] == "millpond webhooks listen"]
 
 
 async def deliveries(town: Up, endpoint: str) -> list[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""What ``penstock up`` says of the dashboard: a link that signs in is for a person's eyes, and no log's."""
+"""What ``millpond up`` says of the dashboard: a link that signs in is for a person's eyes, and no log's."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.apps import Product
-from penstock.cli.development import Home, Running
-from penstock.cli.up import Serving
-from penstock.settings import Settings
+from millpond.cli.apps import Product
+from millpond.cli.development import Home, Running
+from millpond.cli.up import Serving
+from millpond.settings import Settings
 from tests.product import app
 
 LINE = Running(
     tenant="dev",
     account="dev",
-    admin_key="ps_admin_secret",
-    client_key="ps_client_secret",
-    fleet_secret="ps_worker_secret",
+    admin_key="mp_admin_secret",
+    client_key="mp_client_secret",
+    fleet_secret="mp_worker_secret",
     url="http://127.0.0.1:8787",
     pid=1,
 )
@@ -53,7 +53,7 @@ def welcome(monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO, **said: Any) -
 def test_a_person_is_given_a_link_that_signs_in(monkeypatch: pytest.MonkeyPatch) -> None:
     told = welcome(monkeypatch, Terminal())
     assert "  dashboard http://127.0.0.1:8787/ui/" in told
-    assert "  sign in   http://127.0.0.1:8787/ui/#key=ps_admin_secret" in told
+    assert "  sign in   http://127.0.0.1:8787/ui/#key=mp_admin_secret" in told
 
 
 def test_what_may_be_a_log_is_told_no_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A running ``penstock up`` or ``penstock serve``, found by its ready file."""
+"""A running ``millpond up`` or ``millpond serve``, found by its ready file."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def serving(command: Command, file: Path) -> None:
 
 def write_app(folder: Path, text: str) -> Path:
     app = folder / "app.py"
-    app.write_text(f"import asyncio\nfrom penstock import Job, Penstock\napp = Penstock()\n{text}", "utf-8")
+    app.write_text(f"import asyncio\nfrom millpond import Job, Millpond\napp = Millpond()\n{text}", "utf-8")
     return app
 
 

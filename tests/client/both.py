@@ -8,8 +8,8 @@ from typing import Any
 
 import anyio.to_thread
 
-from penstock import Client, JobHandle
-from penstock.client import WaitTimeoutError
+from millpond import Client, JobHandle
+from millpond.client import WaitTimeoutError
 
 LISTS = {
     "accounts",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock import AsyncClient, Backoff, Client
+from millpond import AsyncClient, Backoff, Client
 from tests.client.both import Awaited
 from tests.doubles.native_api import KEY, NativeApi, Server, served
 from tests.waiting import PATIENCE
@@ -35,8 +35,8 @@ def double(api: NativeApi, port: Server) -> Server:
 @pytest.fixture(autouse=True)
 def haste(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first pauses are short, and the last look at a job may take its time."""
-    monkeypatch.setattr("penstock.client.requests._BACKOFF", Backoff(first=timedelta(seconds=0.02)))
-    monkeypatch.setattr("penstock.client.verbs.LATE_MAX", PATIENCE)  # a busy machine is late
+    monkeypatch.setattr("millpond.client.requests._BACKOFF", Backoff(first=timedelta(seconds=0.02)))
+    monkeypatch.setattr("millpond.client.verbs.LATE_MAX", PATIENCE)  # a busy machine is late
 
 
 @pytest.fixture(params=["awaited", "blocking"])

@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock import AsyncClient, Client, JobFailedError, PermanentError
-from penstock.api.app import create_app
-from penstock.api.server import serve
-from penstock.api.streams import Hub
-from penstock.app import Penstock
-from penstock.engine.engine import Engine
-from penstock.errors import (
+from millpond import AsyncClient, Client, JobFailedError, PermanentError
+from millpond.api.app import create_app
+from millpond.api.server import serve
+from millpond.api.streams import Hub
+from millpond.app import Millpond
+from millpond.engine.engine import Engine
+from millpond.errors import (
     AnswerUnavailableError,
     ForbiddenError,
     IdempotencyConflictError,
@@ -27,16 +27,16 @@ from penstock.errors import (
     UnauthorizedError,
     UnknownKindError,
 )
-from penstock.services.bell import Bell
-from penstock.settings import Settings
-from penstock.worker.worker import Worker
+from millpond.services.bell import Bell
+from millpond.settings import Settings
+from millpond.worker.worker import Worker
 from tests.api.sites import Site, running_site
 from tests.checks import until
 from tests.client.both import Awaited
 from tests.factories import ACCOUNT, TENANT
 from tests.waiting import PATIENCE
 
-app = Penstock()
+app = Millpond()
 gate = asyncio.Event()
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import httpx2
 import pytest
 
-import penstock
-from penstock import AsyncClient, AsyncJobHandle, Client, JobHandle
-from penstock.client.verbs import Verbs
+import millpond
+from millpond import AsyncClient, AsyncJobHandle, Client, JobHandle
+from millpond.client.verbs import Verbs
 from tests.doubles.native_api import KEY, NativeApi, Server, cut_after_it_is_done
 from tests.waiting import PATIENCE
 
@@ -83,7 +83,7 @@ def test_leaving_a_race_early_leaves_no_lane_behind(api: NativeApi, double: Serv
         race = client.as_completed(jobs)
         assert next(race).id == jobs[0].id
         race.close()  # type: ignore[attr-defined]
-        lanes = [thread for thread in threading.enumerate() if thread.name == "penstock-client"]
+        lanes = [thread for thread in threading.enumerate() if thread.name == "millpond-client"]
         for job in jobs[1:]:
             api.jobs[job.id].happen("succeeded")
         for lane in lanes:
@@ -93,7 +93,7 @@ def test_leaving_a_race_early_leaves_no_lane_behind(api: NativeApi, double: Serv
 
 async def test_an_error_in_one_lane_of_a_race_reaches_the_caller(client: Any, api: NativeApi) -> None:
     job = await client.submit("ad")
-    with pytest.raises(penstock.errors.NotFoundError):
+    with pytest.raises(millpond.errors.NotFoundError):
         async for _ in client.as_completed([job.id, "job_x"], timeout=PATIENCE):
             pass
 
@@ -122,10 +122,10 @@ async def test_a_lost_answer_to_a_submit_is_still_one_job(client: Any, api: Nati
 
 
 def test_every_public_name_is_there() -> None:
-    for name in penstock.__all__:
-        assert getattr(penstock, name).__name__ == name
+    for name in millpond.__all__:
+        assert getattr(millpond, name).__name__ == name
     with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
-        _ = penstock.Nonsense  # type: ignore[attr-defined]
+        _ = millpond.Nonsense  # type: ignore[attr-defined]
 
 
 def run_bare(program: str) -> subprocess.CompletedProcess[str]:
@@ -135,18 +135,18 @@ def run_bare(program: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_client_needs_nothing_of_the_server(double: Server) -> None:
-    program = f"import penstock\nprint(penstock.Client({double.url!r}, {KEY!r}).submit('ad').state, penstock.Backoff())"
+    program = f"import millpond\nprint(millpond.Client({double.url!r}, {KEY!r}).submit('ad').state, millpond.Backoff())"
     done = run_bare(program)
     assert done.stdout.startswith("queued Backoff("), done.stderr
 
 
 def test_what_needs_the_server_says_what_to_install() -> None:
-    done = run_bare("import penstock\npenstock.Engine")
-    assert done.stderr.splitlines()[-1].startswith("ImportError: penstock.Engine needs ")
-    assert done.stderr.splitlines()[-1].endswith("run pip install 'penstock[server]'.")
+    done = run_bare("import millpond\nmillpond.Engine")
+    assert done.stderr.splitlines()[-1].startswith("ImportError: millpond.Engine needs ")
+    assert done.stderr.splitlines()[-1].endswith("run pip install 'millpond[server]'.")
 
 
 def test_the_command_line_says_what_to_install() -> None:
-    done = run_bare("sys.argv = ['penstock', 'version']\nfrom penstock.__main__ import main\nmain()")
+    done = run_bare("sys.argv = ['millpond', 'version']\nfrom millpond.__main__ import main\nmain()")
     assert done.returncode == 1
-    assert done.stderr == "penstock: the command line needs typer: run pip install 'penstock[server]'.\n"
+    assert done.stderr == "millpond: the command line needs typer: run pip install 'millpond[server]'.\n"

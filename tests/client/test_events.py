@@ -11,10 +11,10 @@ import anyio.to_thread
 import msgspec
 import pytest
 
-from penstock import AsyncClient, Client, WaitTimeoutError, wire
-from penstock.client import sse
-from penstock.errors import NotFoundError, UnavailableError
-from penstock.retry import Backoff
+from millpond import AsyncClient, Client, WaitTimeoutError, wire
+from millpond.client import sse
+from millpond.errors import NotFoundError, UnavailableError
+from millpond.retry import Backoff
 from tests.checks import until
 from tests.client.both import begun
 from tests.doubles.native_api import KEY, FakeJob, NativeApi, Server, say
@@ -153,7 +153,7 @@ async def test_a_reader_gives_up_when_the_server_stays_away(
 ) -> None:
     # A second try would come when nobody waits any more, so there is none.
     pauses = Backoff(first=timedelta(days=1), longest=timedelta(days=1), jitter=0)
-    monkeypatch.setattr("penstock.client.requests._BACKOFF", pauses)
+    monkeypatch.setattr("millpond.client.requests._BACKOFF", pauses)
     reader = client.events(api.add("ad").id)
     await anext(reader)
     await anyio.to_thread.run_sync(double.stop)
@@ -169,7 +169,7 @@ async def test_reading_ends_with_the_callers_patience(
     client: Any, api: NativeApi, ping: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A long deadline begins with a stream; the last of it, and a short one, is left to pages."""
-    monkeypatch.setattr("penstock.client.watching._PING", ping)
+    monkeypatch.setattr("millpond.client.watching._PING", ping)
     job = api.add("ad")
     first, reader = await begun(lambda seconds: client.events(job.id, timeout=seconds))
     assert first.seq == 1
@@ -182,7 +182,7 @@ async def test_a_silent_stream_is_given_up(
     client: Any, api: NativeApi, ended: FakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A proxy that keeps a stream to itself sends not even its head."""
-    monkeypatch.setattr("penstock.client.watching.SILENCE_MAX", 0.2)
+    monkeypatch.setattr("millpond.client.watching.SILENCE_MAX", 0.2)
 
     async def keep_silent(app: Any, scope: Any, receive: Any, send: Any) -> None:
         await asyncio.sleep(60)

@@ -11,8 +11,8 @@ import msgspec
 import pydantic
 import pytest
 
-from penstock import JobEndedError, WaitTimeoutError
-from penstock.errors import InputError, InsufficientCreditsError, InvalidError, NotFoundError
+from millpond import JobEndedError, WaitTimeoutError
+from millpond.errors import InputError, InsufficientCreditsError, InvalidError, NotFoundError
 from tests.checks import until
 from tests.client.both import begun, unwrapped
 from tests.doubles.native_api import NativeApi
@@ -215,7 +215,7 @@ async def test_waiting_for_many_ends_with_the_callers_patience(client: Any, api:
 
 
 async def test_a_wait_outlasts_one_long_poll(client: Any, api: NativeApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.client.verbs.POLL_MAX", 0.2)
+    monkeypatch.setattr("millpond.client.verbs.POLL_MAX", 0.2)
     job = await client.submit("ad")
     waiting = asyncio.create_task(job.wait(timeout=PATIENCE))
     await until(lambda: asyncio.sleep(0, len(api.asked_for("GET", job.id)) >= 3))

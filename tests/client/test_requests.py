@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from penstock import AsyncClient, Client, PenstockError, UnreadableError, wire
-from penstock.errors import (
+from millpond import AsyncClient, Client, MillpondError, UnreadableError, wire
+from millpond.errors import (
     AnswerUnavailableError,
     ConflictError,
     ForbiddenError,
@@ -27,7 +27,7 @@ from penstock.errors import (
     TooManyActiveJobsError,
     UnavailableError,
 )
-from penstock.retry import Backoff
+from millpond.retry import Backoff
 from tests.doubles.native_api import (
     KEY,
     NativeApi,
@@ -93,7 +93,7 @@ async def test_what_may_have_had_an_effect_is_not_sent_again_without_a_key(
 ) -> None:
     job = await client.submit("ad")
     api.faults.append(fault)
-    with pytest.raises(PenstockError):
+    with pytest.raises(MillpondError):
         await client.retry(job)
     assert len(api.asked_for("POST", "/retry")) == 1
 
@@ -124,11 +124,11 @@ async def test_a_grant_is_sent_again_only_with_a_reference(
         InputError("It is wrong.", field="input.a"),
         ConflictError(),
         InsufficientCreditsError(required=5),
-        PenstockError(),
+        MillpondError(),
     ],
     ids=lambda error: error.code,
 )
-async def test_a_refusal_for_good_is_not_tried_again(client: Any, api: NativeApi, error: PenstockError) -> None:
+async def test_a_refusal_for_good_is_not_tried_again(client: Any, api: NativeApi, error: MillpondError) -> None:
     api.faults.append(refuse(error))
     with pytest.raises(type(error)):
         await client.submit("ad")
@@ -159,25 +159,25 @@ async def test_members_that_are_named_like_arguments_are_only_details(client: An
 
 async def test_a_code_from_the_future_keeps_its_name(client: Any, api: NativeApi) -> None:
     api.faults.append(say(418, b'{"code": "teapot", "detail": "I am a teapot.", "retryable": false}'))
-    with pytest.raises(PenstockError) as caught:
+    with pytest.raises(MillpondError) as caught:
         await client.submit("ad")
-    assert type(caught.value) is PenstockError
+    assert type(caught.value) is MillpondError
     assert (caught.value.code, caught.value.status, caught.value.message) == ("teapot", 418, "I am a teapot.")
-    assert (PenstockError.code, PenstockError.status) == ("error", 500)
+    assert (MillpondError.code, MillpondError.status) == ("error", 500)
 
 
 @pytest.mark.parametrize(
     ("status", "body", "made"),
     [
         (403, b"<html>forbidden by the proxy</html>", ForbiddenError),
-        (404, b'"text"', PenstockError),
-        (500, b"\xff\xfe", PenstockError),
-        (500, b"[" * 100_000, PenstockError),
+        (404, b'"text"', MillpondError),
+        (500, b"\xff\xfe", MillpondError),
+        (500, b"[" * 100_000, MillpondError),
         (302, b"", UnreadableError),
     ],
 )
 async def test_what_a_proxy_says_becomes_an_error_too(
-    client: Any, api: NativeApi, status: int, body: bytes, made: type[PenstockError]
+    client: Any, api: NativeApi, status: int, body: bytes, made: type[MillpondError]
 ) -> None:
     api.faults.append(say(status, body))
     with pytest.raises(made) as caught:
@@ -186,9 +186,9 @@ async def test_what_a_proxy_says_becomes_an_error_too(
 
 
 @pytest.mark.parametrize("body", [b"<html>hello</html>", b'{"id": 7}', b"[" * 100_000, b"\xff"])
-async def test_an_answer_that_is_not_penstocks_is_told_as_such(client: Any, api: NativeApi, body: bytes) -> None:
+async def test_an_answer_that_is_not_millponds_is_told_as_such(client: Any, api: NativeApi, body: bytes) -> None:
     api.faults.append(say(200, body))
-    with pytest.raises(UnreadableError, match="Does the URL lead to Penstock"):
+    with pytest.raises(UnreadableError, match="Does the URL lead to Millpond"):
         await client.wallet()
 
 
@@ -237,7 +237,7 @@ async def test_a_storm_of_refusals_ends_with_the_deadline_and_with_its_reason(
 ) -> None:
     """The third pause would be longer than what is left."""
     pauses = Backoff(first=timedelta(seconds=0.02), factor=60, longest=timedelta(days=1))
-    monkeypatch.setattr("penstock.client.requests._BACKOFF", pauses)
+    monkeypatch.setattr("millpond.client.requests._BACKOFF", pauses)
     api.faults.extend([refuse(TooManyActiveJobsError("Ten are active."))] * 1_000)
     with pytest.raises(TooManyActiveJobsError, match="Ten are active"):
         await client.request("GET", "/v1/wallet", timeout=50)
@@ -281,18 +281,18 @@ async def test_a_connection_that_died_in_its_sleep_is_replaced(client: Any, doub
 
 @pytest.fixture(params=[Client, AsyncClient])
 def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    monkeypatch.delenv("PENSTOCK_URL", raising=False)
-    monkeypatch.delenv("PENSTOCK_API_KEY", raising=False)
+    monkeypatch.delenv("MILLPOND_URL", raising=False)
+    monkeypatch.delenv("MILLPOND_API_KEY", raising=False)
     return request.param
 
 
 def test_what_is_missing_is_named_with_its_variable(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SettingsError, match="PENSTOCK_URL"):
+    with pytest.raises(SettingsError, match="MILLPOND_URL"):
         make()
-    monkeypatch.setenv("PENSTOCK_URL", "http://127.0.0.1:8000")
-    with pytest.raises(SettingsError, match="PENSTOCK_API_KEY"):
+    monkeypatch.setenv("MILLPOND_URL", "http://127.0.0.1:8000")
+    with pytest.raises(SettingsError, match="MILLPOND_API_KEY"):
         make()
-    monkeypatch.setenv("PENSTOCK_API_KEY", KEY)
+    monkeypatch.setenv("MILLPOND_API_KEY", KEY)
     assert make().url == "http://127.0.0.1:8000"
 
 
@@ -334,12 +334,12 @@ async def test_the_key_is_in_no_repr_and_in_no_error(client: Any, api: NativeApi
     told = [repr(client), repr(client.job("x"))]
     try:
         await client.answer("job_x", {"a": 1})
-    except PenstockError as error:
+    except MillpondError as error:
         told.append("".join(traceback.format_exception(error)) + repr(vars(error)))
     double.stop()
     try:
         await client.request("GET", "/v1/wallet", timeout=0.3)
-    except PenstockError as error:
+    except MillpondError as error:
         told.append("".join(traceback.format_exception(error)) + repr(vars(error)))
     double.start()
     assert len(told) == 4

@@ -8,8 +8,8 @@ from uuid import uuid4
 
 import pytest
 
-from penstock import AsyncClient, Client, webhooks, wire
-from penstock.errors import ConflictError, InvalidError, NotFoundError
+from millpond import AsyncClient, Client, webhooks, wire
+from millpond.errors import ConflictError, InvalidError, NotFoundError
 from tests.api.posts import URL, post_site
 from tests.client.both import Awaited
 from tests.waiting import PATIENCE

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.comfyui.handler import Handler
-from penstock.comfyui.server import Server
+from millpond.comfyui.handler import Handler
+from millpond.comfyui.server import Server
 from tests.comfyui.jobs import FileJob, with_file
 from tests.doubles.comfy_cloud import ComfyCloud, served_cloud
 from tests.doubles.comfyui import ComfyUI, Served, Switches, sample, served

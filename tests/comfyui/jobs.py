@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import CanceledError, NotFoundError
-from penstock.work import Artifact
+from millpond.errors import CanceledError, NotFoundError
+from millpond.work import Artifact
 
 
 @dataclass(slots=True)

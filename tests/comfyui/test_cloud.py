@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from PIL import Image
 
-from penstock.comfyui.cloud import UPLOAD_MAX, Cloud
-from penstock.comfyui.handler import Handler
-from penstock.errors import CanceledError, PermanentError, SettingsError, StalledError, TransientError
+from millpond.comfyui.cloud import UPLOAD_MAX, Cloud
+from millpond.comfyui.handler import Handler
+from millpond.errors import CanceledError, PermanentError, SettingsError, StalledError, TransientError
 from tests.comfyui import recorded
 from tests.comfyui.jobs import FileJob, task
 from tests.doubles.comfy_cloud import KEY, ComfyCloud

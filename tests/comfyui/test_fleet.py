@@ -13,8 +13,8 @@ import httpx2
 import pytest
 from PIL import Image
 
-from penstock import cli, logs
-from penstock.comfyui import __main__ as program
+from millpond import cli, logs
+from millpond.comfyui import __main__ as program
 from tests.acceptance.processes import Command, Shell, shell, until
 from tests.cli.ups import Up, up
 from tests.comfyui import recorded
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 INVERT = recorded.graph(n1={"class_type": "LoadImage", "inputs": {"image": "{{input}}"}})
 APP = """
-from penstock import Penstock
-from penstock.kinds import Kind
+from millpond import Millpond
+from millpond.kinds import Kind
 
-app = Penstock()
+app = Millpond()
 app.add(Kind(name="invert", price=5, runs="fleet"))
 """
 
 BARE = """
 import sys
 
-SDK = {"penstock", "httpx2", "httpcore2", "h11", "msgspec", "anyio", "idna", "truststore", "typing_extensions"}
+SDK = {"millpond", "httpx2", "httpcore2", "h11", "msgspec", "anyio", "idna", "truststore", "typing_extensions"}
 
 class Fence:
     def find_spec(self, name, path=None, target=None):
@@ -51,7 +51,7 @@ class Fence:
             raise ModuleNotFoundError(name, name=name)
 
 sys.meta_path.insert(0, Fence())
-from penstock.comfyui.__main__ import main
+from millpond.comfyui.__main__ import main
 main()
 """
 
@@ -70,14 +70,14 @@ class Town:
         if self.hands is None or not self.hands.is_running:
             words = ("--url", self.up.url, "--comfyui", self.comfyui, "--route", "invert", "--grace", "0.2s", "--json")
             secret = self.up.ready["fleet_secret"]
-            self.hands = self.sh.start("worker", "comfyui", *words, PENSTOCK_FLEET_SECRET=secret)
+            self.hands = self.sh.start("worker", "comfyui", *words, MILLPOND_FLEET_SECRET=secret)
         return self.hands
 
     def sdk_worker(self, *words: str) -> Command:
         """As it runs where nothing but the SDK is installed, without websockets."""
         given = ("--url", self.up.url, "--comfyui", self.comfyui, "--route", "invert", *words)
         secret = self.up.ready["fleet_secret"]
-        return self.sh.launch(sys.executable, "-c", BARE, *given, PENSTOCK_FLEET_SECRET=secret)
+        return self.sh.launch(sys.executable, "-c", BARE, *given, MILLPOND_FLEET_SECRET=secret)
 
     async def submit(self, workflow: Any = INVERT, **asset: Any) -> str:
         body = {"name": "in.png", "content_type": "image/png", "size": len(sample())}
@@ -195,7 +195,7 @@ async def test_efx_22_a_spot_notice_gives_the_job_back_in_time(quiet: Town) -> N
     machine = Machine()
     with metadata(machine) as url:
         words = ("--url", quiet.up.url, "--comfyui", quiet.comfyui, "--route", "invert", "--spot")
-        secrets = {"PENSTOCK_FLEET_SECRET": quiet.up.ready["fleet_secret"], "PENSTOCK_EC2_METADATA": url}
+        secrets = {"MILLPOND_FLEET_SECRET": quiet.up.ready["fleet_secret"], "MILLPOND_EC2_METADATA": url}
         nowhere = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
         spot = quiet.sh.start("worker", "comfyui", *words, **secrets, **nowhere)
         job_id = await quiet.submit()
@@ -230,7 +230,7 @@ def test_what_cannot_work_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("COMFY_API_KEY", raising=False)
-    monkeypatch.setenv("PENSTOCK_FLEET_SECRET", "ps_worker_x")
+    monkeypatch.setenv("MILLPOND_FLEET_SECRET", "mp_worker_x")
     with pytest.raises(SystemExit) as left:
         run([*(["worker", "comfyui"] if run is cli.main else []), *words])
     logs.silence()

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from PIL import Image
 
-from penstock.comfyui import program
-from penstock.comfyui.handler import Handler
-from penstock.comfyui.server import Server
-from penstock.errors import CanceledError, HandlerError, PermanentError, SettingsError, StalledError, TransientError
+from millpond.comfyui import program
+from millpond.comfyui.handler import Handler
+from millpond.comfyui.server import Server
+from millpond.errors import CanceledError, HandlerError, PermanentError, SettingsError, StalledError, TransientError
 from tests.comfyui import recorded
 from tests.comfyui.jobs import FileJob, task, with_file
 from tests.doubles.comfyui import ComfyUI, Served, sample
@@ -366,7 +366,7 @@ async def test_a_slow_run_that_moves_is_not_given_up(
     """The clock jumps with each step: by less than a run may show no sign of life, and by more in all."""
     double.switches.slow = {"ImageInvert": 0.5}
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + PATIENCE * len(set(job.steps)))
-    monkeypatch.setattr("penstock.comfyui.server.time", clock)
+    monkeypatch.setattr("millpond.comfyui.server.time", clock)
     async with another(comfyui.url, stall=2 * PATIENCE) as handler:
         await handler.handle(job, task(INVERT))
     assert len(set(job.steps)) > 3
@@ -498,7 +498,7 @@ async def test_names_with_quotes_and_folders_in_them_do_no_harm(
     await handler.handle(job, task(INVERT, asset={"filename": evil}))
     sent = bodies(double, "/prompt")[0]["prompt"]
     assert list(sent) == ["1", "2", "3"]
-    assert sent["1"]["inputs"]["image"].startswith("penstock-")
+    assert sent["1"]["inputs"]["image"].startswith("millpond-")
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8188", "ftp://x", "http://", "http://[::"])

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.comfyui import faults, graph
-from penstock.comfyui.cache import Uploads
-from penstock.comfyui.meter import Meter
-from penstock.errors import PermanentError, TransientError
+from millpond.comfyui import faults, graph
+from millpond.comfyui.cache import Uploads
+from millpond.comfyui.meter import Meter
+from millpond.errors import PermanentError, TransientError
 from tests.comfyui import recorded
 from tests.comfyui.jobs import task
 

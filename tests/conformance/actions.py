@@ -151,10 +151,10 @@ async def five_states(town: Town) -> None:
     for job_id, end in ((well, "success"), (ill, "failed"), (stopped, "cancelled")):
         assert (await user.ended(job_id))["state"] == end
         assert await town.steady.states(job_id) == ["pending", "running", end]
-    moves = "select distinct from_state, to_state from penstock.lifecycle_moves where lifecycle = 'actions'"
+    moves = "select distinct from_state, to_state from millpond.lifecycle_moves where lifecycle = 'actions'"
     drawn = {(source, target) for source, target in await town.steady.sql(moves) if source in STATES - {target}}
     assert drawn == ARROWS
-    states = await town.steady.sql("select state from penstock.lifecycle_states where lifecycle = 'actions'")
+    states = await town.steady.sql("select state from millpond.lifecycle_states where lifecycle = 'actions'")
     assert {state for (state,) in states} == STATES
 
 
@@ -213,13 +213,13 @@ async def ends_are_ends(town: Town) -> AsyncGenerator[None]:
         assert moved.status_code == 409
         await refused(
             town.steady,
-            "update penstock.jobs set state = $2, outcome = case $2 when 'failed' then 'failed' when 'cancelled' then"
+            "update millpond.jobs set state = $2, outcome = case $2 when 'failed' then 'failed' when 'cancelled' then"
             " 'canceled' end, phase = case when $2 in ('failed', 'cancelled') then 'ended' else 'ready' end"
             " where id = $1",
             UUID(bytes=number_of(job_id)),
             state,
         )
-    await refused(town.steady, "update penstock.jobs set output = '{}' where id = $1", UUID(bytes=number_of(job_id)))
+    await refused(town.steady, "update millpond.jobs set output = '{}' where id = $1", UUID(bytes=number_of(job_id)))
     assert await user.read(job_id) == done
     user = await operator(town.mortal)
     job_id = await user.do("by-hand", {"n": 4})
@@ -247,11 +247,11 @@ async def logs_are_append_only(town: Town) -> None:
     await user.ended(job_id)
     lines = await user.lines(job_id)
     number = UUID(bytes=number_of(job_id))
-    count = await town.steady.sql("select count(*) from penstock.events where job_id = $1 and type = 'log'", number)
+    count = await town.steady.sql("select count(*) from millpond.events where job_id = $1 and type = 'log'", number)
     assert count == [(len(lines),)]
     assert len(lines) >= 5
-    await refused(town.steady, "update penstock.events set data = '{}' where job_id = $1 and type = 'log'", number)
-    await refused(town.steady, "delete from penstock.events where job_id = $1 and type = 'log'", number)
+    await refused(town.steady, "update millpond.events set data = '{}' where job_id = $1 and type = 'log'", number)
+    await refused(town.steady, "delete from millpond.events where job_id = $1 and type = 'log'", number)
     assert await user.lines(job_id) == lines
 
 

@@ -104,7 +104,7 @@ async def two_databases_and_a_kill_between_their_commits(town: Town) -> AsyncGen
             "completed",
             "canceled",
         }
-    assert (await town.mortal.sql("select count(*) from penstock.effects_videos where tenant = $1", FAR)) == [(0,)]
+    assert (await town.mortal.sql("select count(*) from millpond.effects_videos where tenant = $1", FAR)) == [(0,)]
     assert (await town.mortal.order("GET", "/v1/verify"))["ok"]
 
 
@@ -188,12 +188,12 @@ async def a_job_reserves_its_tokens(town: Town) -> AsyncGenerator[None]:
 @asynccontextmanager
 async def _no_dispatch(server: Server, account: str) -> AsyncIterator[None]:
     """The database refuses to put jobs of this account into a line."""
-    name = f"penstock.refuse_{account.replace('-', '_')}"
+    name = f"millpond.refuse_{account.replace('-', '_')}"
     await server.sql(
         f"create function {name}() returns trigger language plpgsql as $$ begin raise exception 'no dispatch'; end $$"
     )
     await server.sql(
-        f"create trigger refuses before insert on penstock.dispatches for each row when (new.account = '{account}')"
+        f"create trigger refuses before insert on millpond.dispatches for each row when (new.account = '{account}')"
         f" execute function {name}()"
     )
     try:
@@ -210,8 +210,8 @@ async def missing_dispatches_are_made_again(town: Town) -> AsyncGenerator[None]:
     worker = await place.approved(slug)
     job = await user.order(slug)
     lost = UUID(bytes=number_of(job["id"]))
-    await town.mortal.sql("delete from penstock.ready where job_id = $1", lost)
-    await town.mortal.sql("delete from penstock.dispatches where job_id = $1", lost)
+    await town.mortal.sql("delete from millpond.ready where job_id = $1", lost)
+    await town.mortal.sql("delete from millpond.dispatches where job_id = $1", lost)
     taken = await until(worker.poll)
     assert taken["job_id"] == job["id"]
     await worker.complete(taken)
@@ -340,13 +340,13 @@ async def workers_register(town: Town) -> AsyncGenerator[None]:
         return await place.http.post("/api/worker/register", json=body, headers={"X-Fleet-Secret": secret})
 
     name = fresh("comes-back")
-    assert (await register(name, "ps_worker_wrong")).status_code == 401
+    assert (await register(name, "mp_worker_wrong")).status_code == 401
     assert (await register(name, workflow_slugs=[])).json()["field"] == "workflow_slugs"
     assert (await register(name, workflow_slugs=["nothing"])).json()["field"] == "workflow_slugs[0]"
     token = told(await register(name), 201)["token"]
     assert re.fullmatch(r"\S{64}", token)
     kept = await server.sql(
-        "select digest = sha256($2::bytea) from penstock.workers where worker = $1", name, token.encode()
+        "select digest = sha256($2::bytea) from millpond.workers where worker = $1", name, token.encode()
     )
     assert kept == [(True,)]
     first = Worker(place.http, {"Authorization": f"Bearer {token}"}, name)
@@ -536,7 +536,7 @@ async def a_wallet_adds_up(town: Town) -> None:
         "JOB_CONSUME": 1,
     }
     assert await user.balance() == 7
-    statement = "update penstock.accounts set available = -1 where account = $1"
+    statement = "update millpond.accounts set available = -1 where account = $1"
     assert await _is_refused(town, statement, user.name), "the database itself holds it"
 
 
@@ -552,7 +552,7 @@ async def _is_refused(town: Town, statement: str, *arguments: Any) -> bool:
 
 
 class Kitchen:
-    """A ComfyUI, a workflow, and `penstock worker comfyui` between them and the server."""
+    """A ComfyUI, a workflow, and `millpond worker comfyui` between them and the server."""
 
     def __init__(self, town: Town, name: str) -> None:
         self.town = town
@@ -568,7 +568,7 @@ class Kitchen:
     def worker(self, route: str, *words: str, **environment: str) -> Any:
         given = ("--url", self.town.steady.url, "--route", route, "--grace", "0.5s", *words)
         secret = self.town.steady.up.ready["fleet_secret"]
-        return self.town.sh.start("worker", "comfyui", *given, PENSTOCK_FLEET_SECRET=secret, **environment)
+        return self.town.sh.start("worker", "comfyui", *given, MILLPOND_FLEET_SECRET=secret, **environment)
 
     async def ended(self, user: User, job: dict[str, Any]) -> dict[str, Any]:
         async def look() -> dict[str, Any] | None:
@@ -586,7 +586,7 @@ BROKEN = {"2": {"class_type": "ImageInvert", "inputs": {"image": ["1", 1]}}}
 
 @checks("EFX-19")
 async def a_worker_runs_jobs_on_comfyui(town: Town) -> None:
-    from penstock.blueprints.effects.seed import GRAPH  # noqa: PLC0415 - the graph of the example
+    from millpond.blueprints.effects.seed import GRAPH  # noqa: PLC0415 - the graph of the example
 
     kitchen = Kitchen(town, "comfyui")
     await kitchen.begin()
@@ -646,7 +646,7 @@ async def a_spot_instance_is_taken_away(town: Town) -> None:
     machine.files["meta-data/instance-id"] = machine.instance_id = instance
     kitchen.double.switches.slow = {"ImageInvert": 3600}
     url = await town.open("metadata", lambda: metadata(machine))
-    given = AMAZON | {"PENSTOCK_EC2_METADATA": url, "AWS_ENDPOINT_URL": amazon.url}
+    given = AMAZON | {"MILLPOND_EC2_METADATA": url, "AWS_ENDPOINT_URL": amazon.url}
     process = await kitchen.begin("--spot", **given)
     user = await kitchen.place.user()
     job = await user.order(kitchen.slug)
@@ -775,10 +775,10 @@ async def scaling(town: Town) -> None:
 
     await until(is_seen)
     metrics = (await town.steady.send("GET", "/metrics")).text
-    assert f'penstock_queue_depth{{phase="ready",queue="{route}"}} 3.0' in metrics
+    assert f'millpond_queue_depth{{phase="ready",queue="{route}"}} 3.0' in metrics
     await asyncio.to_thread(amazon.make_group, group, max=9)
     words = ("--route", route, "--group", group, "--once", "--target-wait", "0s", "--max", "2")
-    keys = {"PENSTOCK_URL": town.steady.url, "PENSTOCK_API_KEY": town.steady.up.ready["admin_key"]}
+    keys = {"MILLPOND_URL": town.steady.url, "MILLPOND_API_KEY": town.steady.up.ready["admin_key"]}
     run = town.sh.start("autoscale", *words, **AMAZON | keys | {"AWS_ENDPOINT_URL": amazon.url})
     assert await asyncio.to_thread(run.wait) == 0, run.stderr
     assert await asyncio.to_thread(amazon.capacity, group) == 2

@@ -49,8 +49,8 @@ async def nine_statuses(town: Town) -> None:
     ):
         await customer.when(job, states[-1])
         assert await town.steady.states(job["job_id"], customer.name) == states
-    kept = await town.steady.sql("select state from penstock.lifecycle_states where lifecycle = 'guard'")
-    moves = await town.steady.sql("select from_state, to_state from penstock.lifecycle_moves where lifecycle = 'guard'")
+    kept = await town.steady.sql("select state from millpond.lifecycle_states where lifecycle = 'guard'")
+    moves = await town.steady.sql("select from_state, to_state from millpond.lifecycle_moves where lifecycle = 'guard'")
     assert len(kept) == 9
     assert {row[0] for row in kept} - {source for source, _ in moves} == ENDS
     assert {source for source, target in moves if target == "expired"} == {row[0] for row in kept} - ENDS
@@ -69,12 +69,12 @@ async def the_secret_is_told_once(town: Town) -> None:
     key = job["webhook_secret"].removeprefix("whsec_")
     raw = base64.b64decode(key).hex()
     tables = await server.sql(
-        "select c.relname from pg_class c where c.relnamespace = 'penstock'::regnamespace and c.relkind in ('r', 'p')"
+        "select c.relname from pg_class c where c.relnamespace = 'millpond'::regnamespace and c.relkind in ('r', 'p')"
         " and not c.relispartition"
     )
     for (table,) in tables:
         found = await server.sql(
-            f"select count(*) from penstock.{table} t where strpos(t::text, $1) + strpos(t::text, $2) > 0", key, raw
+            f"select count(*) from millpond.{table} t where strpos(t::text, $1) + strpos(t::text, $2) > 0", key, raw
         )
         assert found == [(0,)], table
     paths = ["", "/events", "/logs"]
@@ -240,7 +240,7 @@ async def webhooks_are_tried_again(town: Town) -> None:
     town.receiver.answers[gone.name] = lambda _: status(500)
     job, lost = await away.submit(), await gone.submit(message_output="x")
     await until(lambda: asyncio.sleep(0, len(at) >= 1))
-    statement = "select due_at - now() from penstock.deliveries where tenant = $1 and not is_out and tries = 1"
+    statement = "select due_at - now() from millpond.deliveries where tenant = $1 and not is_out and tries = 1"
     ((due,),) = await until(lambda: town.steady.sql(statement, away.name))
     assert due.total_seconds() <= 7.5, "a pause, which grows"
     await until(lambda: _hurried(town, away.name, lambda: len(at) >= 2))
@@ -265,7 +265,7 @@ async def webhooks_are_tried_again(town: Town) -> None:
 
 async def _hurried(town: Town, tenant: str, is_done: Any) -> bool:
     await town.steady.sql(
-        "update penstock.deliveries set due_at = now() where tenant = $1 and not is_out and due_at > now()", tenant
+        "update millpond.deliveries set due_at = now() where tenant = $1 and not is_out and due_at > now()", tenant
     )
     return is_done()
 
@@ -328,14 +328,14 @@ async def urls_that_lead_inside(town: Town) -> AsyncGenerator[None]:
     await came(customer, 1)
     assert town.receiver.at("elsewhere") == [], "no redirect is followed"
     town.closed_later.answers.clear()
-    again = await town.mortal.sql("select tries from penstock.deliveries where tenant = $1", mortal.name)
+    again = await town.mortal.sql("select tries from millpond.deliveries where tenant = $1", mortal.name)
 
     async def is_tried() -> bool:
         await town.mortal.sql(
-            "update penstock.deliveries set due_at = now() where tenant = $1 and not is_out and due_at > now()",
+            "update millpond.deliveries set due_at = now() where tenant = $1 and not is_out and due_at > now()",
             mortal.name,
         )
-        found = await town.mortal.sql("select tries from penstock.deliveries where tenant = $1", mortal.name)
+        found = await town.mortal.sql("select tries from millpond.deliveries where tenant = $1", mortal.name)
         return found[0][0] > again[0][0] + 1
 
     await until(is_tried)

@@ -229,11 +229,11 @@ async def three_ends(town: Town) -> None:
     assert seen.end is not None
     number = UUID(bytes=number_of(seen.job["jobId"]))
     for state, outcome in (("running", None), ("failed", "failed"), ("canceled", "canceled")):
-        statement = "update penstock.jobs set state = $2, outcome = $3::text where id = $1"
+        statement = "update millpond.jobs set state = $2, outcome = $3::text where id = $1"
         await refused(town.steady, statement, number, state, outcome)
     assert (await done.partner.send("GET", seen.job["locationUrl"])).content == seen.end.content
     moves = await town.steady.sql(
-        "select distinct from_state, to_state from penstock.lifecycle_moves where lifecycle = 'partner'"
+        "select distinct from_state, to_state from millpond.lifecycle_moves where lifecycle = 'partner'"
         " and from_state is distinct from to_state and from_state <> ''"
     )
     drawn = {(source, target) for source, target in moves if source in ("running", *ENDS)}
@@ -444,7 +444,7 @@ async def a_key_makes_one_job(town: Town) -> None:
     assert (other.status_code, other.json()["error"]["code"]) == (409, "IDEMPOTENCY_CONFLICT")
     assert (await post(f'{{"url": {url}}}', "not-a-uuid")).status_code == 400
     count = await town.steady.sql(
-        "select count(*) from penstock.jobs where input::text like $1", f"%{made.project[4:]}%"
+        "select count(*) from millpond.jobs where input::text like $1", f"%{made.project[4:]}%"
     )
     assert count == [(1,)]
     bodies: dict[str, Any] = {

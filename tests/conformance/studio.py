@@ -46,7 +46,7 @@ ENDLESS = Script(seconds=float("inf"))
 
 @checks("STU-1")
 async def seven_states(town: Town) -> None:
-    kept = await town.steady.sql("select state from penstock.lifecycle_states where lifecycle = 'studio'")
+    kept = await town.steady.sql("select state from millpond.lifecycle_states where lifecycle = 'studio'")
     assert {state for (state,) in kept} == set(STATES)
     told = await town.steady.order("GET", "/v1/kinds/studio.tts")
     assert set(told["lifecycle"]["states"]) == set(STATES)
@@ -113,7 +113,7 @@ async def _by_hand(server: Server, job_id: str, source: str, target: str) -> Non
     outcome = {"completed": "succeeded", "failed": "failed", "canceled": "canceled", "expired": "expired"}.get(target)
     try:
         await server.sql(
-            "update penstock.jobs set state = $2, outcome = $3::text,"
+            "update millpond.jobs set state = $2, outcome = $3::text,"
             " phase = case when $3::text is null then phase else 'ended' end,"
             " captured = case when $3::text is null then null else 0 end,"
             " finished_at = case when $3::text is null then null else now() + interval '1 hour' end where id = $1",
@@ -145,13 +145,13 @@ async def charge_job_and_queue_are_one(town: Town) -> AsyncGenerator[None]:
     yield
     await burst
     account = asking.name
-    jobs = await town.mortal.sql("select id from penstock.jobs where account = $1", account)
-    holds = await town.mortal.sql("select job_id from penstock.entries where account = $1 and type = 'hold'", account)
+    jobs = await town.mortal.sql("select id from millpond.jobs where account = $1", account)
+    holds = await town.mortal.sql("select job_id from millpond.entries where account = $1 and type = 'hold'", account)
     assert sorted(jobs) == sorted(holds)
     assert {UUID(bytes=number_of(job_id)) for job_id in heard} <= {job_id for (job_id,) in jobs}
     lines = await town.mortal.sql(
-        "select count(*) from penstock.jobs j where account = $1 and outcome is null"
-        " and not exists (select from penstock.dispatches d where d.job_id = j.id)",
+        "select count(*) from millpond.jobs j where account = $1 and outcome is null"
+        " and not exists (select from millpond.dispatches d where d.job_id = j.id)",
         account,
     )
     assert lines == [(0,)], "a job that is in no line"
@@ -274,10 +274,10 @@ async def no_callback_before_the_deadline(town: Town) -> AsyncGenerator[None]:
 async def _hasten(town: Town, job_id: str) -> None:
     number = UUID(bytes=number_of(job_id))
     await town.mortal.sql(
-        "update penstock.dispatches set expires_at = now(), wakes_at = now() where job_id = $1", number
+        "update millpond.dispatches set expires_at = now(), wakes_at = now() where job_id = $1", number
     )
     await town.mortal.sql(
-        "update penstock.submissions set expires_at = now(), due_at = now() where job_id = $1", number
+        "update millpond.submissions set expires_at = now(), due_at = now() where job_id = $1", number
     )
 
 
@@ -312,8 +312,8 @@ async def a_key_makes_one_job(town: Town) -> None:
     assert await user.balance() == 99
     assert (await other.generate("copy", **body))["job_id"] != job_id
     statement = (
-        "insert into penstock.idempotency (tenant, scope, key, job_id, created_at)"
-        " select tenant, scope, key, penstock.uuid7(), created_at from penstock.idempotency"
+        "insert into millpond.idempotency (tenant, scope, key, job_id, created_at)"
+        " select tenant, scope, key, millpond.uuid7(), created_at from millpond.idempotency"
         " where scope = $1 and key = 'the-one'"
     )
     try:

@@ -19,7 +19,7 @@ _ROW: Final = re.compile(r"\| ([A-Z]{3}-[0-9]+) \| (.+) \|")
 _HEAD: Final = """\
 # Conformance
 
-Five products stand on one engine, each with a contract of numbered sentences. `make conformance` starts `penstock up`,
+Five products stand on one engine, each with a contract of numbered sentences. `make conformance` starts `millpond up`,
 checks every sentence from outside, over HTTP, and writes what came of it here. A number without a check fails, and so
 does a check without a number. The checks are in `tests/conformance`.
 """

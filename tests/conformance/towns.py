@@ -1,4 +1,4 @@
-"""What the checks run against: ``penstock up`` as a process, another that dies, and who they speak to."""
+"""What the checks run against: ``millpond up`` as a process, another that dies, and who they speak to."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import httpx2
 import pytest
 
-from penstock.store.db import connect
-from penstock.store.embedded import open_embedded
-from penstock.testing import Server as Postgres
+from millpond.store.db import connect
+from millpond.store.embedded import open_embedded
+from millpond.testing import Server as Postgres
 from tests.acceptance.processes import Shell, free_port, shell
 from tests.aws.amazon import ENVIRONMENT as AMAZON
 from tests.aws.amazon import Amazon, running_moto
@@ -49,25 +49,25 @@ FAR: Final = "far"
 SECONDS: Final = 60.0
 
 STEADY: Final = {
-    "PENSTOCK_LEASE": "30s",
-    "PENSTOCK_HEARTBEAT": "5s",
-    "PENSTOCK_SLOTS": "30",
-    "PENSTOCK_RATE_LIMIT": "100000",
-    "PENSTOCK_FLEET_MAX": "200",
+    "MILLPOND_LEASE": "30s",
+    "MILLPOND_HEARTBEAT": "5s",
+    "MILLPOND_SLOTS": "30",
+    "MILLPOND_RATE_LIMIT": "100000",
+    "MILLPOND_FLEET_MAX": "200",
 }
 MORTAL: Final = {
-    "PENSTOCK_LEASE": "4s",
-    "PENSTOCK_HEARTBEAT": "1s",
-    "PENSTOCK_GRACE": "2s",
-    "PENSTOCK_SLOTS": "30",
-    "PENSTOCK_RATE_LIMIT": "100000",
-    "PENSTOCK_FLEET_MAX": "12",
-    "PENSTOCK_FLEET_LEASE": "6s",
-    "PENSTOCK_FLEET_HEARTBEAT": "1s",
-    "PENSTOCK_WORKER_SILENCE": "2s",
-    "PENSTOCK_FLEET_APPROVAL": "manual",
-    "PENSTOCK_FLEET_CHECK_ASG": "true",
-    "PENSTOCK_REPLICATE_API_TOKEN": TOKEN,
+    "MILLPOND_LEASE": "4s",
+    "MILLPOND_HEARTBEAT": "1s",
+    "MILLPOND_GRACE": "2s",
+    "MILLPOND_SLOTS": "30",
+    "MILLPOND_RATE_LIMIT": "100000",
+    "MILLPOND_FLEET_MAX": "12",
+    "MILLPOND_FLEET_LEASE": "6s",
+    "MILLPOND_FLEET_HEARTBEAT": "1s",
+    "MILLPOND_WORKER_SILENCE": "2s",
+    "MILLPOND_FLEET_APPROVAL": "manual",
+    "MILLPOND_FLEET_CHECK_ASG": "true",
+    "MILLPOND_REPLICATE_API_TOKEN": TOKEN,
     "AWS_ACCESS_KEY_ID": BUCKET.access_key,
     "AWS_SECRET_ACCESS_KEY": BUCKET.secret_key,
 }
@@ -88,11 +88,11 @@ sys.exit(int(status))
 """
 """A command that an operator allows."""
 APP: Final = """
-from penstock import Penstock
-from penstock.blueprints.actions.kinds import ACTIONS
-from penstock.kinds import Kind
+from millpond import Millpond
+from millpond.blueprints.actions.kinds import ACTIONS
+from millpond.kinds import Kind
 
-app = Penstock()
+app = Millpond()
 app.add(Kind(name="actions.by-hand", lifecycle=ACTIONS, runs="fleet", attempts_max=1))
 """
 """An action of one's own, which a worker of the fleet does."""
@@ -102,11 +102,11 @@ import asyncio, contextlib, json
 from dataclasses import replace
 from pathlib import Path
 
-from penstock import Penstock
-from penstock.blueprints.partner.kinds import KINDS
-from penstock.errors import InputError, TransientError
+from millpond import Millpond
+from millpond.blueprints.partner.kinds import KINDS
+from millpond.errors import InputError, TransientError
 
-app = Penstock()
+app = Millpond()
 
 
 async def run(job, given):
@@ -208,7 +208,7 @@ def _subject(given: dict[str, Any]) -> str:
 
 @dataclass(slots=True)
 class Server:
-    """A process of ``penstock up``: its keys, its database, what it says."""
+    """A process of ``millpond up``: its keys, its database, what it says."""
 
     up: Up
     dsn: str
@@ -422,10 +422,10 @@ class Town:
         dsn = self.postgres.named(await self.postgres.create())
         (self.folder / "liar.py").write_text(LIAR, "utf-8")
         given = (
-            STEADY | self.environment | {"PENSTOCK_DATA_DIR": "idle", "DATABASE_URL": dsn, "PENSTOCK_POLL_LIMIT": "10"}
+            STEADY | self.environment | {"MILLPOND_DATA_DIR": "idle", "DATABASE_URL": dsn, "MILLPOND_POLL_LIMIT": "10"}
         )
-        given |= {"PENSTOCK_REPLICATE_API_TOKEN": TOKEN, "PENSTOCK_REPLICATE_URL": self.provider.url}
-        given |= {"PENSTOCK_OUTBOUND_ALLOW": allowed(self.shop.port, self.hub.port)}
+        given |= {"MILLPOND_REPLICATE_API_TOKEN": TOKEN, "MILLPOND_REPLICATE_URL": self.provider.url}
+        given |= {"MILLPOND_OUTBOUND_ALLOW": allowed(self.shop.port, self.hub.port)}
         running = await up(self.sh, "--no-worker", **given)
         self.sh.start("worker", "liar.py", **given)
         return Server(running, dsn, self.http)
@@ -438,11 +438,11 @@ class Town:
         self.far = self.postgres.named(far)
         self._mortal_environment = MORTAL | {
             "DATABASE_URL": self.postgres.named(central),
-            "PENSTOCK_DATA_DIR": "mortal",
-            "PENSTOCK_PUBLIC_URL": f"http://127.0.0.1:{self._port}",
-            "PENSTOCK_TENANT_DATABASES": json.dumps({FAR: self.far}),
-            "PENSTOCK_STORAGE": weed.url(fresh("mortal")),
-            "PENSTOCK_REPLICATE_URL": self.provider.url,
+            "MILLPOND_DATA_DIR": "mortal",
+            "MILLPOND_PUBLIC_URL": f"http://127.0.0.1:{self._port}",
+            "MILLPOND_TENANT_DATABASES": json.dumps({FAR: self.far}),
+            "MILLPOND_STORAGE": weed.url(fresh("mortal")),
+            "MILLPOND_REPLICATE_URL": self.provider.url,
             "AWS_ENDPOINT_URL": amazon.url,
             "AWS_REGION": "eu-central-1",
         }
@@ -455,7 +455,7 @@ class Town:
 
     async def _start_mortal(self, *ports: int) -> None:
         allow = allowed(self.receiver.port, self.shop.port, self.provider.port, self.hub.port, *ports)
-        given = self.environment | self._mortal_environment | {"PENSTOCK_OUTBOUND_ALLOW": allow}
+        given = self.environment | self._mortal_environment | {"MILLPOND_OUTBOUND_ALLOW": allow}
         file = self.folder / fresh("ready")
         command = self.sh.start("up", "app.py", "--port", str(self._port), "--ready-file", file, **given)
         await serving(command, file)
@@ -484,15 +484,15 @@ async def running_town(folder: Path) -> AsyncIterator[Town]:
         (folder / "app.py").write_text(APP, "utf-8")
         commands = {"talk": [sys.executable, str(folder / "talk.py")]}
         environment = {
-            "PENSTOCK_COMMANDS": json.dumps(commands),
-            "PENSTOCK_GITHUB_URL": f"{hub.url}{API}",
-            "PENSTOCK_ITUNES_URL": itunes.url,
-            "PENSTOCK_REPOSITORIES": "octo/*, ada/*",
+            "MILLPOND_COMMANDS": json.dumps(commands),
+            "MILLPOND_GITHUB_URL": f"{hub.url}{API}",
+            "MILLPOND_ITUNES_URL": itunes.url,
+            "MILLPOND_REPOSITORIES": "octo/*, ada/*",
         }
         allow = allowed(receiver.port, shop.port, hub.port)
-        given = STEADY | environment | {"PENSTOCK_GITHUB_TOKEN": GITHUB_TOKEN, "PENSTOCK_OUTBOUND_ALLOW": allow}
+        given = STEADY | environment | {"MILLPOND_GITHUB_TOKEN": GITHUB_TOKEN, "MILLPOND_OUTBOUND_ALLOW": allow}
         running = await up(sh, **given)
-        postgres = stack.enter_context(open_embedded(folder / ".penstock"))
+        postgres = stack.enter_context(open_embedded(folder / ".millpond"))
         limits = httpx2.Limits(max_connections=300)
         http = await stack.enter_async_context(httpx2.AsyncClient(timeout=SECONDS, limits=limits))
         steady = Server(running, postgres.dsn, http)

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.engine.engine import Engine
-from penstock.store.db import connect
-from penstock.store.embedded import EmbeddedPostgres
+from millpond.engine.engine import Engine
+from millpond.store.db import connect
+from millpond.store.embedded import EmbeddedPostgres
 from tests.children import bound, start
 from tests.docs.blocks import Block
 
@@ -172,7 +172,7 @@ class Session:
         self._background.clear()
 
     def _environment(self) -> dict[str, str]:
-        kept = {name: text for name, text in os.environ.items() if not name.startswith(("PENSTOCK_", "DATABASE_URL"))}
+        kept = {name: text for name, text in os.environ.items() if not name.startswith(("MILLPOND_", "DATABASE_URL"))}
         given = {"DATABASE_URL": self.database_url} if self.database_url else {}
         return kept | given | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 

@@ -1,4 +1,4 @@
-"""The examples do what they say: a program for each blueprint, and a product from nothing, on one `penstock up`."""
+"""The examples do what they say: a program for each blueprint, and a product from nothing, on one `millpond up`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def running(
     anyio_backend: str, server: Server, template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Up]:
     folder = tmp_path_factory.mktemp("examples")
-    settings = {"PENSTOCK_COMMANDS": json.dumps({"count": ["seq"]}), "PENSTOCK_STORAGE": str(folder / "files")}
+    settings = {"MILLPOND_COMMANDS": json.dumps({"count": ["seq"]}), "MILLPOND_STORAGE": str(folder / "files")}
     async with server.database(template) as dsn:
         with shell(folder, dsn) as sh:
             yield await up(sh, HELLO, **settings)
@@ -43,11 +43,11 @@ async def running(
 
 def run(name: str, served: Up, folder: Path, *arguments: str, **more: str) -> str:
     """What a program says that is run as its first lines tell, in a folder of its own."""
-    inherited = {name: text for name, text in os.environ.items() if not name.startswith("PENSTOCK_")}
+    inherited = {name: text for name, text in os.environ.items() if not name.startswith("MILLPOND_")}
     done = subprocess.run(
         [sys.executable, EXAMPLES / f"{name}.py", *arguments],
         cwd=folder,
-        env=inherited | {"PENSTOCK_URL": served.url, "PENSTOCK_API_KEY": served.ready["client_key"], **more},
+        env=inherited | {"MILLPOND_URL": served.url, "MILLPOND_API_KEY": served.ready["client_key"], **more},
         capture_output=True,
         text=True,
         timeout=120,
@@ -65,7 +65,7 @@ def test_actions_shows_the_lines_of_a_command(running: Up, tmp_path: Path) -> No
 
 def test_effects_uploads_a_picture_and_gets_it_back_inverted(running: Up, tmp_path: Path) -> None:
     Image.new("RGB", (8, 8), (250, 200, 10)).save(tmp_path / "sun.png")
-    said = run("effects", running, tmp_path, "sun.png", PENSTOCK_FLEET_SECRET=running.ready["fleet_secret"])
+    said = run("effects", running, tmp_path, "sun.png", MILLPOND_FLEET_SECRET=running.ready["fleet_secret"])
     assert "sun.png is ordered: queued\nworked: completed\n" in said
     with Image.open(tmp_path / "inverted.png") as picture:
         assert picture.getpixel((2, 2)) == (5, 55, 245)
@@ -106,7 +106,7 @@ async def test_hello_is_a_product_of_its_own(running: Up) -> None:
 
 def test_they_are_short() -> None:
     assert len(HELLO.read_text("utf-8").splitlines()) < 40
-    programs = [path for path in EXAMPLES.glob("*.py") if "PENSTOCK_API_KEY" in path.read_text("utf-8")]
+    programs = [path for path in EXAMPLES.glob("*.py") if "MILLPOND_API_KEY" in path.read_text("utf-8")]
     assert {path.stem for path in programs} == {"actions", "effects", "guard", "partner", "studio"}
     assert all(len(path.read_text("utf-8").splitlines()) < LINES_MAX for path in programs)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.lifecycle import MOMENTS
+from millpond.lifecycle import MOMENTS
 from tests.docs.blocks import PAGES as RUN
 from tests.docs.blocks import ROOT, blocks
 
@@ -105,7 +105,7 @@ ARCHITECTURE = (ROOT / "docs" / "internals" / "architecture.md").read_text("utf-
 @pytest.mark.parametrize("layer", ["engine", "services"])
 def test_the_picture_has_every_module_of_a_layer(layer: str) -> None:
     (box,) = re.findall(rf'^    {layer}\["<b>{layer}</b><br/>(.*)"\]$', ARCHITECTURE, re.MULTILINE)
-    modules = {path.stem for path in (ROOT / "src" / "penstock" / layer).glob("*.py")}
+    modules = {path.stem for path in (ROOT / "src" / "millpond" / layer).glob("*.py")}
     assert modules - set(re.findall(r"\w+", box)) <= {"__init__", "engine", "service"}
 
 
@@ -115,6 +115,6 @@ def test_the_picture_has_every_table_in_its_home(home: str) -> None:
         rf'^    subgraph \w+\["home: {home}"\]\n(.*?)^    end$', ARCHITECTURE, re.MULTILINE | re.DOTALL
     )
     schema = (ROOT / "tests" / "migrations" / "schema.sql").read_text("utf-8")
-    kept = re.findall(rf"^table penstock\.(\w+)[^\n]*\n    -- home: {home}\.", schema, re.MULTILINE)
+    kept = re.findall(rf"^table millpond\.(\w+)[^\n]*\n    -- home: {home}\.", schema, re.MULTILINE)
     whole = {table for table in kept if not table.endswith("_default")}
     assert set(re.findall(r"^        (\w+)", drawn, re.MULTILINE)) == whole

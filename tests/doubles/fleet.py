@@ -23,15 +23,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from penstock import ids, wire
-from penstock.cli.output import problem
-from penstock.errors import LeaseLostError, PenstockError, UnauthorizedError
+from millpond import ids, wire
+from millpond.cli.output import problem
+from millpond.errors import LeaseLostError, MillpondError, UnauthorizedError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from uuid import UUID
 
-SECRET = "ps_worker_of_the_double"
+SECRET = "mp_worker_of_the_double"
 
 
 @dataclass
@@ -46,7 +46,7 @@ class FleetDouble:
     held: dict[str, UUID] = field(default_factory=dict)
     canceling: set[str] = field(default_factory=set)
     asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-    refusals: dict[str, PenstockError] = field(default_factory=dict)
+    refusals: dict[str, MillpondError] = field(default_factory=dict)
     """The next answer to a verb."""
     files: dict[str, bytes] = field(default_factory=dict)
     uploads: dict[str, str] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class FleetDouble:
                 raise UnauthorizedError
             answer = getattr(self, f"on_{verb}")(body)
             return self.answer(await answer if asyncio.iscoroutine(answer) else answer)
-        except PenstockError as error:
+        except MillpondError as error:
             told = msgspec.json.encode(problem(error), enc_hook=str)
             return Response(told, error.status, media_type="application/problem+json")
 
@@ -133,7 +133,7 @@ class FleetDouble:
     def register(self, bearer: str, body: dict[str, Any]) -> wire.Registered:
         if bearer != SECRET:
             raise UnauthorizedError
-        token = f"psw_{uuid4().hex}"
+        token = f"mpw_{uuid4().hex}"
         self.tokens.add(token)
         return wire.Registered(
             id=ids.text("worker", uuid4()),

@@ -1,4 +1,4 @@
-"""A double of the native API: it speaks the shapes of :mod:`penstock.wire` over real sockets, and misbehaves on demand.
+"""A double of the native API: it speaks the shapes of :mod:`millpond.wire` over real sockets, and misbehaves on demand.
 
 What the server does in earnest is tested against the server; this one does what a server seldom does when it is
 wanted: it cuts bodies and streams, stalls, storms with 429, and goes away.
@@ -23,8 +23,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from penstock import wire
-from penstock.errors import NotFoundError, PenstockError
+from millpond import wire
+from millpond.errors import MillpondError, NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -132,7 +132,7 @@ class NativeApi:
                 Route("/v1/wallet", self._wallet),
                 Route("/v1/grants", self._wallet, methods=["POST"]),
             ],
-            exception_handlers={PenstockError: problem},  # type: ignore[dict-item]
+            exception_handlers={MillpondError: problem},  # type: ignore[dict-item]
         )
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -242,11 +242,11 @@ def answer(body: Any, status: int = 200, headers: dict[str, str] | None = None) 
     return Response(content, status, headers, "application/json")
 
 
-async def problem(request: Request, error: PenstockError) -> Response:
+async def problem(request: Request, error: MillpondError) -> Response:
     return refusal(error)
 
 
-def refusal(error: PenstockError, **headers: str) -> Response:
+def refusal(error: MillpondError, **headers: str) -> Response:
     told = {"type": f"/docs/problems/{error.code}", "title": "x", "status": error.status, "code": error.code}
     told |= {"detail": error.message, "field": error.field, "hint": error.hint, "retryable": error.retryable}
     named = {name.replace("_", "-"): value for name, value in headers.items()} | {"Request-Id": "req_1"}
@@ -256,7 +256,7 @@ def refusal(error: PenstockError, **headers: str) -> Response:
 # Faults: each takes the place of one answer
 
 
-def refuse(error: PenstockError, **headers: str) -> Any:
+def refuse(error: MillpondError, **headers: str) -> Any:
     async def fault(app: Any, scope: Any, receive: Any, send: Any) -> None:
         await refusal(error, **headers)(scope, receive, send)
 
@@ -264,7 +264,7 @@ def refuse(error: PenstockError, **headers: str) -> Any:
 
 
 def say(status: int, body: bytes = b"", **headers: str) -> Any:
-    """An answer that is not Penstock's."""
+    """An answer that is not Millpond's."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
 
     async def fault(app: Any, scope: Any, receive: Any, send: Any) -> None:

@@ -12,11 +12,11 @@ from uuid import UUID
 import pytest
 from asyncpg import PostgresError
 
-from penstock import ids
-from penstock.engine import access, credentials
-from penstock.engine.access import Principal
-from penstock.engine.engine import Engine
-from penstock.errors import (
+from millpond import ids
+from millpond.engine import access, credentials
+from millpond.engine.access import Principal
+from millpond.engine.engine import Engine
+from millpond.errors import (
     ConflictError,
     InvalidError,
     NotFoundError,
@@ -24,8 +24,8 @@ from penstock.errors import (
     UnauthorizedError,
     UnavailableError,
 )
-from penstock.services.bell import Bell
-from penstock.store.db import Database
+from millpond.services.bell import Bell
+from millpond.store.db import Database
 from tests.checks import until
 from tests.databases import Between
 from tests.factories import HOUR, MINUTE
@@ -34,7 +34,7 @@ from tests.product import app
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from penstock.engine.access import Access, KeyRecord
+    from millpond.engine.access import Access, KeyRecord
     from tests.clocks import Clock
 
 CLIENT: dict[str, Any] = {"scope": "client", "tenant": "acme", "account": "ann", "actor": "test"}
@@ -163,8 +163,8 @@ async def test_no_secret_is_kept_anywhere(engine: Engine, db: Database) -> None:
     await engine.access.authenticate(secret)
     async with db.transaction() as tx:
         written = await tx.fetchval(
-            "select string_agg(t::text, ' ') from (select k::text from penstock.keys k"
-            " union all select a::text from penstock.audit a) as s(t)"
+            "select string_agg(t::text, ' ') from (select k::text from millpond.keys k"
+            " union all select a::text from millpond.audit a) as s(t)"
         )
     for text in (secret, successor):
         assert text not in written
@@ -484,7 +484,7 @@ async def test_processes_that_begin_at_once_sign_with_one_secret(engine: Engine,
 async def test_to_take_the_secret_away_voids_all_tokens(engine: Engine, db: Database, watch: Watch) -> None:
     token, _ = await engine.access.make_token("acme", ids.new(), ["read"], "15m")
     async with db.transaction() as tx:
-        await tx.execute("delete from penstock.secrets")
+        await tx.execute("delete from millpond.secrets")
     watch.now += 60
     with pytest.raises(UnauthorizedError, match="not a token of ours"):
         await engine.access.authenticate(token)
@@ -605,8 +605,8 @@ async def test_the_audit_comes_in_pages_and_by_tenant(engine: Engine) -> None:
 async def test_the_audit_tells_what_came_at_once_in_the_order_in_which_it_came(engine: Engine, db: Database) -> None:
     """By Python and by SQL, some hundred lines a millisecond: whichever way they are listed, in pages that cut it."""
     many = (
-        "insert into penstock.audit (id, at, actor, action, tenant)"
-        " select penstock.uuid7(), penstock.clock(), 'test', 'act.' || n, 'acme' from generate_series($1::int, $2) as n"
+        "insert into millpond.audit (id, at, actor, action, tenant)"
+        " select millpond.uuid7(), millpond.clock(), 'test', 'act.' || n, 'acme' from generate_series($1::int, $2) as n"
     )
     async with db.transaction() as tx:
         for n in range(0, 400, 20):
@@ -624,7 +624,7 @@ async def test_the_audit_tells_what_came_at_once_in_the_order_in_which_it_came(e
         assert before is None
 
 
-REFUND = "select penstock.tell_refunded('op', 'acme', $1, 1, $2, $2, $3)"
+REFUND = "select millpond.tell_refunded('op', 'acme', $1, 1, $2, $2, $3)"
 
 
 async def test_refunds_of_one_millisecond_are_told_in_their_order(engine: Engine, db: Database) -> None:
@@ -640,7 +640,7 @@ async def test_refunds_of_one_millisecond_are_told_in_their_order(engine: Engine
 async def test_a_refund_that_an_older_version_told_is_told_once(engine: Engine, db: Database, late: int) -> None:
     job_id, at = ids.new(), datetime(2026, 5, 4, 3, 2, 1, late, tzinfo=UTC)
     older = (
-        "insert into penstock.audit (id, at, actor, action, tenant, subject, data) select (lpad(to_hex("
+        "insert into millpond.audit (id, at, actor, action, tenant, subject, data) select (lpad(to_hex("
         "(extract(epoch from $1::timestamptz) * 1000)::bigint), 12, '0') || '7' || left(md5('acme:refund:1'), 3) || '8'"
         " || right(md5('acme:refund:1'), 15))::uuid, $1, 'op', 'job.refunded', 'acme', $2, '{}'"
     )
@@ -654,7 +654,7 @@ async def test_a_refund_that_an_older_version_told_is_told_once(engine: Engine, 
 
 @pytest.mark.parametrize(
     "statement",
-    ["update penstock.audit set actor = 'nobody'", "delete from penstock.audit", "truncate penstock.audit"],
+    ["update millpond.audit set actor = 'nobody'", "delete from millpond.audit", "truncate millpond.audit"],
 )
 async def test_nobody_rewrites_the_audit(engine: Engine, db: Database, statement: str) -> None:
     await engine.access.make_tenant("acme", actor="test")
@@ -666,7 +666,7 @@ async def test_nobody_rewrites_the_audit(engine: Engine, db: Database, statement
 
 async def test_an_act_that_cannot_be_written_down_does_not_happen(engine: Engine, db: Database) -> None:
     async with db.transaction() as tx:
-        await tx.execute("alter table penstock.audit add constraint full_up check (action <> 'key.made')")
+        await tx.execute("alter table millpond.audit add constraint full_up check (action <> 'key.made')")
     with pytest.raises((StoreError, PostgresError)):
         await engine.access.make_key(**CLIENT)
     assert await engine.access.list_keys() == []

@@ -13,11 +13,11 @@ from uuid import UUID
 
 import pytest
 
-from penstock import ids
-from penstock.engine.artifacts import SQL, ArtifactRecord, folder
-from penstock.engine.dispatches import Lanes
-from penstock.engine.engine import Engine
-from penstock.errors import (
+from millpond import ids
+from millpond.engine.artifacts import SQL, ArtifactRecord, folder
+from millpond.engine.dispatches import Lanes
+from millpond.engine.engine import Engine
+from millpond.errors import (
     ArtifactMismatchError,
     ArtifactMissingError,
     ConflictError,
@@ -26,13 +26,13 @@ from penstock.errors import (
     StorageUnavailableError,
     TooLargeError,
 )
-from penstock.services import all_services
-from penstock.services.sweeper import sweeper
-from penstock.settings import Settings
-from penstock.storage.local import Local
-from penstock.store import partitions
-from penstock.store.db import CLIENT_ROLE, Database
-from penstock.work import End
+from millpond.services import all_services
+from millpond.services.sweeper import sweeper
+from millpond.settings import Settings
+from millpond.storage.local import Local
+from millpond.store import partitions
+from millpond.store.db import CLIENT_ROLE, Database
+from millpond.work import End
 from tests.databases import Between
 from tests.factories import ACCOUNT, HOUR, MINUTE, STRANGER, TENANT, interruption
 from tests.product import app
@@ -40,8 +40,8 @@ from tests.product import app
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from penstock.engine.leases import Lease
-    from penstock.lifecycle import Outcome
+    from millpond.engine.leases import Lease
+    from millpond.lifecycle import Outcome
     from tests.clocks import Clock
     from tests.factories import Factory
 
@@ -265,9 +265,9 @@ async def test_the_second_wall_stands_without_the_first(engine: Engine, db: Data
     client = await Database.open(dsn, size=1, role=CLIENT_ROLE)
     try:
         async with client.transaction() as tx:
-            assert await tx.fetchval("select count(*) from penstock.artifacts") == 0
-            await tx.execute("select set_config('penstock.callers', $1, true)", TENANT)
-            assert [row["id"] for row in await tx.fetch("select id from penstock.artifacts")] == [mine.artifact_id]
+            assert await tx.fetchval("select count(*) from millpond.artifacts") == 0
+            await tx.execute("select set_config('millpond.callers', $1, true)", TENANT)
+            assert [row["id"] for row in await tx.fetch("select id from millpond.artifacts")] == [mine.artifact_id]
         assert await client.run(SQL["view"], TENANT, None, [theirs.artifact_id], None) == []
     finally:
         await client.close()

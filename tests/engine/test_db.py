@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.errors import BusyError, InvalidError, MoveDeniedError, StoreError, UnavailableError
-from penstock.store.db import Database, DuplicateError, connect
-from penstock.store.queries import Query
+from millpond.errors import BusyError, InvalidError, MoveDeniedError, StoreError, UnavailableError
+from millpond.store.db import Database, DuplicateError, connect
+from millpond.store.queries import Query
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from penstock.store.queries import Shape
+    from millpond.store.queries import Shape
     from tests.databases import Server
 
 FLAKY = """
@@ -64,7 +64,7 @@ WORDS: dict[str, tuple[str, tuple[Any, ...], type[Exception]]] = {
     "half a surrogate pair": ("select $1::text", ("\ud800",), InvalidError),
     "another type": ("select $1::integer", ("seven",), InvalidError),
     "a number that does not fit": ("select $1::integer", (2**40,), InvalidError),
-    "a row that is there": ("insert into penstock.queues select queue from penstock.queues", (), DuplicateError),
+    "a row that is there": ("insert into millpond.queues select queue from millpond.queues", (), DuplicateError),
 }
 
 
@@ -182,7 +182,7 @@ async def test_no_connection_comes_back_in_a_transaction_from_a_task_that_was_ca
     What is known to have ended costs no further answer; a connection that a caller had for itself costs one.
     """
     for nth in itertools.count(1):
-        new = f"select $1::integer as n, count(*) from penstock.jobs limit {nth}"  # so it is parsed
+        new = f"select $1::integer as n, count(*) from millpond.jobs limit {nth}"  # so it is parsed
         ran = await CutShort(narrow, nth).ran(way(narrow, new, 7))
         assert await _in_transactions(narrow, db) == []
         if ran:
@@ -195,7 +195,7 @@ async def test_no_connection_comes_back_in_a_transaction_for_an_argument_that_ca
     narrow: Database, db: Database, way: Way
 ) -> None:
     with contextlib.suppress(InvalidError):
-        await way(narrow, "select $1::integer as n, count(*) from penstock.jobs", "seven")
+        await way(narrow, "select $1::integer as n, count(*) from millpond.jobs", "seven")
     assert await _in_transactions(narrow, db) == []
 
 

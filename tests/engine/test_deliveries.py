@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock import ids, webhooks
-from penstock.engine import deliveries, jobs, transactions
-from penstock.engine.deliveries import Result
-from penstock.engine.engine import Engine
-from penstock.errors import (
+from millpond import ids, webhooks
+from millpond.engine import deliveries, jobs, transactions
+from millpond.engine.deliveries import Result
+from millpond.engine.engine import Engine
+from millpond.errors import (
     ConflictError,
     IdempotencyConflictError,
     InvalidError,
@@ -21,19 +21,19 @@ from penstock.errors import (
     OutboundRefusedError,
     VaultError,
 )
-from penstock.outbound import Outbound
-from penstock.services.courier import courier
-from penstock.services.expirer import expirer
-from penstock.services.pruner import pruner
-from penstock.webhooks import NATIVE, SCHEDULE, Hook
-from penstock.work import End
+from millpond.outbound import Outbound
+from millpond.services.courier import courier
+from millpond.services.expirer import expirer
+from millpond.services.pruner import pruner
+from millpond.webhooks import NATIVE, SCHEDULE, Hook
+from millpond.work import End
 from tests.checks import snapshot
 from tests.factories import ACCOUNT, ERROR, HOUR, MINUTE, OWNER, STRANGER, TENANT
 from tests.post import SECRET, VAULT, taken
 from tests.product import app
 
 if TYPE_CHECKING:
-    from penstock.engine.deliveries import Claimed, DeliveryRecord
+    from millpond.engine.deliveries import Claimed, DeliveryRecord
     from tests.post import Post
 
 DAY = timedelta(days=1)
@@ -365,7 +365,7 @@ async def test_one_that_is_sent_once_more_has_its_whole_schedule_again(post: Pos
     await post.deliver()
     found = await logged(post)
     async with post.engine.db.transaction() as tx:
-        await tx.execute("update penstock.hooks set url = $1", post.there.url("error"))
+        await tx.execute("update millpond.hooks set url = $1", post.there.url("error"))
     await post.engine.deliveries.resend(TENANT, found.id)
     await post.deliver()
     found = await logged(post)
@@ -440,7 +440,7 @@ async def test_what_is_done_is_forgotten_after_a_while(post: Post) -> None:
     await pruner(post.engine, webhook_retention=DAY).run_once()
     assert await post.states() == ["pending"]
     async with post.engine.db.transaction() as tx:
-        assert await tx.fetchval("select count(*) from penstock.delivery_tries") == 0
+        assert await tx.fetchval("select count(*) from millpond.delivery_tries") == 0
 
 
 # Listeners

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import webhooks
-from penstock.engine import deliveries
-from penstock.engine.deliveries import Result
-from penstock.engine.endpoints import ENDPOINTS_MAX, PAGE_MAX
-from penstock.errors import (
+from millpond import webhooks
+from millpond.engine import deliveries
+from millpond.engine.deliveries import Result
+from millpond.engine.endpoints import ENDPOINTS_MAX, PAGE_MAX
+from millpond.errors import (
     ConflictError,
     InvalidError,
+    MillpondError,
     NotFoundError,
     OutboundRefusedError,
-    PenstockError,
     VaultError,
     WebhookInvalidError,
 )
-from penstock.services.pruner import pruner
-from penstock.webhooks import Webhook
+from millpond.services.pruner import pruner
+from millpond.webhooks import Webhook
 from tests.factories import ACCOUNT, HOUR, MINUTE, STRANGER, TENANT
 from tests.post import SECRET, VAULT, taken
 
@@ -57,7 +57,7 @@ async def test_its_secret_is_told_once_and_kept_encrypted(post: Post) -> None:
     shown = repr([made, await post.engine.endpoints.read(TENANT, made.id), await post.engine.endpoints.list(TENANT)])
     assert secret not in shown
     async with post.engine.db.transaction() as tx:
-        row = await tx.fetchrow("select e::text as shown, secret from penstock.endpoints e")
+        row = await tx.fetchrow("select e::text as shown, secret from millpond.endpoints e")
     assert row is not None
     assert secret not in row["shown"]
     assert secret.removeprefix("whsec_") not in row["shown"]
@@ -93,7 +93,7 @@ async def test_it_is_told_nothing_of_another_tenant(post: Post) -> None:
         ({"kinds": ("a b",)}, InvalidError, "kinds"),
         ({"kinds": tuple(f"k{n}" for n in range(101))}, InvalidError, "kinds"),
         ({"description": "x" * 501}, InvalidError, "description"),
-        ({"description": "\0"}, PenstockError, "description"),
+        ({"description": "\0"}, MillpondError, "description"),
         ({"limit": 0}, InvalidError, "limit"),
         ({"limit": 101}, InvalidError, "limit"),
         ({"secret": "whsec_short"}, InvalidError, "secret"),
@@ -101,7 +101,7 @@ async def test_it_is_told_nothing_of_another_tenant(post: Post) -> None:
     ids=str,
 )
 async def test_what_is_wrong_with_it_is_told(
-    post: Post, wrong: dict[str, Any], error: type[PenstockError], field: str
+    post: Post, wrong: dict[str, Any], error: type[MillpondError], field: str
 ) -> None:
     traits: dict[str, Any] = {"url": post.there.url("healthy")} | wrong
     with pytest.raises(error) as caught:
@@ -336,7 +336,7 @@ async def test_what_came_for_one_that_was_just_deleted_is_withdrawn(post: Post) 
     await post.engine.endpoints.make(TENANT)  # Its listener does not come any more: no courier sees it.
     await ended(post)
     async with post.engine.db.transaction() as tx:
-        await tx.execute("delete from penstock.endpoints; delete from penstock.subscriptions")
+        await tx.execute("delete from millpond.endpoints; delete from millpond.subscriptions")
     await pruner(post.engine).run_once()
     assert await post.states() == ["withdrawn"]
 

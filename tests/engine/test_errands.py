@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import ids, wire
-from penstock.engine.dispatches import Lanes
-from penstock.engine.errands import ACTS
-from penstock.engine.leases import End
-from penstock.engine.ledger import Seen
-from penstock.errors import (
+from millpond import ids, wire
+from millpond.engine.dispatches import Lanes
+from millpond.engine.errands import ACTS
+from millpond.engine.leases import End
+from millpond.engine.ledger import Seen
+from millpond.errors import (
     ConflictError,
     IdempotencyConflictError,
     InvalidError,
@@ -29,7 +29,7 @@ from penstock.errors import (
     StorageUnavailableError,
     UnknownKindError,
 )
-from penstock.services.steward import Steward
+from millpond.services.steward import Steward
 from tests.checks import refused, unchanged, until
 from tests.children import spawned
 from tests.factories import ACCOUNT, MINUTE, OWNER, STRANGER, TENANT
@@ -37,9 +37,9 @@ from tests.factories import ACCOUNT, MINUTE, OWNER, STRANGER, TENANT
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from penstock.engine.engine import Engine
-    from penstock.engine.errands import ErrandRecord
-    from penstock.storage.local import Local
+    from millpond.engine.engine import Engine
+    from millpond.engine.errands import ErrandRecord
+    from millpond.storage.local import Local
     from tests.factories import Factory
 
 ROOT = Path(__file__).parents[2]
@@ -160,7 +160,7 @@ async def test_many_refunds_at_once_are_one(engine: Engine, make: Factory) -> No
 async def test_verify_knows_of_refunds_that_cannot_be(engine: Engine, make: Factory) -> None:
     job = await make.ended()
     async with engine.db.transaction() as tx:
-        await tx.execute("select penstock.post('adjust', 'acme', 'ann', 6, null, 'too much', $1)", job.job_id)
+        await tx.execute("select millpond.post('adjust', 'acme', 'ann', 6, null, 'too much', $1)", job.job_id)
     (found,) = await engine.verify()
     assert (found.invariant, found.job_id) == ("refunds_fit_what_was_captured", job.job_id)
 
@@ -173,7 +173,7 @@ async def test_what_looks_like_a_refund_is_none(engine: Engine, make: Factory) -
     async with refused(engine.db, InvalidError, field="reference"):
         await engine.grant(TENANT, ACCOUNT, 1, reference="refund:1")
     async with engine.db.transaction() as tx:  # as an earlier version let it be
-        await tx.execute("select penstock.post('adjust', 'acme', 'ann', 5, $1, 'x')", f"refund:{job.id}:1")
+        await tx.execute("select millpond.post('adjust', 'acme', 'ann', 5, $1, 'x')", f"refund:{job.id}:1")
     async with refused(engine.db, ConflictError, field="amount"):
         await engine.refund(TENANT, job.job_id, reason=WHY, actor="op")
     assert (await engine.refund(TENANT, job.job_id, amount=5, reason=WHY, actor="op")).is_replay is False
@@ -357,7 +357,7 @@ async def test_ten_thousand_jobs_are_canceled_until_that_is_aborted(engine: Engi
     assert told.state == "aborted"
     assert 40 <= told.done < 10_000
     async with engine.db.transaction() as tx:
-        canceled = await tx.fetchval("select count(*) from penstock.jobs where outcome = 'canceled'")
+        canceled = await tx.fetchval("select count(*) from millpond.jobs where outcome = 'canceled'")
     assert canceled == told.done
     assert [entry.actor for entry in await audited(engine, "errand.aborted")] == ["other"]
     assert (await engine.errands.abort(made.errand_id, actor="other")).state == "aborted"
@@ -381,7 +381,7 @@ async def test_a_steward_that_is_killed_is_taken_over_and_nothing_is_done_twice(
     await until(is_over)
     assert counts(await engine.errands.read(made.errand_id)) == ("done", 150, 150, 0)
     async with engine.db.transaction() as tx:
-        retried = await tx.fetch("select retry_of from penstock.jobs where retry_of is not null")
+        retried = await tx.fetch("select retry_of from millpond.jobs where retry_of is not null")
     assert sorted(row["retry_of"] for row in retried) == sorted(jobs)
     assert (await engine.balance(TENANT, ACCOUNT)).held == 150 * 5
 
@@ -389,10 +389,10 @@ async def test_a_steward_that_is_killed_is_taken_over_and_nothing_is_done_twice(
 _STEWARD = """
 import asyncio, os, signal, sys
 from datetime import timedelta
-from penstock import lifeline
-from penstock.engine.engine import Engine
-from penstock.services.steward import Steward
-from penstock.store.db import Database
+from millpond import lifeline
+from millpond.engine.engine import Engine
+from millpond.services.steward import Steward
+from millpond.store.db import Database
 from tests.product import app
 
 async def main():
@@ -550,7 +550,7 @@ async def test_a_file_is_removed_after_a_week_and_an_errand_with_the_history(
     await make.submitted("free")
     told = await done(engine, "export", TENANT)
     assert await engine.errands.prune(timedelta(days=90)) == 0
-    monkeypatch.setattr("penstock.engine.errands.FILE_KEPT", timedelta(0))
+    monkeypatch.setattr("millpond.engine.errands.FILE_KEPT", timedelta(0))
     assert await engine.errands.prune(timedelta(days=90)) == 1
     assert await files.head(f"errands/{told.id}.ndjson") is None
     after = await engine.errands.read(told.errand_id)
@@ -585,7 +585,7 @@ async def test_a_verification_is_kept_with_what_it_found(engine: Engine, make: F
 async def test_a_violation_is_told(engine: Engine, make: Factory) -> None:
     job = await make.submitted()
     async with engine.db.transaction() as tx:
-        await tx.execute("delete from penstock.ready")
+        await tx.execute("delete from millpond.ready")
     told = await done(engine, "verify", since="1h")
     assert told.result is not None
     assert told.result["ok"] is False

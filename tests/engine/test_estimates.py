@@ -11,13 +11,13 @@ from uuid import UUID
 
 import pytest
 
-from penstock.engine import estimates
-from penstock.engine.dispatches import Lanes
-from penstock.engine.engine import Engine
-from penstock.engine.estimates import Estimate, Estimates
-from penstock.engine.jobs import JobRecord
-from penstock.engine.leases import End, Lease
-from penstock.store.db import Database
+from millpond.engine import estimates
+from millpond.engine.dispatches import Lanes
+from millpond.engine.engine import Engine
+from millpond.engine.estimates import Estimate, Estimates
+from millpond.engine.jobs import JobRecord
+from millpond.engine.leases import End, Lease
+from millpond.store.db import Database
 from tests.clocks import Clock
 from tests.factories import ACCOUNT, HOUR, STRANGER, TENANT, Factory
 

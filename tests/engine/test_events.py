@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import InvalidError
+from millpond.errors import InvalidError
 from tests.checks import refused
 from tests.factories import TENANT, progress
 
 if TYPE_CHECKING:
-    from penstock.engine.engine import Engine
-    from penstock.store.db import Database
+    from millpond.engine.engine import Engine
+    from millpond.store.db import Database
     from tests.factories import Factory
 
 

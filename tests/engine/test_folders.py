@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.engine import folders
-from penstock.engine.folders import Folders
+from millpond.engine import folders
+from millpond.engine.folders import Folders
 from tests.children import running
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-PREFIX = "penstock-test-"
+PREFIX = "millpond-test-"
 OTHER = """
 import asyncio, sys
-from penstock import lifeline
-from penstock.engine.folders import Folders
+from millpond import lifeline
+from millpond.engine.folders import Folders
 
 async def main():
     lifeline.heed()

@@ -10,14 +10,14 @@ import msgspec
 import psycopg
 import pytest
 
-from penstock import logs, values
-from penstock.api.blueprint import Blueprint, hang
-from penstock.app import Penstock
-from penstock.engine import registry
-from penstock.engine.engine import Engine
-from penstock.engine.transactions import submit_in
-from penstock.engine.verify import verify
-from penstock.errors import (
+from millpond import logs, values
+from millpond.api.blueprint import Blueprint, hang
+from millpond.app import Millpond
+from millpond.engine import registry
+from millpond.engine.engine import Engine
+from millpond.engine.transactions import submit_in
+from millpond.engine.verify import verify
+from millpond.errors import (
     BlockedError,
     ContentBlockedError,
     GateMissingError,
@@ -29,12 +29,12 @@ from penstock.errors import (
     NotFoundError,
     UnavailableError,
 )
-from penstock.kinds import Kind
-from penstock.lifecycle import lifecycle
-from penstock.rules import Keywords, Pattern, Pii, Rule, RulesGate
-from penstock.storage.local import Local
-from penstock.work import End, Return
-from penstock.worker.worker import Worker
+from millpond.kinds import Kind
+from millpond.lifecycle import lifecycle
+from millpond.rules import Keywords, Pattern, Pii, Rule, RulesGate
+from millpond.storage.local import Local
+from millpond.work import End, Return
+from millpond.worker.worker import Worker
 from tests.checks import refused, snapshot
 from tests.factories import ACCOUNT, OWNER, TENANT, Factory
 
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-    from penstock.engine.artifacts import ArtifactRecord
-    from penstock.engine.leases import Lease
-    from penstock.store.db import Database
+    from millpond.engine.artifacts import ArtifactRecord
+    from millpond.engine.leases import Lease
+    from millpond.store.db import Database
     from tests.clocks import Clock
 
 HOUSE = RulesGate(
@@ -92,8 +92,8 @@ class Moody:
         return given if self.gives is None else self.gives
 
 
-def _app(moody: Moody) -> Penstock:
-    app = Penstock()
+def _app(moody: Moody) -> Millpond:
+    app = Millpond()
     app.gate("house", HOUSE)
     app.gate("moody", moody)
 
@@ -228,7 +228,7 @@ async def test_who_cannot_ask_a_gate_cannot_submit(engine: Engine, dsn: str) -> 
             submit_in(connection, engine.app, "ad", {"prompt": "x"}, **OWNER)
         assert caught.value.field == "kind"
         with pytest.raises(psycopg.Error) as raised:
-            connection.execute("select penstock.submit('mood', '{}', %s, %s)", (TENANT, ACCOUNT))
+            connection.execute("select millpond.submit('mood', '{}', %s, %s)", (TENANT, ACCOUNT))
         assert (raised.value.sqlstate, raised.value.diag.column_name) == ("PS101", "kind")
 
 
@@ -496,7 +496,7 @@ async def test_an_engine_that_lacks_the_kind_asks_its_gate_all_the_same(
 ) -> None:
     await engine.submit("mood", {}, **OWNER)
     (lease,) = await make.claimed("mood")
-    stranger = Engine(db, Penstock())
+    stranger = Engine(db, Millpond())
     assert await stranger.finish(End(lease, "succeeded", "{}")) == "blocked"
 
 
@@ -537,7 +537,7 @@ async def test_a_retry_in_place_cannot_change_what_is_stored(engine: Engine, mak
 
 
 def test_a_gate_is_declared_once() -> None:
-    app = Penstock()
+    app = Millpond()
     app.gate("house", HOUSE)
     with pytest.raises(LifecycleError):
         app.gate("house", HOUSE)

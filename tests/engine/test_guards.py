@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from asyncpg import CheckViolationError, PostgresError, UniqueViolationError
 
-from penstock.blueprints import LIFECYCLES
-from penstock.errors import MoveDeniedError
-from penstock.lifecycle import STANDARD, Lifecycle
-from penstock.store.db import APPEND_ONLY, MOVE_DENIED
+from millpond.blueprints import LIFECYCLES
+from millpond.errors import MoveDeniedError
+from millpond.lifecycle import STANDARD, Lifecycle
+from millpond.store.db import APPEND_ONLY, MOVE_DENIED
 from tests.checks import refused, unchanged
 from tests.factories import MINUTE, TENANT
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from penstock.engine.engine import Engine
-    from penstock.store.db import Connection, Database
+    from millpond.engine.engine import Engine
+    from millpond.store.db import Connection, Database
     from tests.factories import Factory
 
 EVERY = [*LIFECYCLES, STANDARD]
@@ -39,9 +39,9 @@ def way(made: Lifecycle, start: str, target: str) -> list[str]:
 async def bear(connection: Connection, made: Lifecycle, state: str | None = None) -> UUID:
     """A job by hand, in its first state unless told."""
     return await connection.fetchval(
-        "insert into penstock.jobs"
+        "insert into millpond.jobs"
         " (id, tenant, account, kind, lifecycle, queue, state, phase, priority, events, price, created_at, input)"
-        " values (penstock.uuid7(), 'acme', 'ann', 'free', $1, 'free', $2, 'waiting', 0, 1, 0, now(), '{}')"
+        " values (millpond.uuid7(), 'acme', 'ann', 'free', $1, 'free', $2, 'waiting', 0, 1, 0, now(), '{}')"
         " returning id",
         made.name,
         state or made.initial,
@@ -50,11 +50,11 @@ async def bear(connection: Connection, made: Lifecycle, state: str | None = None
 
 async def walk(connection: Connection, job_id: UUID, *states: str) -> None:
     for state in states:
-        await connection.execute("update penstock.jobs set state = $2 where id = $1", job_id, state)
+        await connection.execute("update millpond.jobs set state = $2 where id = $1", job_id, state)
 
 
 async def row(connection: Connection, job_id: UUID) -> dict[str, Any]:
-    return dict(await connection.fetchrow("select * from penstock.jobs where id = $1", job_id) or {})
+    return dict(await connection.fetchrow("select * from millpond.jobs where id = $1", job_id) or {})
 
 
 async def sqlstate(connection: Connection, statement: str, *arguments: Any) -> str | None:
@@ -77,7 +77,7 @@ async def test_sql_by_hand_moves_a_job_along_the_drawn_arrows_and_no_other(db: D
             job_id = await bear(tx, made)
             await walk(tx, job_id, *way(made, made.initial, source))
             before = await row(tx, job_id)
-            answer = await sqlstate(tx, "update penstock.jobs set state = $2 where id = $1", job_id, target)
+            answer = await sqlstate(tx, "update millpond.jobs set state = $2 where id = $1", job_id, target)
             after = await row(tx, job_id)
             if answer is None:
                 passed.add((source, target))
@@ -107,8 +107,8 @@ async def test_a_state_of_another_lifecycle_or_of_none_is_no_state(db: Database)
     async with db.transaction() as tx:
         job_id = await bear(tx, STANDARD)
         for state in ("processing", "nonsense", "", "running "):
-            assert await sqlstate(tx, "update penstock.jobs set state = $2 where id = $1", job_id, state) == MOVE_DENIED
-        changed = "update penstock.jobs set lifecycle = 'studio', state = 'failed' where id = $1"
+            assert await sqlstate(tx, "update millpond.jobs set state = $2 where id = $1", job_id, state) == MOVE_DENIED
+        changed = "update millpond.jobs set lifecycle = 'studio', state = 'failed' where id = $1"
         assert await sqlstate(tx, changed, job_id) == MOVE_DENIED
 
 
@@ -116,7 +116,7 @@ async def test_one_wrong_row_undoes_the_whole_statement(db: Database) -> None:
     async with db.transaction() as tx:
         good, bad = await bear(tx, STANDARD), await bear(tx, STANDARD)
         await walk(tx, bad, "canceled")
-        statement = "update penstock.jobs set state = 'running' where id = any($1::uuid[])"
+        statement = "update millpond.jobs set state = 'running' where id = any($1::uuid[])"
         assert await sqlstate(tx, statement, [good, bad]) == MOVE_DENIED
         assert (await row(tx, good))["state"] == "queued"
 
@@ -135,22 +135,22 @@ STICKY = {
 async def test_what_has_ended_stays_as_it_is(db: Database, make: Factory, change: str) -> None:
     ended = await make.ended("priced")
     async with unchanged(db), db.transaction() as tx:
-        assert await sqlstate(tx, f"update penstock.jobs set {change} where id = $1", ended.job_id) == MOVE_DENIED
+        assert await sqlstate(tx, f"update millpond.jobs set {change} where id = $1", ended.job_id) == MOVE_DENIED
 
 
 async def test_no_job_is_ended_by_its_phase_alone(db: Database, make: Factory) -> None:
     lease = await make.leased("priced")
     ending = "phase = 'ended', outcome = 'succeeded', finished_at = now(), captured = 5"
     async with unchanged(db), db.transaction() as tx:
-        assert await sqlstate(tx, f"update penstock.jobs set {ending} where id = $1", lease.job_id) == MOVE_DENIED
+        assert await sqlstate(tx, f"update millpond.jobs set {ending} where id = $1", lease.job_id) == MOVE_DENIED
 
 
 HISTORY = {
-    "an event is not changed": "update penstock.events set type = 'other'",
-    "an event is not deleted": "delete from penstock.events",
-    "an entry is not changed": "update penstock.entries set reason = 'other'",
-    "an entry is not deleted": "delete from penstock.entries",
-    "the entries are not emptied": "truncate penstock.entries",
+    "an event is not changed": "update millpond.events set type = 'other'",
+    "an event is not deleted": "delete from millpond.events",
+    "an entry is not changed": "update millpond.entries set reason = 'other'",
+    "an entry is not deleted": "delete from millpond.entries",
+    "the entries are not emptied": "truncate millpond.entries",
 }
 
 
@@ -164,28 +164,28 @@ async def test_history_is_append_only(db: Database, make: Factory, statement: st
 async def test_history_is_append_only_in_its_partitions_too(db: Database, make: Factory) -> None:
     await make.submitted()
     async with unchanged(db), db.transaction() as tx:
-        part = await tx.fetchval("select tableoid::regclass::text from penstock.events limit 1")
-        assert part != "penstock.events_default"
+        part = await tx.fetchval("select tableoid::regclass::text from millpond.events limit 1")
+        assert part != "millpond.events_default"
         assert await sqlstate(tx, f"update {part} set type = 'other'") == APPEND_ONLY
         assert await sqlstate(tx, f"delete from {part}") == APPEND_ONLY
 
 
 # An entry like one that is there, but for a few columns.
 ENTRY = (
-    "insert into penstock.entries select tenant, account, 99, at, {}, held, outside, available_after, held_after, {}"
-    " from penstock.entries where type = '{}'"
+    "insert into millpond.entries select tenant, account, 99, at, {}, held, outside, available_after, held_after, {}"
+    " from millpond.entries where type = '{}'"
 )
 DISPATCH = (
-    "insert into penstock.dispatches (job_id, tenant, account, kind, queue, phase, rank)"
-    " select id, tenant, account, kind, queue, '{}', 0 from penstock.jobs"
+    "insert into millpond.dispatches (job_id, tenant, account, kind, queue, phase, rank)"
+    " select id, tenant, account, kind, queue, '{}', 0 from millpond.jobs"
 )
 
-JOB = "update penstock.jobs set {} where phase = 'leased'"
+JOB = "update millpond.jobs set {} where phase = 'leased'"
 
 BROKEN = {
-    "available below zero": ("update penstock.accounts set available = -1", CheckViolationError),
-    "held below zero": ("update penstock.accounts set held = -1", CheckViolationError),
-    "fewer than no active jobs": ("update penstock.accounts set active = -1", CheckViolationError),
+    "available below zero": ("update millpond.accounts set available = -1", CheckViolationError),
+    "held below zero": ("update millpond.accounts set held = -1", CheckViolationError),
+    "fewer than no active jobs": ("update millpond.accounts set active = -1", CheckViolationError),
     "a start before birth": (JOB.format("started_at = created_at - interval '1s'"), CheckViolationError),
     "an end before the start": (
         JOB.format("state = 'succeeded', finished_at = started_at - interval '1s'"),
@@ -198,7 +198,7 @@ BROKEN = {
     "a second settlement": (ENTRY.format("'release', available", "job_id, run", "capture"), UniqueViolationError),
     "an entry that does not balance": (ENTRY.format("type, available + 1", "null, null", "grant"), CheckViolationError),
     "a settlement without its job": (ENTRY.format("'release', available", "null, null", "grant"), CheckViolationError),
-    "an event twice": ("insert into penstock.events select * from penstock.events", UniqueViolationError),
+    "an event twice": ("insert into millpond.events select * from millpond.events", UniqueViolationError),
     "a lease without a token": (DISPATCH.format("leased"), CheckViolationError),
     "parked without a deadline": (DISPATCH.format("parked"), CheckViolationError),
 }

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from penstock.engine import health
-from penstock.engine.health import QueueHealth
-from penstock.store.db import Database
+from millpond.engine import health
+from millpond.engine.health import QueueHealth
+from millpond.store.db import Database
 from tests.factories import HOUR, MINUTE, Factory, attempt
 
 SECOND = timedelta(seconds=1)

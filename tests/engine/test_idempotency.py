@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.engine import idempotency
-from penstock.errors import IdempotencyConflictError
+from millpond.engine import idempotency
+from millpond.errors import IdempotencyConflictError
 from tests.factories import HOUR, OWNER
 
 if TYPE_CHECKING:
-    from penstock.engine.engine import Engine
-    from penstock.store.db import Database
+    from millpond.engine.engine import Engine
+    from millpond.store.db import Database
     from tests.factories import Factory
 
 DAY = timedelta(days=1)

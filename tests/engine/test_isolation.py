@@ -11,15 +11,15 @@ from uuid import UUID, uuid4
 import pytest
 from asyncpg import InsufficientPrivilegeError
 
-from penstock.engine.engine import Engine
-from penstock.engine.views import SQL
-from penstock.errors import NotFoundError
-from penstock.store import partitions, queries
-from penstock.store.db import CLIENT_ROLE, Database
-from penstock.store.doctor import examine
-from penstock.store.embedded import open_embedded
-from penstock.store.migrate import migrate
-from penstock.store.queries import Query
+from millpond.engine.engine import Engine
+from millpond.engine.views import SQL
+from millpond.errors import NotFoundError
+from millpond.store import partitions, queries
+from millpond.store.db import CLIENT_ROLE, Database
+from millpond.store.doctor import examine
+from millpond.store.embedded import open_embedded
+from millpond.store.migrate import migrate
+from millpond.store.queries import Query
 from tests.databases import Server
 from tests.factories import ACCOUNT, OWNER, STRANGER, TENANT
 from tests.product import app
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from penstock.store.doctor import Finding
+    from millpond.store.doctor import Finding
     from tests.factories import Factory
 
 WALLED = ("accounts", "artifacts", "entries", "events", "idempotency", "jobs")
@@ -60,8 +60,8 @@ async def two(engine: Engine, make: Factory) -> dict[str, UUID]:
 async def seen(client: Database, table: str, *callers: str) -> set[str]:
     """Whose rows a query without any condition gives, when these callers are named."""
     async with client.transaction() as tx:
-        await tx.execute("select set_config('penstock.callers', $1, true)", ",".join(callers))
-        return {row[0] for row in await tx.fetch(f"select tenant from penstock.{table}")}
+        await tx.execute("select set_config('millpond.callers', $1, true)", ",".join(callers))
+        return {row[0] for row in await tx.fetch(f"select tenant from millpond.{table}")}
 
 
 # The second wall alone
@@ -81,15 +81,15 @@ async def test_a_query_without_any_condition_gives_the_callers_rows(
 @pytest.mark.parametrize("table", WALLED)
 async def test_who_names_nobody_sees_nothing(client: Database, two: dict[str, UUID], table: str) -> None:
     async with client.transaction() as tx:
-        assert await tx.fetchval(f"select count(*) from penstock.{table}") == 0
+        assert await tx.fetchval(f"select count(*) from millpond.{table}") == 0
 
 
 async def test_no_condition_leads_round_the_wall(client: Database, two: dict[str, UUID]) -> None:
     async with client.transaction() as tx:
-        await tx.execute("select set_config('penstock.callers', $1, true)", TENANT)
+        await tx.execute("select set_config('millpond.callers', $1, true)", TENANT)
         for condition in ("true", "tenant = 'globex'", "tenant <> 'acme' or true", "id = $1 or true"):
             arguments = (two[STRANGER],) if "$1" in condition else ()
-            found = await tx.fetch(f"select tenant from penstock.jobs where {condition}", *arguments)
+            found = await tx.fetch(f"select tenant from millpond.jobs where {condition}", *arguments)
             assert {row["tenant"] for row in found} <= {TENANT}
 
 
@@ -111,7 +111,7 @@ async def test_a_function_that_forgets_its_condition_gives_the_callers_rows(
 
 async def lose_first_wall(db: Database) -> None:
     lost = 0
-    for definition in queries.functions("penstock.engine", "views").values():
+    for definition in queries.functions("millpond.engine", "views").values():
         text = definition
         for condition in (
             "(tenants is null or j.tenant = any(tenants))",
@@ -134,18 +134,18 @@ async def lose_first_wall(db: Database) -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "update penstock.{} set tenant = tenant",
-        "delete from penstock.{}",
-        "truncate penstock.{}",
-        "insert into penstock.{} select * from penstock.{}",
-        "select tenant from penstock.{} for update",
-        "alter table penstock.{} disable row level security",
-        "drop policy client on penstock.{}",
+        "update millpond.{} set tenant = tenant",
+        "delete from millpond.{}",
+        "truncate millpond.{}",
+        "insert into millpond.{} select * from millpond.{}",
+        "select tenant from millpond.{} for update",
+        "alter table millpond.{} disable row level security",
+        "drop policy client on millpond.{}",
     ],
 )
 async def test_the_role_writes_nothing(client: Database, two: dict[str, UUID], table: str, statement: str) -> None:
     async with client.transaction() as tx:
-        await tx.execute("select set_config('penstock.callers', $1, true)", TENANT)
+        await tx.execute("select set_config('millpond.callers', $1, true)", TENANT)
         with pytest.raises(InsufficientPrivilegeError):
             await tx.execute(statement.format(table, table))
 
@@ -154,7 +154,7 @@ async def test_the_role_reads_no_other_table(client: Database, db: Database) -> 
     async with db.transaction() as tx:
         tables = await tx.fetch(
             "select relname from pg_class"
-            " where relnamespace = 'penstock'::regnamespace and relkind in ('r', 'p') and not relrowsecurity"
+            " where relnamespace = 'millpond'::regnamespace and relkind in ('r', 'p') and not relrowsecurity"
         )
     others = {row["relname"] for row in tables}
     assert others.isdisjoint(WALLED)
@@ -162,7 +162,7 @@ async def test_the_role_reads_no_other_table(client: Database, db: Database) -> 
     for table in others:  # the partitions are among them
         with pytest.raises(InsufficientPrivilegeError):
             async with client.transaction() as tx:
-                await tx.fetch(f"select from penstock.{table} limit 1")
+                await tx.fetch(f"select from millpond.{table} limit 1")
 
 
 async def test_a_partition_made_later_has_the_same_wall(
@@ -176,7 +176,7 @@ async def test_a_partition_made_later_has_the_same_wall(
     for table in made - before:
         with pytest.raises(InsufficientPrivilegeError):
             async with client.transaction() as tx:
-                await tx.fetch(f"select from penstock.{table}")
+                await tx.fetch(f"select from millpond.{table}")
 
 
 # The first wall alone
@@ -228,7 +228,7 @@ async def look_around(engine: Engine, two: dict[str, UUID]) -> None:
 async def test_the_callers_of_one_call_are_forgotten_before_the_next(
     engine: Engine, db: Database, two: dict[str, UUID]
 ) -> None:
-    named = Query("test.named", "one", "select coalesce(current_setting('penstock.callers', true), '') as callers")
+    named = Query("test.named", "one", "select coalesce(current_setting('millpond.callers', true), '') as callers")
     for call in (
         engine.views.job(TENANT, ACCOUNT, two[TENANT]),
         engine.views.jobs(TENANT),
@@ -238,14 +238,14 @@ async def test_the_callers_of_one_call_are_forgotten_before_the_next(
     ):
         await call
         assert (await db.read(named))["callers"] == ""
-        assert await db.read(Query("test.jobs", "many", "select id from penstock.jobs")) == []
+        assert await db.read(Query("test.jobs", "many", "select id from millpond.jobs")) == []
 
 
 async def test_the_engine_itself_works_as_the_owner(db: Database, two: dict[str, UUID]) -> None:
     await db.read(WHO)
     assert (await db.run(WHO))["name"] != CLIENT_ROLE
     async with db.transaction() as tx:
-        assert await tx.fetchval("select count(*) from penstock.jobs") == 2
+        assert await tx.fetchval("select count(*) from millpond.jobs") == 2
 
 
 async def test_a_connection_for_clients_cannot_shed_its_role_by_a_reset(client: Database) -> None:
@@ -261,7 +261,7 @@ async def test_a_connection_for_clients_cannot_shed_its_role_by_a_reset(client: 
 @asynccontextmanager
 async def plain_user(server: Server) -> AsyncIterator[str]:
     """The address of an empty database whose owner may make no roles and is granted none."""
-    user, name = f"penstock_plain_{uuid4().hex[:8]}", await server.create()
+    user, name = f"millpond_plain_{uuid4().hex[:8]}", await server.create()
     try:
         await server.order(f"create role {user} login password 'plain'")
         await server.order(f"alter database {name} owner to {user}")
@@ -285,7 +285,7 @@ async def test_without_the_role_reads_have_the_first_wall_and_the_doctor_tells(s
             for tenant in (TENANT, STRANGER):
                 await engine.grant(tenant, ACCOUNT, 10)
                 made[tenant] = (await engine.submit("priced", **(OWNER | {"tenant": tenant}))).job_id
-            assert (await engine.db.read(WHO))["name"].startswith("penstock_plain_")
+            assert (await engine.db.read(WHO))["name"].startswith("millpond_plain_")
             await look_around(engine, made)
             finding = wall(await examine(engine.db))
             assert not finding.is_well
@@ -306,7 +306,7 @@ async def test_who_may_make_no_role_on_a_new_server_gets_a_schema_without_the_wa
             await server.order(f"create role {CLIENT_ROLE} nologin")
             await server.order(f"grant {CLIENT_ROLE} to {urlsplit(dsn).username}")
             async with db.transaction() as tx:
-                await tx.execute("select penstock.raise_wall()")
+                await tx.execute("select millpond.raise_wall()")
             assert wall(await examine(db)).is_well
             assert (await db.read(WHO))["name"] == CLIENT_ROLE
             await db.close()
@@ -341,11 +341,11 @@ async def test_when_somebody_grants_the_role_it_is_taken_and_the_doctor_is_conte
 
 async def test_the_doctor_finds_a_wall_that_was_taken_down_and_says_how_to_raise_it(db: Database) -> None:
     async with db.transaction() as tx:
-        await tx.execute("alter table penstock.jobs disable row level security")
+        await tx.execute("alter table millpond.jobs disable row level security")
     finding = wall(await examine(db))
-    assert (finding.is_well, "select penstock.raise_wall()" in finding.detail) == (False, True)
+    assert (finding.is_well, "select millpond.raise_wall()" in finding.detail) == (False, True)
     async with db.transaction() as tx:
-        await tx.execute("select penstock.raise_wall()")
+        await tx.execute("select millpond.raise_wall()")
     assert wall(await examine(db)).is_well
 
 

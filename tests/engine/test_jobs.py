@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import ids
-from penstock.engine import jobs, leases
-from penstock.errors import (
+from millpond import ids
+from millpond.engine import jobs, leases
+from millpond.errors import (
     AnswerUnavailableError,
     CancelUnavailableError,
     InputError,
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from uuid import UUID
 
-    from penstock.engine.engine import Engine
-    from penstock.engine.ledger import Balance
-    from penstock.store.db import Database
+    from millpond.engine.engine import Engine
+    from millpond.engine.ledger import Balance
+    from millpond.store.db import Database
     from tests.factories import Factory
 
 GRACE = timedelta(seconds=30)

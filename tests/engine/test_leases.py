@@ -10,17 +10,17 @@ from uuid import uuid4
 import pytest
 from msgspec.structs import replace
 
-from penstock.engine import jobs, leases
-from penstock.engine.dispatches import Lanes
-from penstock.engine.leases import End, Note
-from penstock.errors import InputError, LeaseLostError, MoveDeniedError
+from millpond.engine import jobs, leases
+from millpond.engine.dispatches import Lanes
+from millpond.engine.leases import End, Note
+from millpond.errors import InputError, LeaseLostError, MoveDeniedError
 from tests.checks import refused, unchanged
 from tests.factories import ACCOUNT, ERROR, HOUR, MINUTE, TENANT, attempt, interruption, progress, stage
 
 if TYPE_CHECKING:
-    from penstock.engine.engine import Engine
-    from penstock.engine.leases import Lease
-    from penstock.store.db import Database
+    from millpond.engine.engine import Engine
+    from millpond.engine.leases import Lease
+    from millpond.store.db import Database
     from tests.factories import Factory
 
 OUTCOMES = {"succeeded": (0, 0), "failed": (5, 0), "canceled": (5, 0), "blocked": (5, 0)}
@@ -457,7 +457,7 @@ async def test_a_lease_of_which_nothing_is_held_can_be_forgotten(db: Database, e
     await make.finish(lease)
     await engine.close_leases([lease.token])
     async with db.transaction() as tx:
-        assert await tx.fetchval("select count(*) from penstock.leases") == 0
+        assert await tx.fetchval("select count(*) from millpond.leases") == 0
 
 
 # Notes

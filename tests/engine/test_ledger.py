@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.engine.leases import End
-from penstock.errors import AmountError, ConflictError, InputError, InsufficientCreditsError, InvalidError
+from millpond.engine.leases import End
+from millpond.errors import AmountError, ConflictError, InputError, InsufficientCreditsError, InvalidError
 from tests.checks import refused, unchanged
 from tests.factories import ACCOUNT, STRANGER, TENANT
 
 if TYPE_CHECKING:
-    from penstock.engine.engine import Engine
-    from penstock.store.db import Database
+    from millpond.engine.engine import Engine
+    from millpond.store.db import Database
     from tests.factories import Factory
 
 

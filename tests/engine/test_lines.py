@@ -8,14 +8,14 @@ from uuid import UUID
 
 import pytest
 
-from penstock import wire
-from penstock.engine import lines
-from penstock.engine.leases import End, Return
-from penstock.errors import InvalidError
+from millpond import wire
+from millpond.engine import lines
+from millpond.engine.leases import End, Return
+from millpond.errors import InvalidError
 from tests.factories import STRANGER, TENANT
 
 if TYPE_CHECKING:
-    from penstock.engine.engine import Engine
+    from millpond.engine.engine import Engine
     from tests.factories import Factory
 
 
@@ -152,10 +152,10 @@ async def test_failures_that_have_no_fingerprint_yet_are_found_by_a_walk(
     engine: Engine, make: Factory, town: dict[str, UUID], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with engine.db.transaction() as tx:
-        await tx.execute("update penstock.migrations set applied_at = clock_timestamp() where number = 12")
-        await tx.execute("alter table penstock.jobs disable trigger user")
-        await tx.execute("update penstock.jobs set fingerprint = null")
-        await tx.execute("alter table penstock.jobs enable trigger user")
+        await tx.execute("update millpond.migrations set applied_at = clock_timestamp() where number = 12")
+        await tx.execute("alter table millpond.jobs disable trigger user")
+        await tx.execute("update millpond.jobs set fingerprint = null")
+        await tx.execute("alter table millpond.jobs enable trigger user")
     assert await found(engine, outcome="failed") == [town["other"], town["failed"]]
     later = await fail(make, "priced", "boom")
     monkeypatch.setattr(lines, "WALK", 2)

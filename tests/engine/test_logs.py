@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import ids, logs
-from penstock.engine import jobs, leases
-from penstock.errors import LeaseLostError, MoveDeniedError
+from millpond import ids, logs
+from millpond.engine import jobs, leases
+from millpond.errors import LeaseLostError, MoveDeniedError
 from tests.factories import ERROR, HOUR, MINUTE, TENANT, attempt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.engine.engine import Engine
-    from penstock.store.db import Database
+    from millpond.engine.engine import Engine
+    from millpond.store.db import Database
     from tests.factories import Factory
 
 Line = dict[str, Any]

@@ -8,13 +8,13 @@ from uuid import UUID
 
 import pytest
 
-from penstock.store import partitions
+from millpond.store import partitions
 from tests.checks import unchanged
 from tests.factories import OWNER, TENANT
 
 if TYPE_CHECKING:
-    from penstock.engine.engine import Engine
-    from penstock.store.db import Database
+    from millpond.engine.engine import Engine
+    from millpond.store.db import Database
     from tests.factories import Factory
 
 WEEK = timedelta(weeks=1)
@@ -24,7 +24,7 @@ async def parts(db: Database, table: str) -> list[str]:
     async with db.transaction() as tx:
         found = await tx.fetch(
             "select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid"
-            " where i.inhparent = ('penstock.' || $1)::regclass and c.relname ~ '\\d{8}$' order by 1",
+            " where i.inhparent = ('millpond.' || $1)::regclass and c.relname ~ '\\d{8}$' order by 1",
             table,
         )
     return [row[0] for row in found]
@@ -62,7 +62,7 @@ async def test_old_weeks_go_with_their_keys_and_young_ones_stay(db: Database, en
     await make.clock.advance(5 * WEEK)
     dropped = await partitions.drop(db, 3 * WEEK)
     assert len(dropped) >= 1
-    assert [name.rpartition("_")[0] for name in dropped] == ["penstock.jobs"] * len(dropped)
+    assert [name.rpartition("_")[0] for name in dropped] == ["millpond.jobs"] * len(dropped)
     assert len(await parts(db, "events")) == len(await parts(db, "jobs")) == 5 - len(dropped)
     assert await engine.list_jobs(TENANT, OWNER["account"]) == []
     assert not (

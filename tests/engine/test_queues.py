@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.engine import queues
-from penstock.errors import NotFoundError
+from millpond.engine import queues
+from millpond.errors import NotFoundError
 from tests.checks import refused, unchanged
 from tests.factories import ACCOUNT, HOUR, interruption
 
 if TYPE_CHECKING:
-    from penstock.engine.engine import Engine
-    from penstock.store.db import Database
+    from millpond.engine.engine import Engine
+    from millpond.store.db import Database
     from tests.factories import Factory
 
 

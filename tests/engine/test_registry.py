@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.app import Penstock
-from penstock.blueprints import LIFECYCLES
-from penstock.engine import registry
-from penstock.engine.engine import Engine
-from penstock.errors import MoveDeniedError
-from penstock.kinds import Kind
-from penstock.lifecycle import STANDARD, lifecycle
+from millpond.app import Millpond
+from millpond.blueprints import LIFECYCLES
+from millpond.engine import registry
+from millpond.engine.engine import Engine
+from millpond.errors import MoveDeniedError
+from millpond.kinds import Kind
+from millpond.lifecycle import STANDARD, lifecycle
 from tests.checks import unchanged
 from tests.factories import OWNER, TENANT
 from tests.product import app
 
 if TYPE_CHECKING:
-    from penstock.store.db import Database
+    from millpond.store.db import Database
 
 SMALL = """
     *   -> new  submitted
@@ -36,37 +36,37 @@ async def rows(db: Database, statement: str, *arguments: Any) -> list[tuple[Any,
 @pytest.mark.parametrize("made", [*LIFECYCLES, STANDARD], ids=lambda made: made.name)
 async def test_the_tables_hold_what_the_lifecycle_says(db: Database, made: Any) -> None:
     states = await rows(
-        db, "select state, phase, outcome from penstock.lifecycle_states where lifecycle = $1", made.name
+        db, "select state, phase, outcome from millpond.lifecycle_states where lifecycle = $1", made.name
     )
     moves = await rows(
-        db, "select from_state, moment, to_state from penstock.lifecycle_moves where lifecycle = $1", made.name
+        db, "select from_state, moment, to_state from millpond.lifecycle_moves where lifecycle = $1", made.name
     )
     assert set(states) == {(state.name, state.phase, state.outcome) for state in made.states.values()}
     assert set(moves) == {(move.source or "*", move.moment, move.target) for move in made.moves}
 
 
 async def test_to_register_again_changes_nothing_that_matters(db: Database) -> None:
-    await rows(db, "update penstock.kinds set registered_at = 'epoch' returning kind")
+    await rows(db, "update millpond.kinds set registered_at = 'epoch' returning kind")
     async with unchanged(db):
         await registry.register(db, app.kinds.values(), LIFECYCLES)
-        await rows(db, "update penstock.kinds set registered_at = 'epoch' returning kind")
+        await rows(db, "update millpond.kinds set registered_at = 'epoch' returning kind")
 
 
 async def test_a_new_lifecycle_is_guarded_at_once(db: Database) -> None:
     made = lifecycle("small", SMALL, ends=ENDS)
-    engine = Engine(db, Penstock())
+    engine = Engine(db, Millpond())
     engine.app.add(Kind(name="small", lifecycle=made))
     await registry.register(db, engine.app.kinds.values())
     submitted = await engine.submit("small", **OWNER)
     with pytest.raises(MoveDeniedError, match="move denied: new -> new2"):
-        await rows(db, "update penstock.jobs set state = 'new2' returning id")
+        await rows(db, "update millpond.jobs set state = 'new2' returning id")
     assert await engine.move(TENANT, submitted.job_id, "done") == "done"
 
 
 async def test_a_changed_lifecycle_changes_the_guard(db: Database) -> None:
     for moves in (SMALL, SMALL + "gone -> new retried"):
         await registry.register(db, lifecycles=[lifecycle("small", moves, ends=ENDS)])
-    engine = Engine(db, Penstock())
+    engine = Engine(db, Millpond())
     engine.app.add(Kind(name="small", lifecycle=lifecycle("small", SMALL + "gone -> new retried", ends=ENDS)))
     await registry.register(db, engine.app.kinds.values())
     submitted = await engine.submit("small", **OWNER)
@@ -80,7 +80,7 @@ async def test_a_kind_may_change_its_mind(db: Database) -> None:
         Kind(name="thing", queue="things", stages=("a", "b"), lapses_max=7),
     ):
         await registry.register(db, [kind])
-    found = await rows(db, "select stages, lapses_max, queue from penstock.kinds where kind = 'thing'")
+    found = await rows(db, "select stages, lapses_max, queue from millpond.kinds where kind = 'thing'")
     assert found == [(["a", "b"], 7, "things")]
 
 
@@ -88,4 +88,4 @@ async def test_a_paused_queue_stays_paused_when_its_kind_is_registered_again(db:
     engine = Engine(db, app)
     await engine.pause("free")
     await registry.register(db, app.kinds.values())
-    assert await rows(db, "select 1 from penstock.queues where queue = 'free' and paused_at is not null") == [(1,)]
+    assert await rows(db, "select 1 from millpond.queues where queue = 'free' and paused_at is not null") == [(1,)]

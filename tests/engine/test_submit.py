@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
-from penstock import ids
-from penstock.engine.engine import BULK_MAX
-from penstock.errors import (
+from millpond import ids
+from millpond.engine.engine import BULK_MAX
+from millpond.errors import (
     IdempotencyConflictError,
     InputError,
     InsufficientCreditsError,
@@ -18,14 +18,14 @@ from penstock.errors import (
     TooManyActiveJobsError,
     UnknownKindError,
 )
-from penstock.values import PRICE_MAX
+from millpond.values import PRICE_MAX
 from tests.checks import refused, snapshot, unchanged
 from tests.factories import ACCOUNT, HOUR, OWNER, TENANT
 
 if TYPE_CHECKING:
-    from penstock.engine.engine import Engine
-    from penstock.engine.jobs import Submitted
-    from penstock.store.db import Database
+    from millpond.engine.engine import Engine
+    from millpond.engine.jobs import Submitted
+    from millpond.store.db import Database
     from tests.factories import Factory
 
 

@@ -19,10 +19,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_e
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from penstock import ids
-from penstock.engine.engine import BACK_TOPIC, Engine
-from penstock.engine.transactions import submit_in
-from penstock.errors import (
+from millpond import ids
+from millpond.engine.engine import BACK_TOPIC, Engine
+from millpond.engine.transactions import submit_in
+from millpond.errors import (
     ConflictError,
     IdempotencyConflictError,
     InputError,
@@ -32,7 +32,7 @@ from penstock.errors import (
     TooManyActiveJobsError,
     UnknownKindError,
 )
-from penstock.services.bell import Bell
+from millpond.services.bell import Bell
 from tests.checks import until
 from tests.factories import ACCOUNT, HOUR, OWNER, TENANT
 from tests.product import app
@@ -40,7 +40,7 @@ from tests.product import app
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from penstock.store.db import Database
+    from millpond.store.db import Database
     from tests.databases import Server
     from tests.factories import Factory
 
@@ -211,9 +211,9 @@ async def found(db: Database) -> tuple[int, int, int, int, int]:
     """How many orders, jobs, dispatches, keys and holds there are, for those who look from outside."""
     async with db.transaction() as tx:
         row: Any = await tx.fetchrow(
-            "select (select count(*) from public.orders), (select count(*) from penstock.jobs),"
-            " (select count(*) from penstock.dispatches), (select count(*) from penstock.idempotency),"
-            " (select count(*) from penstock.entries where type = 'hold')"
+            "select (select count(*) from public.orders), (select count(*) from millpond.jobs),"
+            " (select count(*) from millpond.dispatches), (select count(*) from millpond.idempotency),"
+            " (select count(*) from millpond.entries where type = 'hold')"
         )
     return tuple(row)
 
@@ -378,7 +378,7 @@ async def test_an_account_nobody_knows_has_no_credits_and_is_not_opened(dsn: str
         await caller.commit()
     assert caught.value.details == {"required": 5, "available": 0}
     async with db.transaction() as tx:
-        assert await tx.fetchval("select count(*) from penstock.accounts") == 0
+        assert await tx.fetchval("select count(*) from millpond.accounts") == 0
 
 
 async def test_an_id_that_is_taken_is_refused(dsn: str, engine: Engine, make: Factory) -> None:
@@ -423,9 +423,9 @@ async def test_an_asynchronous_connection_is_not_for_code_that_does_not_await(ds
 
 
 @pytest.mark.parametrize("begin", [by_asyncpg, by_psycopg, by_async_alchemy_session])
-async def test_a_database_without_penstock_is_told(empty_dsn: str, engine: Engine, begin: Any) -> None:
+async def test_a_database_without_millpond_is_told(empty_dsn: str, engine: Engine, begin: Any) -> None:
     async with begin(empty_dsn) as caller:
-        with pytest.raises(StoreError, match="has no Penstock in it"):
+        with pytest.raises(StoreError, match="has no Millpond in it"):
             await engine.submit("free", **OWNER, tx=caller.tx)
 
 
@@ -574,7 +574,7 @@ async def test_an_engine_that_closes_waits_for_nobodys_transaction(dsn: str, db:
 
 async def by_hand(db: Database, arguments: str = "", kind: str = "priced", given: str = "{}") -> Any:
     async with db.transaction() as tx:
-        return await tx.fetchrow(f"select * from penstock.submit('{kind}', '{given}', 'acme', 'ann' {arguments})")
+        return await tx.fetchrow(f"select * from millpond.submit('{kind}', '{given}', 'acme', 'ann' {arguments})")
 
 
 async def test_sql_by_hand_takes_a_job_in(db: Database, engine: Engine, make: Factory) -> None:
@@ -609,7 +609,7 @@ async def test_sql_by_hand_knows_what_the_kind_declares(db: Database, engine: En
 
 async def test_sql_by_hand_may_wait_for_its_time(db: Database, make: Factory) -> None:
     await make.credits(20)
-    row = await by_hand(db, ", run_at => penstock.clock() + interval '1 hour'", kind="studio")
+    row = await by_hand(db, ", run_at => millpond.clock() + interval '1 hour'", kind="studio")
     assert row["state"] == "pending"
     assert (await make.read(row["job_id"])).phase == "waiting"
 
@@ -652,7 +652,7 @@ async def test_sql_by_hand_is_told_what_is_wrong(
 async def test_sql_by_hand_checks_names(db: Database, engine: Engine, owner: str) -> None:
     with pytest.raises(asyncpg.PostgresError) as caught:
         async with db.transaction() as tx:
-            await tx.execute(f"select penstock.submit('free', '{{}}', {owner})")
+            await tx.execute(f"select millpond.submit('free', '{{}}', {owner})")
     assert caught.value.sqlstate == "PS101"
 
 
@@ -675,7 +675,7 @@ async def test_sql_by_hand_is_told_of_a_conflict_and_a_cap(db: Database, engine:
 async def test_ids_are_written_in_sql_as_in_python(db: Database) -> None:
     async with db.transaction() as tx:
         for number in [ids.new() for _ in range(50)] + [ids.UUID(int=0), ids.UUID(int=2**128 - 1)]:
-            assert await tx.fetchval("select penstock.typeid('job', $1)", number) == ids.text("job", number)
+            assert await tx.fetchval("select millpond.typeid('job', $1)", number) == ids.text("job", number)
 
 
 async def test_another_users_settings_of_his_session_do_not_matter(dsn: str, server: Server, engine: Engine) -> None:

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock import Penstock
-from penstock.engine.engine import Engine
-from penstock.errors import BusyError, UnknownKindError
+from millpond import Millpond
+from millpond.engine.engine import Engine
+from millpond.errors import BusyError, UnknownKindError
 
 if TYPE_CHECKING:
-    from penstock.store.db import Database
+    from millpond.store.db import Database
 
 MARY = {"tenant": "acme", "account": "mary"}
 
 
 async def test_a_kind_that_was_not_made_known_is_refused(db: Database) -> None:
-    late = Penstock()
+    late = Millpond()
     late.kind("late", price=5)(lambda _job: None)
     engine = Engine(db, late)  # and not Engine.open, which makes its kinds known
     await engine.grant(**MARY, amount=10)
@@ -31,7 +31,7 @@ async def test_what_is_never_accepted_is_not_tried_for_ever(engine: Engine, db: 
     await engine.grant(**MARY, amount=10)
     async with db.pool.acquire() as connection:
         await connection.execute(
-            "create or replace function penstock.can_pay("
+            "create or replace function millpond.can_pay("
             "tenants text[], accounts text[], sums bigint[], counts integer[]"
             ") returns boolean language sql as 'select false'"
         )

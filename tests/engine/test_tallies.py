@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.engine import tallies
-from penstock.engine.engine import Engine
-from penstock.engine.jobs import JobRecord
-from penstock.engine.leases import End
-from penstock.engine.tallies import quantile
-from penstock.errors import UnavailableError
-from penstock.services.expirer import expirer
-from penstock.services.reaper import reaper
-from penstock.services.scheduler import scheduler
-from penstock.services.tallier import tallier
-from penstock.store.db import Database, connect, fetch
-from penstock.store.migrate import migrate
+from millpond.engine import tallies
+from millpond.engine.engine import Engine
+from millpond.engine.jobs import JobRecord
+from millpond.engine.leases import End
+from millpond.engine.tallies import quantile
+from millpond.errors import UnavailableError
+from millpond.services.expirer import expirer
+from millpond.services.reaper import reaper
+from millpond.services.scheduler import scheduler
+from millpond.services.tallier import tallier
+from millpond.store.db import Database, connect, fetch
+from millpond.store.migrate import migrate
 from tests.clocks import Clock
 from tests.factories import ERROR, HOUR, MINUTE, OWNER, STRANGER, TENANT, Factory, attempt, interruption
 from tests.faults.dumps import wipe
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _TRUTH = """
 select kind, state, phase, count(*) as n, coalesce(sum(price) filter (where phase <> 'ended'), 0) as held
-from penstock.jobs where $1::text is null or tenant = $1 group by kind, state, phase order by kind, state, phase
+from millpond.jobs where $1::text is null or tenant = $1 group by kind, state, phase order by kind, state, phase
 """
 
 
@@ -49,12 +49,12 @@ async def counted(engine: Engine, tenant: str | None = None) -> list[tuple[Any, 
 
 async def recounts(db: Database) -> int:
     async with db.connection() as connection:
-        return await connection.fetchval("select count(*) from penstock.recounts")
+        return await connection.fetchval("select count(*) from millpond.recounts")
 
 
 async def unfolded(db: Database) -> int:
     async with db.connection() as connection:
-        return await connection.fetchval("select count(*) from penstock.tallies")
+        return await connection.fetchval("select count(*) from millpond.tallies")
 
 
 # Every way of a job
@@ -269,10 +269,10 @@ async def test_a_database_with_jobs_is_counted_when_it_is_upgraded(make: Factory
         await story(make)
     async with make.engine.db.transaction() as tx:
         await tx.execute("""
-            drop table penstock.tallies, penstock.counts, penstock.flows, penstock.failures, penstock.failure_flows,
-                penstock.lengths, penstock.recounts, penstock.errands cascade;
-            alter table penstock.jobs drop column fingerprint;
-            delete from penstock.migrations where number in (0, 12, 13)
+            drop table millpond.tallies, millpond.counts, millpond.flows, millpond.failures, millpond.failure_flows,
+                millpond.lengths, millpond.recounts, millpond.errands cascade;
+            alter table millpond.jobs drop column fingerprint;
+            delete from millpond.migrations where number in (0, 12, 13)
         """)
     assert await migrate(dsn) == (12, 13)
     assert await counted(make.engine) == await truth(make.engine.db)
@@ -291,9 +291,9 @@ async def test_what_old_statements_moved_meanwhile_is_counted_anew(make: Factory
         await story(make)
     await make.engine.tallies.fold(1)
     async with db.transaction() as tx:
-        await tx.execute("update penstock.counts set n = n + 7")
-        await tx.execute("insert into penstock.counts values ('gone', 'free', 'queued', 'ready', 3, 3)")
-        await tx.execute("insert into penstock.recounts select penstock.clock() + interval '1 minute'")
+        await tx.execute("update millpond.counts set n = n + 7")
+        await tx.execute("insert into millpond.counts values ('gone', 'free', 'queued', 'ready', 3, 3)")
+        await tx.execute("insert into millpond.recounts select millpond.clock() + interval '1 minute'")
     await make.engine.tallies.recount()
     assert await counted(make.engine) != await truth(db)
     await make.clock.advance(2 * MINUTE)
@@ -310,13 +310,13 @@ async def test_what_is_counted_as_less_than_nothing_is_counted_anew(make: Factor
     await make.submitted("free")
     await make.submitted("priced")
     async with db.transaction() as tx:
-        await tx.execute("delete from penstock.tallies")  # as if the jobs had come in untold
+        await tx.execute("delete from millpond.tallies")  # as if the jobs had come in untold
     await make.claimed("free")
     assert [row[3] for row in await counted(make.engine)] == [-1, 1]
     await tallier(make.engine).run_once()
     await _assert_alive_ones_add_up(make.engine)
     async with db.transaction() as tx:
-        await tx.execute("update penstock.counts set n = n + 7")  # that nobody can see by itself
+        await tx.execute("update millpond.counts set n = n + 7")  # that nobody can see by itself
     assert await make.engine.tallies.recount() == 0
     assert await tallies.recount(db, is_due=True) > 0
     await _assert_alive_ones_add_up(make.engine)
@@ -325,18 +325,18 @@ async def test_what_is_counted_as_less_than_nothing_is_counted_anew(make: Factor
 async def test_a_count_that_fails_keeps_nobody_from_folding(make: Factory, db: Database) -> None:
     await make.submitted("free")
     async with db.transaction() as tx:
-        await tx.execute("select penstock.order_recount(interval '0')")
-        await tx.execute("alter table penstock.counts add constraint none check (kind <> 'priced')")
+        await tx.execute("select millpond.order_recount(interval '0')")
+        await tx.execute("alter table millpond.counts add constraint none check (kind <> 'priced')")
     await make.submitted("priced")
     async with db.transaction() as tx:
-        await tx.execute("delete from penstock.tallies where kind = 'priced'")
+        await tx.execute("delete from millpond.tallies where kind = 'priced'")
     service = tallier(make.engine)
     with pytest.raises(Exception, match="none"):
         await service.run_once()
     assert (await unfolded(db), await recounts(db)) == (0, 1)
     await service.run_once()  # and is not tried again at once
     async with db.transaction() as tx:
-        await tx.execute("alter table penstock.counts drop constraint none")
+        await tx.execute("alter table millpond.counts drop constraint none")
     await tallier(make.engine).run_once()
     await _assert_alive_ones_add_up(make.engine)
 
@@ -401,8 +401,8 @@ async def test_old_minutes_and_hours_are_forgotten_and_the_counts_are_not(make: 
             pass
         async with db.connection() as connection:
             found = await connection.fetchrow("""
-                select (select count(*) from penstock.flows), (select count(*) from penstock.failure_flows),
-                    (select count(*) from penstock.failures)
+                select (select count(*) from millpond.flows), (select count(*) from millpond.failure_flows),
+                    (select count(*) from millpond.failures)
             """)
         assert tuple(found or ()) == left
     assert await counted(make.engine) == before
@@ -452,7 +452,7 @@ OTHER = [
 async def _print(db: Database, message: str | None, kind: str = "free", code: str | None = "boom") -> str:
     async with db.connection() as connection:
         return await connection.fetchval(
-            "select penstock.fingerprint($1, 'failed', jsonb_strip_nulls($2::jsonb))",
+            "select millpond.fingerprint($1, 'failed', jsonb_strip_nulls($2::jsonb))",
             kind,
             json.dumps({"code": code, "message": message}),
         )
@@ -503,7 +503,7 @@ async def test_failures_are_told_by_what_they_have_in_common(make: Factory, cloc
     assert (await make.engine.tallies.failures("1h", kind="free")).data == []
     assert len((await make.engine.tallies.failures("1h", kind="priced", most=2)).data) == 2
     async with db.connection() as connection:
-        stored = await connection.fetchval("select fingerprint from penstock.jobs where id = $1", first.job_id)
+        stored = await connection.fetchval("select fingerprint from millpond.jobs where id = $1", first.job_id)
     assert stored == took.fingerprint
 
 
@@ -513,7 +513,7 @@ async def test_of_messages_that_never_repeat_some_are_told_apart(make: Factory, 
 
     async def fold() -> None:
         async with db.transaction() as tx:
-            await tx.execute("select penstock.fold(1000, $1)", most)
+            await tx.execute("select millpond.fold(1000, $1)", most)
 
     await _fails(make, "It broke one")
     await fold()
@@ -526,7 +526,7 @@ async def test_of_messages_that_never_repeat_some_are_told_apart(make: Factory, 
     assert len({len(one.fingerprint) for one in found}) == 1
     async with db.connection() as connection:
         kept = await connection.fetch(
-            "select distinct fingerprint from penstock.jobs where id = any($1)", [job.job_id for job in jobs]
+            "select distinct fingerprint from millpond.jobs where id = any($1)", [job.job_id for job in jobs]
         )
     assert len(kept) == len(words)
     await make.clock.advance(timedelta(hours=25))
@@ -547,7 +547,7 @@ async def test_an_expiry_is_a_failure_and_a_cancel_is_none(make: Factory) -> Non
 async def test_a_job_has_its_fingerprint_until_it_is_retried(make: Factory, db: Database) -> None:
     lease = await make.leased("studio")
     await make.finish(lease, "failed")
-    query = "select fingerprint from penstock.jobs where id = $1"
+    query = "select fingerprint from millpond.jobs where id = $1"
     async with db.connection() as connection:
         assert len(await connection.fetchval(query, lease.job_id)) == 16
     await make.credits(3)
@@ -566,7 +566,7 @@ async def test_jobs_that_do_not_fail_stay_where_they_are(new_dsn: str) -> None:
         await connection.execute("select pg_stat_force_next_flush()")
         row = await connection.fetchrow(
             "select sum(n_tup_upd) as moved, sum(n_tup_hot_upd) as hot from pg_stat_user_tables"
-            " where relname ~ '^jobs_' and schemaname = 'penstock'"
+            " where relname ~ '^jobs_' and schemaname = 'millpond'"
         )
     assert row is not None
     assert row["hot"] == row["moved"] >= 40
@@ -593,12 +593,12 @@ async def test_a_bucket_is_where_its_bounds_say(dsn: str) -> None:
     connection = await connect(dsn)
     try:
         for seconds in (0, 0.0004, 0.01, 1, 59.9, 3600, 86_400 * 7):
-            bucket = await connection.fetchval("select penstock.bucket(make_interval(secs => $1))", float(seconds))
+            bucket = await connection.fetchval("select millpond.bucket(make_interval(secs => $1))", float(seconds))
             low, high = tallies.bounds(bucket)
             assert low - 1e-9 <= seconds < high
-        assert await connection.fetchval("select penstock.bucket(interval '-1 hour')") == 0
-        several = "select penstock.pile(penstock.histogram('{99,3,3}', '{1,2,5}'), penstock.histogram('{3}', '{1}'))"
+        assert await connection.fetchval("select millpond.bucket(interval '-1 hour')") == 0
+        several = "select millpond.pile(millpond.histogram('{99,3,3}', '{1,2,5}'), millpond.histogram('{3}', '{1}'))"
         assert await connection.fetchval(several) == [8 * 64 + 3, 64 + 63]
-        assert await connection.fetchval("select penstock.histogram(null, null)") is None
+        assert await connection.fetchval("select millpond.histogram(null, null)") is None
     finally:
         await connection.close()

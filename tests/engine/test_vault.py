@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.engine.vault import Safe, Vault, open_vault
-from penstock.errors import SettingsError, VaultError
-from penstock.settings import Settings
+from millpond.engine.vault import Safe, Vault, open_vault
+from millpond.errors import SettingsError, VaultError
+from millpond.settings import Settings
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.store.db import Database
+    from millpond.store.db import Database
 
 OLD, NEW, OTHER = (bytes([n]) * 32 for n in (1, 2, 3))
 
@@ -55,7 +55,7 @@ def test_the_first_key_seals_and_each_opens_its_own() -> None:
     assert Vault([NEW]).open(both.seal("secret", "x"), "x") == "secret"
     with pytest.raises(VaultError, match="key that is not here") as caught:
         Vault([NEW]).open(sealed, "x")
-    assert "PENSTOCK_ENCRYPTION_KEY" in str(caught.value)
+    assert "MILLPOND_ENCRYPTION_KEY" in str(caught.value)
 
 
 @pytest.mark.parametrize("given", ["", "nonsense!", base64.b64encode(b"short").decode(), text(OLD) + ","])
@@ -104,7 +104,7 @@ async def test_all_processes_of_an_installation_have_the_same_key(db: Database) 
     assert await asyncio.gather(first.opened(), first.opened()) == [first.vault] * 2
     with pytest.raises(VaultError, match="another key") as caught:
         await Safe(Vault([OTHER]), db).opened()
-    assert "PENSTOCK_ENCRYPTION_KEY" in str(caught.value)
+    assert "MILLPOND_ENCRYPTION_KEY" in str(caught.value)
     await Safe(Vault([NEW, OLD]), db).opened()
     with pytest.raises(VaultError, match="another key"):
         await Safe(Vault([OLD]), db).opened()

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from penstock import ids
-from penstock.engine import views
-from penstock.engine.leases import Note
-from penstock.engine.views import SQL, JobView
-from penstock.errors import InvalidError, NotFoundError
-from penstock.store.db import CLIENT_ROLE
+from millpond import ids
+from millpond.engine import views
+from millpond.engine.leases import Note
+from millpond.engine.views import SQL, JobView
+from millpond.errors import InvalidError, NotFoundError
+from millpond.store.db import CLIENT_ROLE
 from tests.databases import Between
 from tests.factories import ACCOUNT, ERROR, OWNER, STRANGER, TENANT, progress, stage
 from tests.tidy.test_plans import FILL, LAST, check, indexes, listening, one
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from uuid import UUID
 
-    from penstock.engine.engine import Engine
-    from penstock.store.queries import Query
+    from millpond.engine.engine import Engine
+    from millpond.store.queries import Query
     from tests.databases import Server
     from tests.factories import Factory
     from tests.tidy.test_plans import Ear

@@ -11,10 +11,10 @@ from uuid import uuid4
 
 import pytest
 
-from penstock.engine.access import Principal
-from penstock.engine.engine import Engine
-from penstock.engine.workers import Rules, WorkerRecord, shortened
-from penstock.errors import (
+from millpond.engine.access import Principal
+from millpond.engine.engine import Engine
+from millpond.engine.workers import Rules, WorkerRecord, shortened
+from millpond.errors import (
     FleetFullError,
     ForbiddenError,
     InputError,
@@ -27,13 +27,13 @@ from penstock.errors import (
     WorkerRevokedError,
     WorkerUnapprovedError,
 )
-from penstock.scaling import Policy
-from penstock.services import bell
-from penstock.services.bell import Bell
-from penstock.services.expirer import expirer
-from penstock.services.reaper import reaper
-from penstock.store.db import Database
-from penstock.wire import WorkerNote
+from millpond.scaling import Policy
+from millpond.services import bell
+from millpond.services.bell import Bell
+from millpond.services.expirer import expirer
+from millpond.services.reaper import reaper
+from millpond.store.db import Database
+from millpond.wire import WorkerNote
 from tests.factories import ERROR, HOUR, MINUTE, TENANT
 from tests.product import app
 from tests.waiting import PATIENCE
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
     from uuid import UUID
 
-    from penstock.engine.leases import Lease
+    from millpond.engine.leases import Lease
     from tests.clocks import Clock
     from tests.factories import Factory
 
@@ -93,10 +93,10 @@ async def another(db: Database) -> AsyncIterator[Engine]:
 async def test_a_worker_is_given_a_token_that_is_kept_nowhere(engine: Engine, db: Database) -> None:
     hand = await joined(engine, slots=2, capabilities={"gpu": "L4"})
     assert len(hand.token) == 64
-    assert hand.token.startswith("psw_")
+    assert hand.token.startswith("mpw_")
     assert await hand.known() == hand.record
     async with db.transaction() as tx:
-        whole = await tx.fetchval("select w::text from penstock.workers w")
+        whole = await tx.fetchval("select w::text from millpond.workers w")
     assert hand.token not in whole
     view = await engine.workers.get(hand.record.id)
     assert (view.worker, view.slots, view.capabilities, view.address) == ("w1", 2, {"gpu": "L4"}, "10.0.0.1")
@@ -193,7 +193,7 @@ async def test_one_that_must_be_approved_waits_until_it_is(engine: Engine, make:
 
 @pytest.mark.parametrize(
     "token",
-    ["", "psw_", "ps_worker_x", "psw_" + "A" * 60, "psw_" + "A" * 5_000, "psw_\0" + "A" * 59],
+    ["", "mpw_", "mp_worker_x", "mpw_" + "A" * 60, "mpw_" + "A" * 5_000, "mpw_\0" + "A" * 59],
     ids=["empty", "prefix", "key", "bad-checksum", "endless", "nul"],
 )
 async def test_what_is_no_token_is_refused_without_a_query(engine: Engine, token: str) -> None:
@@ -543,7 +543,7 @@ async def test_leases_of_which_nothing_is_left_are_closed(engine: Engine, make: 
     await engine.workers.complete(hand.record, lease.job_id, lease.token, {})
     await engine.workers.close()
     async with db.transaction() as tx:
-        assert await tx.fetchval("select count(*) from penstock.leases") == 0
+        assert await tx.fetchval("select count(*) from millpond.leases") == 0
 
 
 # Going, and being thrown out
@@ -599,7 +599,7 @@ async def test_one_that_was_revoked_may_be_approved_again(engine: Engine, make: 
 async def test_what_a_revoke_that_was_cut_short_left_is_given_back(engine: Engine, make: Factory, db: Database) -> None:
     hand, lease = await held(engine, make)
     async with db.transaction() as tx:
-        await tx.execute("update penstock.workers set revoked_at = penstock.clock()")
+        await tx.execute("update millpond.workers set revoked_at = millpond.clock()")
     assert (await make.read(lease.job_id)).phase == "leased"
     await reaper(engine).run_once()
     assert (await make.read(lease.job_id)).phase == "ready"

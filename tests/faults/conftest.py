@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.engine import leases
-from penstock.engine.engine import Engine
-from penstock.outbound import Outbound
-from penstock.store.db import Database
+from millpond.engine import leases
+from millpond.engine.engine import Engine
+from millpond.outbound import Outbound
+from millpond.store.db import Database
 from tests.clocks import Clock
 from tests.factories import Factory
 from tests.faults.strikes import Strikes

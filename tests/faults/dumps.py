@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from penstock.engine.tallies import SQL
+from millpond.engine.tallies import SQL
 from tests.checks import Snapshot, snapshot
 
 if TYPE_CHECKING:
-    from penstock.store.db import Database
+    from millpond.store.db import Database
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 _TYPEID = re.compile(r"\bjob_[0-7][0-9a-hjkmnp-tv-z]{25}")
@@ -45,8 +45,8 @@ _WRITTEN = (
 _WIPE = ";".join(
     (
         "set local session_replication_role = replica",
-        *(f"delete from penstock.{table}" for table in _WRITTEN),
-        "update penstock.queues set paused_at = null where paused_at is not null",
+        *(f"delete from millpond.{table}" for table in _WRITTEN),
+        "update millpond.queues set paused_at = null where paused_at is not null",
     )
 )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from penstock.store.db import Database
+    from millpond.store.db import Database
 
 DISK_FULL: Final = "53100"
 SERIALIZATION_FAILURE: Final = "40001"
@@ -55,13 +55,13 @@ declare
 begin
     for name in
         select c.relname from pg_class c
-        where c.relnamespace = 'penstock'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
+        where c.relnamespace = 'millpond'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
     loop
         execute format(
-            'create trigger strike before insert or update or delete on penstock.%I'
+            'create trigger strike before insert or update or delete on millpond.%I'
             ' for each statement execute function faults.strike()', name);
         execute format(
-            'create constraint trigger strike_at_commit after insert or update or delete on penstock.%I'
+            'create constraint trigger strike_at_commit after insert or update or delete on millpond.%I'
             ' deferrable initially deferred for each row execute function faults.strike_at_commit()', name);
     end loop;
 end $$;

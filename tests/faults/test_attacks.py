@@ -9,23 +9,23 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from penstock.app import Penstock
-from penstock.engine import idempotency, jobs, leases, registry
-from penstock.engine.dispatches import Lanes
-from penstock.engine.engine import Engine
-from penstock.engine.leases import End, Note, Return
-from penstock.engine.verify import verify
-from penstock.errors import (
+from millpond.app import Millpond
+from millpond.engine import idempotency, jobs, leases, registry
+from millpond.engine.dispatches import Lanes
+from millpond.engine.engine import Engine
+from millpond.engine.leases import End, Note, Return
+from millpond.engine.verify import verify
+from millpond.errors import (
     AnswerUnavailableError,
     InvalidError,
     LeaseLostError,
     LifecycleError,
+    MillpondError,
     MoveDeniedError,
-    PenstockError,
 )
-from penstock.kinds import Kind
-from penstock.lifecycle import lifecycle
-from penstock.store import partitions
+from millpond.kinds import Kind
+from millpond.lifecycle import lifecycle
+from millpond.store import partitions
 from tests.checks import until
 from tests.factories import ACCOUNT, ERROR, HOUR, MINUTE, OWNER, TENANT, attempt, interruption, progress, stage
 from tests.faults.dumps import wipe
@@ -302,7 +302,7 @@ async def test_old_keys_of_live_jobs_do_not_hide_those_that_can_go(make: Factory
 async def test_an_id_that_is_taken_is_refused(make: Factory) -> None:
     """A caller may choose the id of its job, not that of somebody else's."""
     taken = await make.submitted("free")
-    with pytest.raises(PenstockError):
+    with pytest.raises(MillpondError):
         await make.engine.submit("free", {}, tenant="globex", account="eve", job_id=taken.job_id)
     answers = await asyncio.gather(
         *(
@@ -311,7 +311,7 @@ async def test_an_id_that_is_taken_is_refused(make: Factory) -> None:
         ),
         return_exceptions=True,
     )
-    assert sum(isinstance(answer, PenstockError) for answer in answers) == 1
+    assert sum(isinstance(answer, MillpondError) for answer in answers) == 1
 
 
 # Absurd amounts
@@ -335,14 +335,14 @@ async def test_a_delay_beyond_the_calendar_is_as_long_as_can_be(make: Factory) -
 
 async def test_a_capture_below_nothing_is_refused(make: Factory) -> None:
     lease = await make.leased("priced")
-    with pytest.raises(PenstockError):
+    with pytest.raises(MillpondError):
         await make.engine.finish(End(lease, "succeeded", "{}", captured=-1))
     assert await make.engine.finish(End(lease, "succeeded", "{}")) == "succeeded"
 
 
 async def test_a_job_without_a_deadline_is_not_parked(make: Factory) -> None:
     lease = await make.leased("priced")
-    with pytest.raises(PenstockError):
+    with pytest.raises(MillpondError):
         await make.engine.park(lease)
     assert await make.engine.finish(End(lease, "succeeded", "{}")) == "succeeded"
 
@@ -353,7 +353,7 @@ async def test_a_week_in_which_a_job_is_just_being_retried_is_not_dropped(make: 
     await make.credits(3)
     await make.clock.advance(120 * DAY)
     async with make.engine.db.transaction() as tx:
-        await tx.execute("select from penstock.revive($1, $2, '1h')", TENANT, job.job_id)
+        await tx.execute("select from millpond.revive($1, $2, '1h')", TENANT, job.job_id)
         dropping = asyncio.create_task(partitions.drop(make.engine.db, 90 * DAY))
         await until(lambda: is_waiting(make))
     await dropping
@@ -379,7 +379,7 @@ async def test_a_lifecycle_is_not_changed_under_the_feet_of_its_jobs(make: Facto
         Kind(name="renamed", lifecycle=lifecycle("renamed", drawn.format(state), ends="done=succeeded broken=failed"))
         for state in ("running", "working")
     )
-    product = Penstock()
+    product = Millpond()
     product.add(before)
     engine = Engine(make.engine.db, product)
     await registry.register(engine.db, [before])

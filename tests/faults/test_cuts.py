@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
-from penstock.engine.dispatches import Lanes
-from penstock.engine.engine import Engine
-from penstock.errors import UnavailableError
-from penstock.outbound import Outbound
-from penstock.store.db import Database
+from millpond.engine.dispatches import Lanes
+from millpond.engine.engine import Engine
+from millpond.errors import UnavailableError
+from millpond.outbound import Outbound
+from millpond.store.db import Database
 from tests.checks import Snapshot, until
 from tests.factories import MINUTE
 from tests.faults.verbs import VERBS, Verb, begin, ending, undisturbed
@@ -99,7 +99,7 @@ class Aftermath:
         """What nobody heard of went back into the line, to be claimed again."""
         await self.engine.claim(Lanes(["priced"]), 3, worker="w", duration=MINUTE)
         async with self.make.engine.db.transaction() as tx:
-            return await tx.fetchval("select bool_and(phase = 'leased') from penstock.jobs")
+            return await tx.fetchval("select bool_and(phase = 'leased') from millpond.jobs")
 
 
 @asynccontextmanager

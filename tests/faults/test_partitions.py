@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.engine.engine import Engine
-from penstock.engine.leases import End
-from penstock.engine.verify import verify
-from penstock.errors import UnavailableError
-from penstock.store.db import Database
+from millpond.engine.engine import Engine
+from millpond.engine.leases import End
+from millpond.engine.verify import verify
+from millpond.errors import UnavailableError
+from millpond.store.db import Database
 from tests.checks import until
 from tests.factories import ACCOUNT, ERROR, OWNER, TENANT
 from tests.faults.dumps import wipe
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tests.factories import Factory
 
-WALLET = "select from penstock.accounts for update"
+WALLET = "select from millpond.accounts for update"
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from asyncpg import PostgresError
 
-from penstock.engine.verify import verify
-from penstock.errors import StoreError, UnavailableError
+from millpond.engine.verify import verify
+from millpond.errors import StoreError, UnavailableError
 from tests.checks import snapshot
 from tests.faults.strikes import DISK_FULL, SERIALIZATION_FAILURE, SHUTDOWN
 from tests.faults.verbs import VERBS, Verb, begin, ending, undisturbed

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import BlockedError, Penstock, logs
-from penstock.engine import leases, registry
-from penstock.engine.engine import Engine
-from penstock.engine.verify import verify
-from penstock.lifecycle import lifecycle
-from penstock.worker.worker import Worker
+from millpond import BlockedError, Millpond, logs
+from millpond.engine import leases, registry
+from millpond.engine.engine import Engine
+from millpond.engine.verify import verify
+from millpond.lifecycle import lifecycle
+from millpond.worker.worker import Worker
 from tests.checks import until
 from tests.factories import MINUTE, OWNER, TENANT
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from datetime import datetime
 
-    from penstock.store.db import Database
+    from millpond.store.db import Database
     from tests.clocks import Clock
 
 PLAIN = lifecycle(
@@ -43,8 +43,8 @@ def release() -> asyncio.Event:
 
 
 @pytest.fixture
-def app(release: asyncio.Event) -> Penstock:
-    app = Penstock()
+def app(release: asyncio.Event) -> Millpond:
+    app = Millpond()
 
     @app.kind("slow_at_first", price=0)
     async def slow_at_first(job: Any) -> int:
@@ -79,7 +79,7 @@ def log() -> Iterator[io.StringIO]:
 
 
 @asynccontextmanager
-async def working(db: Database, app: Penstock, **options: Any) -> AsyncIterator[tuple[Engine, Worker]]:
+async def working(db: Database, app: Millpond, **options: Any) -> AsyncIterator[tuple[Engine, Worker]]:
     await registry.register(db, app.kinds.values())
     engine = Engine(db, app)
     worker = Worker(engine.source(**options), app, grace=timedelta(seconds=0.1))
@@ -96,7 +96,7 @@ async def working(db: Database, app: Penstock, **options: Any) -> AsyncIterator[
 
 
 async def test_a_job_that_comes_round_again_while_its_first_run_hangs_is_run_once_more(
-    db: Database, clock: Clock, app: Penstock
+    db: Database, clock: Clock, app: Millpond
 ) -> None:
     """Its lease ran out before the worker noticed; both runs are its own, and neither may free the other's slot."""
     async with working(db, app, heartbeat=timedelta(hours=1)) as (engine, worker):
@@ -110,7 +110,7 @@ async def test_a_job_that_comes_round_again_while_its_first_run_hangs_is_run_onc
 
 
 async def test_a_heartbeat_outlives_a_database_that_answers_with_errors(
-    db: Database, app: Penstock, release: asyncio.Event, log: io.StringIO
+    db: Database, app: Millpond, release: asyncio.Event, log: io.StringIO
 ) -> None:
     """An error is not the end of the heart: without it every lease would run out."""
     async with working(db, app, heartbeat=timedelta(seconds=0.05)) as (engine, _):
@@ -126,7 +126,7 @@ async def test_a_heartbeat_outlives_a_database_that_answers_with_errors(
     assert (job.output, job.epoch) == ("done", 1)
 
 
-async def test_a_worker_outlives_a_claim_that_fails(db: Database, app: Penstock, log: io.StringIO) -> None:
+async def test_a_worker_outlives_a_claim_that_fails(db: Database, app: Millpond, log: io.StringIO) -> None:
     async with working(db, app) as (engine, _):
         async with hidden(db, "ready"):
             await until(lambda: was_said(log, "service.failed"))
@@ -134,7 +134,7 @@ async def test_a_worker_outlives_a_claim_that_fails(db: Database, app: Penstock,
         await until(lambda: is_in(engine, submitted.job_id, "ended"))
 
 
-async def test_an_end_that_the_lifecycle_does_not_draw_is_a_failure(db: Database, app: Penstock) -> None:
+async def test_an_end_that_the_lifecycle_does_not_draw_is_a_failure(db: Database, app: Millpond) -> None:
     """Better failed than in nobody's hands: every job that runs can fail."""
     async with working(db, app) as (engine, _):
         submitted = await engine.submit("improper", **OWNER)
@@ -143,7 +143,7 @@ async def test_an_end_that_the_lifecycle_does_not_draw_is_a_failure(db: Database
     assert (job.state, job.epoch, job.error["code"]) == ("broken", 1, "move_denied")
 
 
-async def test_many_notes_at_once_are_all_written(db: Database, app: Penstock) -> None:
+async def test_many_notes_at_once_are_all_written(db: Database, app: Millpond) -> None:
     async with working(db, app) as (engine, _):
         submitted = await engine.submit("chatty", **OWNER)
         await until(lambda: is_in(engine, submitted.job_id, "ended"))
@@ -161,7 +161,7 @@ async def is_idle(worker: Worker) -> bool:
 
 async def lease_end(db: Database) -> datetime:
     async with db.transaction() as tx:
-        return await tx.fetchval("select max(expires_at) from penstock.leases")
+        return await tx.fetchval("select max(expires_at) from millpond.leases")
 
 
 async def is_prolonged(db: Database, granted: datetime) -> bool:
@@ -176,9 +176,9 @@ async def was_said(log: io.StringIO, event: str) -> bool:
 async def hidden(db: Database, table: str) -> AsyncIterator[None]:
     """While a table is away, every statement on it is an error that nobody has a name for."""
     async with db.transaction() as tx:
-        await tx.execute(f"alter table penstock.{table} rename to hidden")
+        await tx.execute(f"alter table millpond.{table} rename to hidden")
     try:
         yield
     finally:
         async with db.transaction() as tx:
-            await tx.execute(f"alter table penstock.hidden rename to {table}")
+            await tx.execute(f"alter table millpond.hidden rename to {table}")

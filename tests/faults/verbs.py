@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from penstock.engine import deliveries, jobs, leases, registry
-from penstock.engine.deliveries import Result, Settlement
-from penstock.engine.dispatches import Lanes
-from penstock.engine.engine import Engine
-from penstock.engine.leases import End, Lease
-from penstock.engine.verify import verify
-from penstock.errors import InsufficientCreditsError, LeaseLostError, PenstockError, RetryUnavailableError
-from penstock.services.pruner import pruner
-from penstock.webhooks import NATIVE, Hook
+from millpond.engine import deliveries, jobs, leases, registry
+from millpond.engine.deliveries import Result, Settlement
+from millpond.engine.dispatches import Lanes
+from millpond.engine.engine import Engine
+from millpond.engine.leases import End, Lease
+from millpond.engine.verify import verify
+from millpond.errors import InsufficientCreditsError, LeaseLostError, MillpondError, RetryUnavailableError
+from millpond.services.pruner import pruner
+from millpond.webhooks import NATIVE, Hook
 from tests.checks import Snapshot
 from tests.factories import ACCOUNT, ERROR, HOUR, MINUTE, OWNER, TENANT, Factory, attempt, interruption, progress
 from tests.faults.dumps import story, wipe
@@ -38,7 +38,7 @@ class Verb:
     name: str
     arrange: Setting
     act: Call
-    told: tuple[type[PenstockError], ...] = ()
+    told: tuple[type[MillpondError], ...] = ()
     is_atomic: bool = True
     """Whether it is one transaction: one that fails has then written nothing at all."""
     is_repeatable: bool = True
@@ -52,7 +52,7 @@ class Verb:
 VERBS: list[Verb] = []
 
 
-def verb(arrange: Setting, *told: type[PenstockError], **flags: Any) -> Callable[[Call], Call]:
+def verb(arrange: Setting, *told: type[MillpondError], **flags: Any) -> Callable[[Call], Call]:
     def add(act: Call) -> Call:
         VERBS.append(Verb(act.__name__, arrange, act, told, **flags))
         return act
@@ -390,7 +390,7 @@ async def prioritize(engine: Engine, job: Any) -> Any:
     return (await engine.prioritize(TENANT, job.job_id, 7)).state
 
 
-@verb(held_brief, PenstockError)
+@verb(held_brief, MillpondError)
 async def move(engine: Engine, lease: Lease) -> Any:
     return await engine.move(TENANT, lease.job_id, "parked")
 
@@ -435,7 +435,7 @@ async def expire_what_is_delivered(engine: Engine, _: Any) -> None:
     await jobs.expire(engine.homes.everywhere, 10)
 
 
-@verb(endpoint, PenstockError)
+@verb(endpoint, MillpondError)
 async def delete_an_endpoint(engine: Engine, endpoint_id: Any) -> None:
     await engine.endpoints.delete(TENANT, endpoint_id)
 

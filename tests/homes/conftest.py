@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.engine import deliveries, leases, verify
-from penstock.engine.engine import Engine
-from penstock.engine.homes import Home, Homes
-from penstock.engine.split import passed_over
-from penstock.outbound import Outbound
-from penstock.services.ensurer import ensurer
-from penstock.services.expirer import expirer
-from penstock.services.reaper import reaper
-from penstock.services.scheduler import scheduler
-from penstock.store.db import Database
+from millpond.engine import deliveries, leases, verify
+from millpond.engine.engine import Engine
+from millpond.engine.homes import Home, Homes
+from millpond.engine.split import passed_over
+from millpond.outbound import Outbound
+from millpond.services.ensurer import ensurer
+from millpond.services.expirer import expirer
+from millpond.services.reaper import reaper
+from millpond.services.scheduler import scheduler
+from millpond.store.db import Database
 from tests.checks import Snapshot
 from tests.clocks import Clock
 from tests.factories import TENANT, Factory
@@ -78,7 +78,7 @@ class Town:
         for db in self.engine.all_homes():
             await wipe(db)
             async with db.transaction() as tx:
-                await tx.execute("delete from penstock.owed")
+                await tx.execute("delete from millpond.owed")
         if self.make.clock.offset:
             await self.make.clock.advance(-self.make.clock.offset)
 

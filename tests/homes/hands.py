@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock import lifeline
-from penstock.engine import leases
+from millpond import lifeline
+from millpond.engine import leases
 from tests.children import spawned
 from tests.faults.verbs import VERBS
 from tests.faults.wire import Wire, wire

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from penstock.errors import OverdueError
-from penstock.store.db import connect
+from millpond.errors import OverdueError
+from millpond.store.db import connect
 from tests.factories import TENANT
 from tests.homes.conftest import Town
 
@@ -27,7 +27,7 @@ async def test_a_tenant_that_lives_elsewhere_is_found_there(town: Town) -> None:
         blocker = await connect(town.home.dsn)
         try:
             async with blocker.transaction():
-                await blocker.execute("lock table penstock.accounts in access exclusive mode")
+                await blocker.execute("lock table millpond.accounts in access exclusive mode")
                 with pytest.raises(OverdueError):
                     await beside.balance(TENANT, "ann")
         finally:

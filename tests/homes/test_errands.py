@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import wire
-from penstock.engine.lines import Sought
-from penstock.errors import UnavailableError
-from penstock.services.ensurer import ensurer
-from penstock.services.steward import Steward
+from millpond import wire
+from millpond.engine.lines import Sought
+from millpond.errors import UnavailableError
+from millpond.services.ensurer import ensurer
+from millpond.services.steward import Steward
 from tests.clocks import Clock
 from tests.factories import ACCOUNT, STRANGER, TENANT
 from tests.homes.conftest import NOW, Town
 
 if TYPE_CHECKING:
-    from penstock.engine.errands import ErrandRecord
+    from millpond.engine.errands import ErrandRecord
 
 
 async def order(town: Town, action: Any, **given: Any) -> ErrandRecord:
@@ -76,7 +76,7 @@ async def test_a_refund_that_only_the_tenant_has_heard_of_is_audited_once(town: 
     await town.clear()
     job = await town.make.ended("priced")
     async with town.home.transaction() as own:
-        await own.execute("select penstock.refund_job('acme', $1, null, null, 'it was wrong')", job.job_id)
+        await own.execute("select millpond.refund_job('acme', $1, null, null, 'it was wrong')", job.job_id)
     for _ in range(2):
         told = await town.engine.refund(TENANT, job.job_id, reason="said otherwise", actor="op")
         assert (told.is_replay, told.amount) == (True, 5)
@@ -90,9 +90,9 @@ async def test_a_priority_that_only_the_tenant_has_heard_of_reaches_the_line(tow
     await town.clear()
     job = await town.make.submitted("free", account=ACCOUNT)
     async with town.home.transaction() as own:
-        await own.execute("select penstock.prioritize_job('acme', $1, 7::smallint, 'ready')", job.job_id)
+        await own.execute("select millpond.prioritize_job('acme', $1, 7::smallint, 'ready')", job.job_id)
     assert await town.engine.verify() != []
     await ensurer(town.engine, moment=NOW).run_once()
     assert await town.engine.verify() == []
     async with town.engine.db.transaction() as hub:
-        assert await hub.fetchval("select rank from penstock.ready where job_id = $1", job.job_id) == -7
+        assert await hub.fetchval("select rank from millpond.ready where job_id = $1", job.job_id) == -7

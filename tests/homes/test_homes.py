@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.api.streams import Hub
-from penstock.engine import deliveries, homes, leases
-from penstock.engine.deliveries import Result
-from penstock.engine.dispatches import Lanes
-from penstock.engine.engine import Engine
-from penstock.errors import (
+from millpond.api.streams import Hub
+from millpond.engine import deliveries, homes, leases
+from millpond.engine.deliveries import Result
+from millpond.engine.dispatches import Lanes
+from millpond.engine.engine import Engine
+from millpond.errors import (
     ConflictError,
     InvalidError,
     LeaseLostError,
@@ -21,14 +21,14 @@ from penstock.errors import (
     UnavailableError,
     UnknownKindError,
 )
-from penstock.services.expirer import expirer
-from penstock.services.pruner import pruner
-from penstock.settings import Settings
-from penstock.store.db import connect
-from penstock.store.migrate import status
-from penstock.store.moving import move_out
-from penstock.webhooks import NATIVE
-from penstock.work import End, Return
+from millpond.services.expirer import expirer
+from millpond.services.pruner import pruner
+from millpond.settings import Settings
+from millpond.store.db import connect
+from millpond.store.migrate import status
+from millpond.store.moving import move_out
+from millpond.webhooks import NATIVE
+from millpond.work import End, Return
 from tests.checks import until
 from tests.factories import ACCOUNT, ERROR, HOUR, MINUTE, OWNER, STRANGER, TENANT, Factory
 from tests.faults.verbs import MOMENT, delivering
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from asyncio import StreamReader, StreamWriter
     from collections.abc import AsyncIterator
 
-    from penstock.engine.jobs import Submitted
-    from penstock.store.db import Database
+    from millpond.engine.jobs import Submitted
+    from millpond.store.db import Database
     from tests.databases import Server
 
 NEIGHBOUR: dict[str, Any] = {"tenant": STRANGER, "account": ACCOUNT}
@@ -62,7 +62,7 @@ async def owes_nothing(town: Town) -> bool:
 
 async def count(db: Database, table: str) -> int:
     async with db.transaction() as tx:
-        return await tx.fetchval(f"select count(*) from penstock.{table}")
+        return await tx.fetchval(f"select count(*) from millpond.{table}")
 
 
 async def both(town: Town, kind: str = "free") -> tuple[Submitted, Submitted]:
@@ -107,12 +107,12 @@ async def test_a_tenant_that_still_has_accounts_in_central_is_not_taken_for_one_
     ids=["not_json", "not_an_object", "not_text", "not_postgresql", "not_a_name"],
 )
 def test_settings_that_name_no_databases_are_refused(text: str) -> None:
-    with pytest.raises(SettingsError, match="PENSTOCK_TENANT_DATABASES"):
-        Settings.from_env({"PENSTOCK_TENANT_DATABASES": text})
+    with pytest.raises(SettingsError, match="MILLPOND_TENANT_DATABASES"):
+        Settings.from_env({"MILLPOND_TENANT_DATABASES": text})
 
 
 def test_settings_name_the_databases_of_tenants_and_do_not_show_them() -> None:
-    settings = Settings.from_env({"PENSTOCK_TENANT_DATABASES": '{"acme": "postgresql://u:secret@h/d"}'})
+    settings = Settings.from_env({"MILLPOND_TENANT_DATABASES": '{"acme": "postgresql://u:secret@h/d"}'})
     assert settings.tenant_databases == {"acme": "postgresql://u:secret@h/d"}
     assert "secret" not in repr(settings)
 
@@ -122,12 +122,12 @@ async def test_somebody_elses_transaction_cannot_take_in_a_job_that_lives_elsewh
         with pytest.raises(InvalidError, match="another database") as caught:
             await town.engine.submit("free", **OWNER, tx=tx)
         assert caught.value.field == "tx"
-        await tx.execute("insert into penstock.homes values ($1, penstock.clock())", TENANT)
+        await tx.execute("insert into millpond.homes values ($1, millpond.clock())", TENANT)
         with pytest.raises(Exception, match="another database"):
-            await tx.execute("select * from penstock.submit('free', '{}', $1, $2)", TENANT, ACCOUNT)
+            await tx.execute("select * from millpond.submit('free', '{}', $1, $2)", TENANT, ACCOUNT)
     assert await count(town.home, "jobs") == 0
     connection = await connect(town.engine.db.dsn)
-    await connection.execute("delete from penstock.homes")
+    await connection.execute("delete from millpond.homes")
     await connection.close()
 
 
@@ -157,7 +157,7 @@ async def test_a_tenant_moves_out_with_all_it_has(server: Server, template: str)
             assert claimed[0].job_id == stays.job_id
             with pytest.raises(Exception, match="append-only"):
                 async with engine.home(TENANT).transaction() as tx:
-                    await tx.execute("delete from penstock.entries")
+                    await tx.execute("delete from millpond.entries")
         finally:
             await engine.close()
 
@@ -270,7 +270,7 @@ async def test_each_home_is_pruned(town: Town) -> None:
 
 async def partitions(db: Database) -> int:
     async with db.transaction() as tx:
-        return await tx.fetchval("select count(*) from pg_inherits where inhparent = 'penstock.jobs'::regclass")
+        return await tx.fetchval("select count(*) from pg_inherits where inhparent = 'millpond.jobs'::regclass")
 
 
 # Where the queue refuses, or gets out of step
@@ -279,13 +279,13 @@ async def partitions(db: Database) -> int:
 async def test_a_job_that_the_queue_refuses_fails_and_gets_its_credits_back(town: Town) -> None:
     await town.make.credits(5)
     async with town.engine.db.transaction() as tx:
-        kind = await tx.fetchrow("delete from penstock.kinds where kind = 'priced' returning *")
+        kind = await tx.fetchrow("delete from millpond.kinds where kind = 'priced' returning *")
     assert kind is not None
     with pytest.raises(UnknownKindError):
         await town.engine.submit("priced", **OWNER)
     async with town.engine.db.transaction() as tx:
         columns = ", ".join(f"${n}" for n in range(1, len(kind) + 1))
-        await tx.execute(f"insert into penstock.kinds values ({columns})", *kind)
+        await tx.execute(f"insert into millpond.kinds values ({columns})", *kind)
     (job,) = await town.engine.list_jobs(**OWNER)
     assert (job.state, job.captured) == ("failed", 0)
     assert job.error["code"] == "unknown_kind"
@@ -300,7 +300,7 @@ async def test_a_repeated_request_has_its_dispatch_made(town: Town) -> None:
     await until(lambda: owes_nothing(town))
     await lose_dispatches(town)
     async with town.home.transaction() as tx:
-        await tx.execute("insert into penstock.owed values ($1, penstock.clock())", first.job_id)
+        await tx.execute("insert into millpond.owed values ($1, millpond.clock())", first.job_id)
     again = await town.engine.submit("free", **OWNER, idempotency_key="k")
     assert again.is_replay
     assert [lease.job_id for lease in await town.make.claimed("free")] == [first.job_id]
@@ -308,8 +308,8 @@ async def test_a_repeated_request_has_its_dispatch_made(town: Town) -> None:
 
 async def lose_dispatches(town: Town) -> None:
     async with town.engine.db.transaction() as tx:
-        await tx.execute("delete from penstock.ready")
-        await tx.execute("delete from penstock.dispatches")
+        await tx.execute("delete from millpond.ready")
+        await tx.execute("delete from millpond.dispatches")
 
 
 async def test_a_queue_that_was_lost_is_made_again_from_the_jobs(town: Town) -> None:
@@ -322,7 +322,7 @@ async def test_a_queue_that_was_lost_is_made_again_from_the_jobs(town: Town) -> 
     await lose_dispatches(town)
     await until(town.repair)
     async with town.engine.db.transaction() as tx:
-        rows = await tx.fetch("select kind, phase from penstock.dispatches order by 1, 2")
+        rows = await tx.fetch("select kind, phase from millpond.dispatches order by 1, 2")
     assert [tuple(row) for row in rows] == [
         ("brief", "parked"),
         ("free", "ready"),
@@ -335,7 +335,7 @@ async def test_a_dispatch_whose_job_has_ended_is_discarded(town: Town) -> None:
     job = await town.make.submitted("free")
     async with town.home.transaction() as tx:
         nothing = ", ".join(["null"] * 8)
-        await tx.execute(f"select * from penstock.move('canceled', 'ended', array[$1::uuid], {nothing})", job.job_id)
+        await tx.execute(f"select * from millpond.move('canceled', 'ended', array[$1::uuid], {nothing})", job.job_id)
     assert await town.make.claimed("free") == []
     assert await count(town.engine.db, "dispatches") == 0
 
@@ -469,7 +469,7 @@ async def test_a_job_that_waits_for_its_next_attempt_is_found_again(town: Town) 
     (lease,) = await town.engine.claim(Lanes(("free",)), 1, worker="w", duration=HOUR)
     await town.engine.give_back(Return(lease, "attempt", ERROR, MINUTE))
     async with town.engine.db.transaction() as tx:
-        await tx.execute("delete from penstock.dispatches")
+        await tx.execute("delete from millpond.dispatches")
     await town.make.clock.advance(MINUTE * 2)
     for _ in range(3):
         await town.repair()

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.engine import deliveries
-from penstock.engine.deliveries import Result
-from penstock.engine.dispatches import Lanes
-from penstock.webhooks import NATIVE
+from millpond.engine import deliveries
+from millpond.engine.deliveries import Result
+from millpond.engine.dispatches import Lanes
+from millpond.webhooks import NATIVE
 from tests.checks import until
 from tests.factories import ACCOUNT, HOUR, TENANT
 from tests.faults.verbs import VERBS, Verb
@@ -101,12 +101,12 @@ async def test_a_process_killed_before_any_statement_leaves_one_effect_or_none(
 async def all_ends(town: Town) -> None:
     """Whatever is there can be brought to its end, once, and every credit is accounted for."""
     async with town.engine.db.transaction() as tx:
-        await tx.execute("update penstock.leases set expires_at = penstock.clock()")
-        due = "update penstock.dispatches set run_at = penstock.clock(), wakes_at = penstock.clock()"
+        await tx.execute("update millpond.leases set expires_at = millpond.clock()")
+        due = "update millpond.dispatches set run_at = millpond.clock(), wakes_at = millpond.clock()"
         await tx.execute(f"{due} where phase = 'waiting'")
     await town.serve()
     async with town.home.transaction() as tx:
-        parked = await tx.fetch("select id from penstock.jobs where phase = 'parked'")
+        parked = await tx.fetch("select id from millpond.jobs where phase = 'parked'")
     for row in parked:
         await town.engine.cancel(TENANT, row["id"])
     queues = ["priced", "free", "metered", "staged", "brief", "fragile", "studio", "told"]
@@ -115,14 +115,14 @@ async def all_ends(town: Town) -> None:
     await all_is_told(town)
     assert await town.engine.verify() == []
     async with town.home.transaction() as tx:
-        unended = await tx.fetchval("select count(*) from penstock.jobs where phase <> 'ended'")
+        unended = await tx.fetchval("select count(*) from millpond.jobs where phase <> 'ended'")
         entries = await tx.fetchrow(
-            "select coalesce(sum(available), 0) as available, coalesce(sum(held), 0) as held from penstock.entries"
+            "select coalesce(sum(available), 0) as available, coalesce(sum(held), 0) as held from millpond.entries"
             " where account = $1",
             ACCOUNT,
         )
     async with town.engine.db.transaction() as tx:
-        left = await tx.fetchval("select count(*) from penstock.dispatches")
+        left = await tx.fetchval("select count(*) from millpond.dispatches")
     balance = await town.engine.balance(TENANT, ACCOUNT)
     assert (unended, left, balance.held) == (0, 0, 0)
     assert entries is not None
@@ -132,10 +132,10 @@ async def all_ends(town: Town) -> None:
 async def all_is_told(town: Town) -> None:
     """Whatever is to be told is taken, in order, also what a courier that was killed had in hand."""
     async with town.home.transaction() as tx:
-        await tx.execute("update penstock.deliveries set due_at = penstock.clock() where is_out")
+        await tx.execute("update millpond.deliveries set due_at = millpond.clock() where is_out")
     while items := await taken(town.home, 10, HOUR):
         settled = [deliveries.judged(item, Result(200), NATIVE) for item in items]
         await deliveries.settle(town.engine, town.home, settled)
     async with town.home.transaction() as tx:
-        waiting = "select count(*) from penstock.deliveries where due_at is not null and due_at <> 'infinity'"
+        waiting = "select count(*) from millpond.deliveries where due_at is not null and due_at <> 'infinity'"
         assert await tx.fetchval(waiting) == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.engine import dossiers, finds, fleet, holds
+from millpond.engine import dossiers, finds, fleet, holds
 from tests.factories import ACCOUNT, STRANGER, TENANT
 
 if TYPE_CHECKING:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.engine.engine import Engine
-from penstock.engine.leases import End
-from penstock.services.expirer import expirer
-from penstock.services.reaper import reaper
-from penstock.services.tallier import tallier
-from penstock.store.db import Database
-from penstock.store.moving import move_out
+from millpond.engine.engine import Engine
+from millpond.engine.leases import End
+from millpond.services.expirer import expirer
+from millpond.services.reaper import reaper
+from millpond.services.tallier import tallier
+from millpond.store.db import Database
+from millpond.store.moving import move_out
 from tests.clocks import Clock
 from tests.engine.test_tallies import counted, truth, unfolded
 from tests.factories import ERROR, HOUR, MINUTE, STRANGER, TENANT, Factory, attempt

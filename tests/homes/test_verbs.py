@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.engine.engine import Engine
-from penstock.outbound import Outbound
-from penstock.store.db import Database
+from millpond.engine.engine import Engine
+from millpond.outbound import Outbound
+from millpond.store.db import Database
 from tests.checks import Snapshot, until
 from tests.clocks import Clock
 from tests.factories import Factory
@@ -64,4 +64,4 @@ def away(told: Snapshot, table: str) -> list[str]:
 
 async def owes_nothing(town: Town) -> bool:
     async with town.home.transaction() as tx:
-        return await tx.fetchval("select count(*) = 0 from penstock.owed")
+        return await tx.fetchval("select count(*) = 0 from millpond.owed")

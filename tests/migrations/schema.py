@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock.store.db import Connection, Row
+    from millpond.store.db import Connection, Row
 
 # The partitions of the weeks are left out: they come and go.
 _TABLES = """
@@ -14,14 +14,14 @@ select c.oid, c.oid::regclass::text as name, array_to_string(c.reloptions, ', ')
     (select i.inhparent::regclass::text from pg_inherits i where i.inhrelid = c.oid) as parent,
     case when c.relkind = 'p' then pg_get_partkeydef(c.oid) end as key
 from pg_class c
-where c.relnamespace = 'penstock'::regnamespace and c.relkind in ('r', 'p') and c.relname !~ '_\\d{8}$'
+where c.relnamespace = 'millpond'::regnamespace and c.relkind in ('r', 'p') and c.relname !~ '_\\d{8}$'
 order by c.relname
 """
 _SEQUENCES = """
 select c.oid::regclass::text as name, s.seqmax as most, s.seqcache as stock, s.seqcycle as is_cyclic,
     obj_description(c.oid, 'pg_class') as comment
 from pg_class c join pg_sequence s on s.seqrelid = c.oid
-where c.relnamespace = 'penstock'::regnamespace
+where c.relnamespace = 'millpond'::regnamespace
     and not exists (select from pg_depend d where d.objid = c.oid and d.deptype = 'i')
 order by c.relname
 """
@@ -58,7 +58,7 @@ _FUNCTIONS = """
 select p.proname as name, p.pronargdefaults as spare,
     array(select format_type(a.type, null) from unnest(p.proargtypes) with ordinality a(type, n) order by a.n) as types
 from pg_proc p
-where p.pronamespace = 'penstock'::regnamespace and p.prorettype <> 'trigger'::regtype
+where p.pronamespace = 'millpond'::regnamespace and p.prorettype <> 'trigger'::regtype
 order by p.proname, p.oid
 """
 

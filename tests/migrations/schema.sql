@@ -1,4 +1,4 @@
-table penstock.accounts
+table millpond.accounts
     -- home: tenant. A wallet: what is available, what is held, how many jobs are active, the number of its last entry.
     with (fillfactor=50)
     tenant text collate "C" not null
@@ -11,9 +11,9 @@ table penstock.accounts
     created_at timestamp with time zone not null default clock_timestamp()
     constraint accounts_check CHECK (((available >= 0) AND (held >= 0) AND (active >= 0) AND (active_max >= 0)))
     constraint accounts_pkey PRIMARY KEY (tenant, account)
-    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
+    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
-table penstock.artifacts
+table millpond.artifacts
     -- home: tenant. Files in storage: what clients upload, and what each attempt at a job makes. A row is written before its file and removed after it.
     id uuid not null
     tenant text collate "C" not null
@@ -30,16 +30,16 @@ table penstock.artifacts
     stored_at timestamp with time zone -- When the file was seen in storage, whole.
     kept_at timestamp with time zone -- When it was found to be of the attempt that won.
     deleted_at timestamp with time zone -- From then on nobody sees it: its file is removed, then this row.
-    CREATE INDEX artifacts_deleted ON penstock.artifacts USING btree (id) WHERE (deleted_at IS NOT NULL)
-    CREATE INDEX artifacts_job ON penstock.artifacts USING btree (job_id, id) WHERE (job_id IS NOT NULL)
-    CREATE INDEX artifacts_undecided ON penstock.artifacts USING btree (id) WHERE ((epoch IS NOT NULL) AND (kept_at IS NULL))
-    CREATE INDEX artifacts_unstored ON penstock.artifacts USING btree (id) WHERE ((stored_at IS NULL) AND (epoch IS NULL))
+    CREATE INDEX artifacts_deleted ON millpond.artifacts USING btree (id) WHERE (deleted_at IS NOT NULL)
+    CREATE INDEX artifacts_job ON millpond.artifacts USING btree (job_id, id) WHERE (job_id IS NOT NULL)
+    CREATE INDEX artifacts_undecided ON millpond.artifacts USING btree (id) WHERE ((epoch IS NOT NULL) AND (kept_at IS NULL))
+    CREATE INDEX artifacts_unstored ON millpond.artifacts USING btree (id) WHERE ((stored_at IS NULL) AND (epoch IS NULL))
     constraint artifacts_check CHECK (((size >= 0) AND ((epoch IS NULL) OR (job_id IS NOT NULL)) AND ((kept_at IS NULL) OR (stored_at IS NOT NULL))))
     constraint artifacts_path_key UNIQUE (path)
     constraint artifacts_pkey PRIMARY KEY (id)
-    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
+    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
-table penstock.audit
+table millpond.audit
     -- home: central. What operators did, append-only.
     id uuid not null
     at timestamp with time zone not null
@@ -48,12 +48,12 @@ table penstock.audit
     tenant text collate "C"
     subject text collate "C" -- What it was done to: a key, an account, a queue, a job.
     data jsonb
-    CREATE INDEX audit_actor ON penstock.audit USING btree (actor, id)
-    CREATE INDEX audit_tenant ON penstock.audit USING btree (tenant, id)
-    CREATE TRIGGER audit_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON penstock.audit FOR EACH STATEMENT EXECUTE FUNCTION penstock.guard_append_only()
+    CREATE INDEX audit_actor ON millpond.audit USING btree (actor, id)
+    CREATE INDEX audit_tenant ON millpond.audit USING btree (tenant, id)
+    CREATE TRIGGER audit_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON millpond.audit FOR EACH STATEMENT EXECUTE FUNCTION millpond.guard_append_only()
     constraint audit_pkey PRIMARY KEY (id)
 
-table penstock.callbacks
+table millpond.callbacks
     -- home: tenant. What providers have called, each message once. Only what was signed and fresh is here; what was not is logged.
     provider text collate "C" not null
     message_id text collate "C" not null -- What the provider calls the message; the same when it is sent again.
@@ -64,11 +64,11 @@ table penstock.callbacks
     verdict text collate "C" not null -- accepted, late (its job had ended), superseded (another submission has taken its place) or unknown.
     times integer not null default 1 -- How often it came.
     received_at timestamp with time zone not null
-    CREATE INDEX callbacks_age ON penstock.callbacks USING btree (received_at)
+    CREATE INDEX callbacks_age ON millpond.callbacks USING btree (received_at)
     constraint callbacks_pkey PRIMARY KEY (provider, message_id)
-    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
+    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
-table penstock.counts
+table millpond.counts
     -- home: tenant. How many jobs are in each state. Of ended ones, how many have come there since this is counted: retention takes none away.
     with (fillfactor=50)
     tenant text collate "C" not null
@@ -78,9 +78,9 @@ table penstock.counts
     n bigint not null
     held bigint not null -- The credits that are held for them.
     constraint counts_pkey PRIMARY KEY (tenant, kind, state, phase)
-    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
+    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
-table penstock.deliveries
+table millpond.deliveries
     -- home: tenant. One moment to be told to one URL, written in the transaction of the moment. Its id is the webhook-id, whenever it is sent.
     with (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_cost_delay=0)
     id uuid not null
@@ -99,21 +99,21 @@ table penstock.deliveries
     is_out boolean not null default false -- Whether somebody has it in hand, until it is due again.
     due_at timestamp with time zone -- When it is to be sent. Never, once it was set aside because its endpoint is disabled.
     settled_at timestamp with time zone
-    CREATE INDEX deliveries_due ON penstock.deliveries USING btree (receiver, due_at) WHERE ((due_at IS NOT NULL) AND (receiver IS NOT NULL))
-    CREATE INDEX deliveries_endpoint ON penstock.deliveries USING btree (endpoint_id, id) WHERE (endpoint_id IS NOT NULL)
-    CREATE INDEX deliveries_endpoint_at ON penstock.deliveries USING btree (endpoint_id, at) WHERE (endpoint_id IS NOT NULL)
-    CREATE INDEX deliveries_pending ON penstock.deliveries USING btree (due_at) WHERE (due_at IS NOT NULL)
-    CREATE INDEX deliveries_pulled ON penstock.deliveries USING btree (endpoint_id, due_at) WHERE ((due_at IS NOT NULL) AND (endpoint_id IS NOT NULL))
-    CREATE INDEX deliveries_settled ON penstock.deliveries USING btree (settled_at) WHERE (settled_at IS NOT NULL)
-    CREATE INDEX deliveries_tenant ON penstock.deliveries USING btree (tenant, id)
-    CREATE INDEX deliveries_undecided ON penstock.deliveries USING btree (id) WHERE (decides AND (due_at IS NULL))
-    CREATE INDEX deliveries_undelivered ON penstock.deliveries USING btree (tenant, fate, id) WHERE (fate <> 'delivered'::text)
-    CREATE UNIQUE INDEX deliveries_job ON penstock.deliveries USING btree (job_id, seq, endpoint_id) NULLS NOT DISTINCT WHERE (job_id IS NOT NULL)
+    CREATE INDEX deliveries_due ON millpond.deliveries USING btree (receiver, due_at) WHERE ((due_at IS NOT NULL) AND (receiver IS NOT NULL))
+    CREATE INDEX deliveries_endpoint ON millpond.deliveries USING btree (endpoint_id, id) WHERE (endpoint_id IS NOT NULL)
+    CREATE INDEX deliveries_endpoint_at ON millpond.deliveries USING btree (endpoint_id, at) WHERE (endpoint_id IS NOT NULL)
+    CREATE INDEX deliveries_pending ON millpond.deliveries USING btree (due_at) WHERE (due_at IS NOT NULL)
+    CREATE INDEX deliveries_pulled ON millpond.deliveries USING btree (endpoint_id, due_at) WHERE ((due_at IS NOT NULL) AND (endpoint_id IS NOT NULL))
+    CREATE INDEX deliveries_settled ON millpond.deliveries USING btree (settled_at) WHERE (settled_at IS NOT NULL)
+    CREATE INDEX deliveries_tenant ON millpond.deliveries USING btree (tenant, id)
+    CREATE INDEX deliveries_undecided ON millpond.deliveries USING btree (id) WHERE (decides AND (due_at IS NULL))
+    CREATE INDEX deliveries_undelivered ON millpond.deliveries USING btree (tenant, fate, id) WHERE (fate <> 'delivered'::text)
+    CREATE UNIQUE INDEX deliveries_job ON millpond.deliveries USING btree (job_id, seq, endpoint_id) NULLS NOT DISTINCT WHERE (job_id IS NOT NULL)
     constraint deliveries_check CHECK (((fate = ANY (ARRAY['pending'::text, 'delivered'::text, 'failed'::text, 'withdrawn'::text])) AND ((fate = 'pending'::text) = (due_at IS NOT NULL)) AND ((fate = 'pending'::text) = (settled_at IS NULL)) AND ((job_id IS NULL) = (seq IS NULL)) AND (NOT (is_out AND (due_at IS NULL)))))
     constraint deliveries_pkey PRIMARY KEY (id)
-    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
+    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
-table penstock.delivery_tries
+table millpond.delivery_tries
     -- home: tenant. What was sent, and what was answered: the head, and the beginning of the body.
     delivery_id uuid not null
     number smallint not null
@@ -127,9 +127,9 @@ table penstock.delivery_tries
     response_headers jsonb not null
     response_body text not null
     constraint delivery_tries_pkey PRIMARY KEY (delivery_id, number)
-    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
+    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
-table penstock.dispatches
+table millpond.dispatches
     -- home: central. One row for every job that has not ended, and none for one that has: the lock that every verb takes first.
     with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=10000, autovacuum_vacuum_cost_delay=0)
     job_id uuid not null
@@ -150,12 +150,12 @@ table penstock.dispatches
     cancel_at timestamp with time zone -- When an asked-for cancel is enforced: the lease is revoked and the job ends.
     wakes_at timestamp with time zone -- When a service must look at this row: its start, its deadline or the end of its grace. Not the end of its lease.
     is_away boolean not null default false -- Whether its job is in another database: then its verbs are two transactions.
-    CREATE INDEX dispatches_away ON penstock.dispatches USING btree (tenant, job_id) WHERE is_away
-    CREATE INDEX dispatches_wakes ON penstock.dispatches USING btree (wakes_at) WHERE (wakes_at IS NOT NULL)
+    CREATE INDEX dispatches_away ON millpond.dispatches USING btree (tenant, job_id) WHERE is_away
+    CREATE INDEX dispatches_wakes ON millpond.dispatches USING btree (wakes_at) WHERE (wakes_at IS NOT NULL)
     constraint dispatches_check CHECK (((phase = ANY (ARRAY['waiting'::text, 'ready'::text, 'leased'::text, 'parked'::text, 'delivering'::text])) AND ((phase = 'leased'::text) = (lease_token IS NOT NULL)) AND ((phase <> 'parked'::text) OR (expires_at IS NOT NULL))))
     constraint dispatches_pkey PRIMARY KEY (job_id)
 
-table penstock.durations
+table millpond.durations
     -- home: tenant. How long some of the jobs that succeeded lately ran, a fixed number for each kind: a new one takes the place of another.
     with (fillfactor=50)
     kind text collate "C" not null
@@ -164,7 +164,7 @@ table penstock.durations
     ended_at timestamp with time zone not null
     constraint durations_pkey PRIMARY KEY (kind, slot)
 
-table penstock.endpoints
+table millpond.endpoints
     -- home: tenant. Where a tenant is told of its jobs. Secrets are encrypted, with a key that is not in the database.
     id uuid not null
     tenant text collate "C" not null
@@ -184,14 +184,14 @@ table penstock.endpoints
     disabled_reason text
     account text collate "C" -- The account whose jobs it is told of; none: all of the tenant.
     is_native boolean not null default true -- Whether it is told in the words of the native API, or in those of each kind.
-    CREATE INDEX endpoints_account ON penstock.endpoints USING btree (tenant, account, id)
-    CREATE INDEX endpoints_pulled ON penstock.endpoints USING btree (pulled_at) WHERE (url IS NULL)
-    CREATE INDEX endpoints_tenant ON penstock.endpoints USING btree (tenant, id)
+    CREATE INDEX endpoints_account ON millpond.endpoints USING btree (tenant, account, id)
+    CREATE INDEX endpoints_pulled ON millpond.endpoints USING btree (pulled_at) WHERE (url IS NULL)
+    CREATE INDEX endpoints_tenant ON millpond.endpoints USING btree (tenant, id)
     constraint endpoints_check CHECK ((((disabled_at IS NULL) = (disabled_reason IS NULL)) AND ((old_secret IS NULL) = (old_until IS NULL)) AND (in_flight_max > 0)))
     constraint endpoints_pkey PRIMARY KEY (id)
-    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
+    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
-table penstock.entries
+table millpond.entries
     -- home: tenant. The ledger, append-only. One row is one balanced transaction over three purses: available, held, and outside (granted from, captured to).
     tenant text collate "C" not null
     account text collate "C" not null
@@ -207,15 +207,15 @@ table penstock.entries
     run smallint
     reference text collate "C"
     reason text
-    CREATE TRIGGER entries_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON penstock.entries FOR EACH STATEMENT EXECUTE FUNCTION penstock.guard_append_only()
-    CREATE UNIQUE INDEX entries_hold ON penstock.entries USING btree (job_id, run) WHERE (type = 'hold'::text)
-    CREATE UNIQUE INDEX entries_reference ON penstock.entries USING btree (tenant, account, reference) WHERE (reference IS NOT NULL)
-    CREATE UNIQUE INDEX entries_settlement ON penstock.entries USING btree (job_id, run) WHERE (type = ANY (ARRAY['capture'::text, 'release'::text]))
+    CREATE TRIGGER entries_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON millpond.entries FOR EACH STATEMENT EXECUTE FUNCTION millpond.guard_append_only()
+    CREATE UNIQUE INDEX entries_hold ON millpond.entries USING btree (job_id, run) WHERE (type = 'hold'::text)
+    CREATE UNIQUE INDEX entries_reference ON millpond.entries USING btree (tenant, account, reference) WHERE (reference IS NOT NULL)
+    CREATE UNIQUE INDEX entries_settlement ON millpond.entries USING btree (job_id, run) WHERE (type = ANY (ARRAY['capture'::text, 'release'::text]))
     constraint entries_check CHECK (((((available + held) + outside) = 0) AND (available_after >= 0) AND (held_after >= 0) AND (type = ANY (ARRAY['grant'::text, 'adjust'::text, 'hold'::text, 'capture'::text, 'release'::text])) AND ((type = ANY (ARRAY['hold'::text, 'capture'::text, 'release'::text])) = ((job_id IS NOT NULL) AND (run IS NOT NULL)))))
     constraint entries_pkey PRIMARY KEY (tenant, account, seq)
-    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
+    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
-table penstock.errands
+table millpond.errands
     -- home: central. What operators have done to many jobs at once, how far it has come, and what came of it.
     with (fillfactor=50)
     id uuid not null
@@ -246,16 +246,16 @@ table penstock.errands
     created_at timestamp with time zone not null
     started_at timestamp with time zone
     finished_at timestamp with time zone
-    CREATE INDEX errands_file ON penstock.errands USING btree (finished_at) WHERE has_file
-    CREATE INDEX errands_open ON penstock.errands USING btree (touched_at) WHERE (finished_at IS NULL)
-    CREATE INDEX errands_tenant ON penstock.errands USING btree (tenant, id)
-    CREATE UNIQUE INDEX errands_key ON penstock.errands USING btree (actor, key) WHERE (key IS NOT NULL)
+    CREATE INDEX errands_file ON millpond.errands USING btree (finished_at) WHERE has_file
+    CREATE INDEX errands_open ON millpond.errands USING btree (touched_at) WHERE (finished_at IS NULL)
+    CREATE INDEX errands_tenant ON millpond.errands USING btree (tenant, id)
+    CREATE UNIQUE INDEX errands_key ON millpond.errands USING btree (actor, key) WHERE (key IS NOT NULL)
     constraint errands_action_check CHECK ((action = ANY (ARRAY['retry'::text, 'cancel'::text, 'refund'::text, 'priority'::text, 'export'::text, 'verify'::text])))
     constraint errands_check CHECK (((finished_at IS NOT NULL) = (status = ANY (ARRAY['done'::text, 'aborted'::text, 'failed'::text]))))
     constraint errands_pkey PRIMARY KEY (id)
     constraint errands_status_check CHECK ((status = ANY (ARRAY['waiting'::text, 'running'::text, 'done'::text, 'aborted'::text, 'failed'::text])))
 
-table penstock.events partition by RANGE (job_id)
+table millpond.events partition by RANGE (job_id)
     -- home: tenant. What happened to each job, in order, append-only.
     job_id uuid not null
     seq integer not null
@@ -264,14 +264,14 @@ table penstock.events partition by RANGE (job_id)
     state text collate "C" not null
     tenant text collate "C" not null
     data jsonb
-    CREATE TRIGGER events_append_only BEFORE DELETE OR UPDATE ON penstock.events FOR EACH ROW EXECUTE FUNCTION penstock.guard_append_only()
+    CREATE TRIGGER events_append_only BEFORE DELETE OR UPDATE ON millpond.events FOR EACH ROW EXECUTE FUNCTION millpond.guard_append_only()
     constraint events_pkey PRIMARY KEY (job_id, seq)
-    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
+    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
-table penstock.events_default partition of penstock.events DEFAULT
+table millpond.events_default partition of millpond.events DEFAULT
     -- home: tenant. Takes events whose partition was not made in time; should stay empty.
 
-table penstock.failure_flows
+table millpond.failure_flows
     -- home: tenant. How often each failure happened in each minute, and in each hour; of all tenants, where that is empty.
     with (fillfactor=70)
     step interval not null
@@ -280,11 +280,11 @@ table penstock.failure_flows
     at timestamp with time zone not null
     n bigint not null
     released bigint not null -- The credits that were given back for it.
-    CREATE INDEX failure_flows_age ON penstock.failure_flows USING btree (step, at)
+    CREATE INDEX failure_flows_age ON millpond.failure_flows USING btree (step, at)
     constraint failure_flows_pkey PRIMARY KEY (step, tenant, at, fingerprint)
-    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
+    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
-table penstock.failures
+table millpond.failures
     -- home: tenant. The ways in which jobs fail: those of one fingerprint differ only in numbers, names and the like. The message and the sample are of one of the last. Where too many are new in a day, the others of a kind and code are one.
     with (fillfactor=70)
     fingerprint text collate "C" not null
@@ -295,12 +295,12 @@ table penstock.failures
     first_at timestamp with time zone not null
     last_at timestamp with time zone not null
     sample uuid not null
-    CREATE INDEX failures_age ON penstock.failures USING btree (last_at)
-    CREATE INDEX failures_new ON penstock.failures USING btree (tenant, kind, code, first_at)
+    CREATE INDEX failures_age ON millpond.failures USING btree (last_at)
+    CREATE INDEX failures_new ON millpond.failures USING btree (tenant, kind, code, first_at)
     constraint failures_pkey PRIMARY KEY (fingerprint, tenant)
-    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
+    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
-table penstock.flows
+table millpond.flows
     -- home: tenant. What went through in each minute, and in each hour: of a tenant and a kind; of all kinds, or all tenants, where one of them is empty.
     with (fillfactor=70)
     step interval not null
@@ -316,18 +316,18 @@ table penstock.flows
     captured bigint not null
     waits bigint[] -- How many jobs waited how long for their first start: of each bucket that has some, 64 times how many, and the bucket.
     runs bigint[] -- How many jobs took how long from their first start to their end, in the same way.
-    CREATE INDEX flows_age ON penstock.flows USING btree (step, at)
-    CREATE INDEX flows_tenants ON penstock.flows USING btree (at) WHERE ((step = '00:01:00'::interval) AND (kind = ''::text) AND (tenant <> ''::text))
+    CREATE INDEX flows_age ON millpond.flows USING btree (step, at)
+    CREATE INDEX flows_tenants ON millpond.flows USING btree (at) WHERE ((step = '00:01:00'::interval) AND (kind = ''::text) AND (tenant <> ''::text))
     constraint flows_pkey PRIMARY KEY (step, tenant, kind, at)
-    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
+    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
-table penstock.homes
+table millpond.homes
     -- home: central. The tenants that live in another database. Whoever does not know where must not touch their jobs.
     tenant text collate "C" not null
     since timestamp with time zone not null
     constraint homes_pkey PRIMARY KEY (tenant)
 
-table penstock.hooks
+table millpond.hooks
     -- home: tenant. The URL that a job was submitted with. Written with the job.
     job_id uuid not null
     tenant text collate "C" not null
@@ -338,9 +338,9 @@ table penstock.hooks
     decides boolean not null -- Whether the job has succeeded only when the URL has taken the news.
     captured integer -- What such a job costs if it does; none: its price.
     constraint hooks_pkey PRIMARY KEY (job_id)
-    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
+    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
-table penstock.idempotency
+table millpond.idempotency
     -- home: tenant. Which job answers a key, and what of that answer the job itself may change. The request is kept only where it differs from the job's input.
     tenant text collate "C" not null
     scope text collate "C" not null
@@ -349,11 +349,11 @@ table penstock.idempotency
     request jsonb
     created_at timestamp with time zone not null
     expires_at timestamp with time zone
-    CREATE INDEX idempotency_age ON penstock.idempotency USING brin (created_at)
+    CREATE INDEX idempotency_age ON millpond.idempotency USING brin (created_at)
     constraint idempotency_pkey PRIMARY KEY (key, scope, tenant)
-    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
+    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
-table penstock.jobs partition by RANGE (id)
+table millpond.jobs partition by RANGE (id)
     -- home: tenant. One row a job, partitioned by the time in its id.
     id uuid not null
     tenant text collate "C" not null
@@ -387,21 +387,21 @@ table penstock.jobs partition by RANGE (id)
     output jsonb
     error jsonb
     fingerprint text collate "C" -- How it failed: the same for failures that differ only in numbers, names and the like.
-    CREATE INDEX jobs_account ON ONLY penstock.jobs USING btree (tenant, account, id)
-    CREATE INDEX jobs_failed ON ONLY penstock.jobs USING btree (id) WHERE (fingerprint IS NOT NULL)
-    CREATE INDEX jobs_fingerprint ON ONLY penstock.jobs USING btree (fingerprint, id) WHERE (fingerprint IS NOT NULL)
-    CREATE INDEX jobs_tenant ON ONLY penstock.jobs USING btree (tenant, id)
-    CREATE INDEX jobs_tenant_failed ON ONLY penstock.jobs USING btree (tenant, id, fingerprint) WHERE (fingerprint IS NOT NULL)
-    CREATE TRIGGER jobs_birth BEFORE INSERT ON penstock.jobs FOR EACH ROW EXECUTE FUNCTION penstock.guard_birth()
-    CREATE TRIGGER jobs_move BEFORE UPDATE ON penstock.jobs FOR EACH ROW EXECUTE FUNCTION penstock.guard_move()
+    CREATE INDEX jobs_account ON ONLY millpond.jobs USING btree (tenant, account, id)
+    CREATE INDEX jobs_failed ON ONLY millpond.jobs USING btree (id) WHERE (fingerprint IS NOT NULL)
+    CREATE INDEX jobs_fingerprint ON ONLY millpond.jobs USING btree (fingerprint, id) WHERE (fingerprint IS NOT NULL)
+    CREATE INDEX jobs_tenant ON ONLY millpond.jobs USING btree (tenant, id)
+    CREATE INDEX jobs_tenant_failed ON ONLY millpond.jobs USING btree (tenant, id, fingerprint) WHERE (fingerprint IS NOT NULL)
+    CREATE TRIGGER jobs_birth BEFORE INSERT ON millpond.jobs FOR EACH ROW EXECUTE FUNCTION millpond.guard_birth()
+    CREATE TRIGGER jobs_move BEFORE UPDATE ON millpond.jobs FOR EACH ROW EXECUTE FUNCTION millpond.guard_move()
     constraint jobs_pkey PRIMARY KEY (id)
-    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
+    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
-table penstock.jobs_default partition of penstock.jobs DEFAULT
+table millpond.jobs_default partition of millpond.jobs DEFAULT
     -- home: tenant. Takes jobs whose partition was not made in time; should stay empty.
     with (fillfactor=60)
 
-table penstock.keys
+table millpond.keys
     -- home: central. Who may come in, and as whom. Of a secret its SHA-256 alone is kept.
     with (fillfactor=70)
     id uuid not null
@@ -417,12 +417,12 @@ table penstock.keys
     expires_at timestamp with time zone
     revoked_at timestamp with time zone
     last_used_at timestamp with time zone -- Written at most once a minute.
-    CREATE INDEX keys_tenant ON penstock.keys USING btree (tenant, id)
+    CREATE INDEX keys_tenant ON millpond.keys USING btree (tenant, id)
     constraint keys_check CHECK (((scope = ANY (ARRAY['client'::text, 'worker'::text, 'viewer'::text, 'operator'::text, 'admin'::text])) AND (rate_limit > 0) AND ((scope <> 'client'::text) OR (account IS NOT NULL)) AND ((account IS NULL) OR (tenant IS NOT NULL))))
     constraint keys_digest_key UNIQUE (digest)
     constraint keys_pkey PRIMARY KEY (id)
 
-table penstock.kinds
+table millpond.kinds
     -- home: both. What each kind declares, written when an app registers it.
     kind text collate "C" not null
     lifecycle text collate "C" not null
@@ -442,7 +442,7 @@ table penstock.kinds
     constraint kinds_lapses_max_check CHECK ((lapses_max > 0))
     constraint kinds_pkey PRIMARY KEY (kind)
 
-table penstock.leases
+table millpond.leases
     -- home: central. What one claim handed out, until when. A dispatch is held while its token names a lease that has not run out.
     with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
     token uuid not null
@@ -451,10 +451,10 @@ table penstock.leases
     expires_at timestamp with time zone not null
     job_ids uuid[] not null
     is_away boolean not null default false -- Whether one of its jobs is in another database.
-    CREATE INDEX leases_fleet ON penstock.leases USING btree (worker) WHERE ((worker ~~ 'worker\_%'::text) AND (length(worker) = 33))
+    CREATE INDEX leases_fleet ON millpond.leases USING btree (worker) WHERE ((worker ~~ 'worker\_%'::text) AND (length(worker) = 33))
     constraint leases_pkey PRIMARY KEY (token)
 
-table penstock.lengths
+table millpond.lengths
     -- home: tenant. How long jobs of each kind waited and ran since this is counted, in the same way; of all tenants that live here.
     with (fillfactor=50)
     kind text collate "C" not null
@@ -462,16 +462,16 @@ table penstock.lengths
     runs bigint[]
     constraint lengths_pkey PRIMARY KEY (kind)
 
-table penstock.lifecycle_moves
+table millpond.lifecycle_moves
     -- home: both. Which state each moment leads to; the guard looks the pair up.
     lifecycle text collate "C" not null
     from_state text collate "C" not null
     moment text collate "C" not null
     to_state text collate "C" not null
-    CREATE INDEX lifecycle_moves_pair ON penstock.lifecycle_moves USING btree (lifecycle, from_state, to_state)
+    CREATE INDEX lifecycle_moves_pair ON millpond.lifecycle_moves USING btree (lifecycle, from_state, to_state)
     constraint lifecycle_moves_pkey PRIMARY KEY (moment, lifecycle, from_state)
 
-table penstock.lifecycle_states
+table millpond.lifecycle_states
     -- home: both. The states of each lifecycle, written from the Python table at migration.
     lifecycle text collate "C" not null
     state text collate "C" not null
@@ -481,7 +481,7 @@ table penstock.lifecycle_states
     constraint lifecycle_states_check CHECK (((phase = 'ended'::text) = (outcome IS NOT NULL)))
     constraint lifecycle_states_pkey PRIMARY KEY (lifecycle, state)
 
-table penstock.migrations
+table millpond.migrations
     -- home: both. What has been applied; number 0 is the functions.
     number integer not null
     name text not null
@@ -490,21 +490,21 @@ table penstock.migrations
     applied_at timestamp with time zone not null default clock_timestamp()
     constraint migrations_pkey PRIMARY KEY (number)
 
-table penstock.owed
+table millpond.owed
     -- home: tenant. The jobs that may not have their dispatch yet, because it stands in another database. Written with the job.
     job_id uuid not null
     owed_at timestamp with time zone not null
-    CREATE INDEX owed_age ON penstock.owed USING btree (owed_at)
+    CREATE INDEX owed_age ON millpond.owed USING btree (owed_at)
     constraint owed_pkey PRIMARY KEY (job_id)
 
-table penstock.queues
+table millpond.queues
     -- home: central. A queue may be paused.
     queue text collate "C" not null
     paused_at timestamp with time zone
     is_route boolean not null default false -- Whether its jobs go to the fleet: a worker that registers may name it.
     constraint queues_pkey PRIMARY KEY (queue)
 
-table penstock.ready
+table millpond.ready
     -- home: central. The line: the dispatches that may be claimed now, in order. Rows are inserted and deleted, never updated, and only under the lock of their dispatch.
     with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=10000, autovacuum_vacuum_cost_delay=0)
     queue text collate "C" not null
@@ -513,17 +513,17 @@ table penstock.ready
     job_id uuid not null
     constraint ready_pkey PRIMARY KEY (queue, rank, turn, job_id)
 
-table penstock.recounts
+table millpond.recounts
     -- home: tenant. When jobs that have not ended are to be counted anew. A row is for what was moved by statements that did not tally yet; each change of the functions writes one.
     due_at timestamp with time zone not null
 
-table penstock.secrets
+table millpond.secrets
     -- home: central. What this installation signs with: browser tokens. Without the row a new secret is made, and what the old one has signed is void.
     name text collate "C" not null
     secret bytea not null
     constraint secrets_pkey PRIMARY KEY (name)
 
-table penstock.sessions
+table millpond.sessions
     -- home: central. Who has signed in to the dashboard. Of a cookie its SHA-256 alone is kept.
     with (fillfactor=70)
     digest bytea not null
@@ -532,10 +532,10 @@ table penstock.sessions
     created_at timestamp with time zone not null
     last_seen_at timestamp with time zone not null -- Written at most once a minute.
     expires_at timestamp with time zone not null -- When it ends, however busy it is.
-    CREATE INDEX sessions_end ON penstock.sessions USING btree (expires_at)
+    CREATE INDEX sessions_end ON millpond.sessions USING btree (expires_at)
     constraint sessions_pkey PRIMARY KEY (digest)
 
-table penstock.shares
+table millpond.shares
     -- home: central. The last turn given to each tenant of a fair queue.
     with (fillfactor=50)
     queue text collate "C" not null
@@ -543,7 +543,7 @@ table penstock.shares
     turn bigint not null
     constraint shares_pkey PRIMARY KEY (queue, tenant)
 
-table penstock.submissions
+table millpond.submissions
     -- home: tenant. What a provider was asked to do for a job. Written before it is asked, so that nothing it says can be about something unknown.
     with (fillfactor=70)
     id uuid not null
@@ -560,16 +560,16 @@ table penstock.submissions
     over_at timestamp with time zone
     part text collate "C" not null default ''::text -- Which part of the job it is for, by the name that the job's code gives it; empty where the provider does all of it.
     kept jsonb -- What came of a part: what the provider said, and the files that were brought into storage. The job's code is told so when it asks again.
-    CREATE INDEX submissions_done ON penstock.submissions USING btree (created_at) WHERE (due_at IS NULL)
-    CREATE INDEX submissions_due ON penstock.submissions USING btree (provider, due_at) WHERE (due_at IS NOT NULL)
-    CREATE INDEX submissions_job ON penstock.submissions USING btree (job_id, id)
-    CREATE INDEX submissions_prediction ON penstock.submissions USING btree (prediction_id) WHERE (prediction_id IS NOT NULL)
-    CREATE UNIQUE INDEX submissions_open ON penstock.submissions USING btree (job_id, part) WHERE (status = ANY (ARRAY['held'::text, 'sending'::text, 'running'::text]))
+    CREATE INDEX submissions_done ON millpond.submissions USING btree (created_at) WHERE (due_at IS NULL)
+    CREATE INDEX submissions_due ON millpond.submissions USING btree (provider, due_at) WHERE (due_at IS NOT NULL)
+    CREATE INDEX submissions_job ON millpond.submissions USING btree (job_id, id)
+    CREATE INDEX submissions_prediction ON millpond.submissions USING btree (prediction_id) WHERE (prediction_id IS NOT NULL)
+    CREATE UNIQUE INDEX submissions_open ON millpond.submissions USING btree (job_id, part) WHERE (status = ANY (ARRAY['held'::text, 'sending'::text, 'running'::text]))
     constraint submissions_check CHECK (((status = ANY (ARRAY['held'::text, 'sending'::text, 'running'::text, 'unwanted'::text, 'over'::text])) AND ((status <> 'running'::text) OR (prediction_id IS NOT NULL)) AND ((status <> ALL (ARRAY['held'::text, 'running'::text])) OR (due_at IS NOT NULL)) AND ((status = 'over'::text) = (over_at IS NOT NULL))))
     constraint submissions_pkey PRIMARY KEY (id)
-    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
+    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
-table penstock.subscriptions
+table millpond.subscriptions
     -- home: tenant. Which endpoints are told of which moment: those that are not disabled. Written with the endpoint, so that a moment nobody wants costs one look.
     moment text collate "C" not null
     tenant text collate "C" not null
@@ -577,12 +577,12 @@ table penstock.subscriptions
     kinds text[] not null -- The kinds of jobs it is about; none: all of them.
     receiver text collate "C"
     account text collate "C" -- The account whose jobs it is about; none: all of the tenant.
-    CREATE INDEX subscriptions_account ON penstock.subscriptions USING btree (moment, tenant, account)
-    CREATE INDEX subscriptions_endpoint ON penstock.subscriptions USING btree (endpoint_id)
+    CREATE INDEX subscriptions_account ON millpond.subscriptions USING btree (moment, tenant, account)
+    CREATE INDEX subscriptions_endpoint ON millpond.subscriptions USING btree (endpoint_id)
     constraint subscriptions_pkey PRIMARY KEY (moment, tenant, endpoint_id)
-    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
+    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
-table penstock.tallies
+table millpond.tallies
     -- home: tenant. What a statement has done to jobs, as numbers: written by that statement, folded into the tables below, then gone. Without an index: batches only append to it.
     with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=10000, autovacuum_vacuum_insert_threshold=-1, autovacuum_vacuum_cost_delay=0)
     at timestamp with time zone not null -- The minute.
@@ -597,27 +597,27 @@ table penstock.tallies
     n integer not null
     price bigint not null -- What the jobs cost together.
     captured bigint
-    bucket smallint -- How long they waited for their first start, or ran until their end, on a logarithmic scale (penstock.bucket).
+    bucket smallint -- How long they waited for their first start, or ran until their end, on a logarithmic scale (millpond.bucket).
     fingerprint text collate "C"
     code text collate "C"
     message text
     sample uuid -- One of the jobs, where they failed.
-    policy client for select to {penstock_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('penstock.callers'::text, true), ','::text) AS string_to_array)::text[])))
+    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
-table penstock.tenants
+table millpond.tenants
     -- home: central. The customers that an operator has named.
     tenant text collate "C" not null
     created_at timestamp with time zone not null
     constraint tenants_pkey PRIMARY KEY (tenant)
 
-table penstock.worker_routes
+table millpond.worker_routes
     -- home: central. Which queues a worker of the fleet is given jobs from.
     route text collate "C" not null
     worker_id text collate "C" not null
-    CREATE INDEX worker_routes_worker ON penstock.worker_routes USING btree (worker_id)
+    CREATE INDEX worker_routes_worker ON millpond.worker_routes USING btree (worker_id)
     constraint worker_routes_pkey PRIMARY KEY (route, worker_id)
 
-table penstock.workers
+table millpond.workers
     -- home: central. The fleet: who has registered and may ask for jobs. One that has left has no row.
     with (fillfactor=50)
     id text collate "C" not null -- As it stands in leases: each registration has its own, so that what its former self held is told apart.
@@ -643,5 +643,5 @@ table penstock.workers
     constraint workers_slots_check CHECK ((slots > 0))
     constraint workers_worker_key UNIQUE (worker)
 
-sequence penstock.id_order maxvalue 4194303 cache 1024 cycle
-    -- home: both. The order of ids of one microsecond; see penstock.uuid7.
+sequence millpond.id_order maxvalue 4194303 cache 1024 cycle
+    -- home: both. The order of ids of one microsecond; see millpond.uuid7.

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
-from penstock.errors import MigrationError
-from penstock.store import migrate as migrating
-from penstock.store import queries
-from penstock.store.db import connect
-from penstock.store.migrate import Migration, migrate, migrations, status
+from millpond.errors import MigrationError
+from millpond.store import migrate as migrating
+from millpond.store import queries
+from millpond.store.db import connect
+from millpond.store.migrate import Migration, migrate, migrations, status
 from tests.migrations.schema import describe, functions
 from tests.tidy.sources import QUERIES, called
 
@@ -52,7 +52,7 @@ def known(monkeypatch: pytest.MonkeyPatch, *more: Migration) -> None:
 
 def test_every_file_is_named_by_number_and_purpose_without_a_gap() -> None:
     names = sorted(
-        file.name for file in files("penstock.store").joinpath("migrations").iterdir() if "__" not in file.name
+        file.name for file in files("millpond.store").joinpath("migrations").iterdir() if "__" not in file.name
     )
     assert all(re.fullmatch(r"\d{4}_[a-z0-9_]+\.sql", name) for name in names)
     assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1))
@@ -76,7 +76,7 @@ def test_a_file_that_does_not_say_whether_it_breaks_is_a_mistake() -> None:
 def test_migrations_hold_no_functions_that_live_in_a_nouns_file() -> None:
     owned = {name for package, noun in queries.SOURCES for name in queries.functions(package, noun)}
     for migration in migrations():
-        created = set(re.findall(r"create (?:or replace )?function penstock\.(\w+)", migration.text))
+        created = set(re.findall(r"create (?:or replace )?function millpond\.(\w+)", migration.text))
         assert not created & owned
 
 
@@ -121,7 +121,7 @@ async def test_functions_can_be_called_as_the_version_before_calls_them(empty_ds
 async def test_every_table_says_what_it_is_for(empty_dsn: str, ask: Ask) -> None:
     await migrate(empty_dsn)
     silent = await ask(
-        "select array_agg(c.relname order by 1) from pg_class c where c.relnamespace = 'penstock'::regnamespace"
+        "select array_agg(c.relname order by 1) from pg_class c where c.relnamespace = 'millpond'::regnamespace"
         " and c.relkind in ('r', 'p') and c.relname !~ '_\\d{8}$' and obj_description(c.oid) is null"
     )
     assert silent is None
@@ -141,7 +141,7 @@ async def test_a_new_database_is_brought_up_to_date(empty_dsn: str) -> None:
 
 async def test_to_migrate_again_does_nothing(empty_dsn: str, ask: Ask) -> None:
     await migrate(empty_dsn)
-    snapshot = "select string_agg(m::text, ',' order by number) from penstock.migrations m"
+    snapshot = "select string_agg(m::text, ',' order by number) from millpond.migrations m"
     before = await ask(snapshot)
     assert await migrate(empty_dsn) == ()
     assert await ask(snapshot) == before
@@ -156,25 +156,25 @@ async def test_many_processes_may_migrate_at_once(empty_dsn: str) -> None:
 
 async def test_only_what_is_missing_is_applied(empty_dsn: str, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     await migrate(empty_dsn)
-    known(monkeypatch, Migration(9001, "more", "-- breaking: no\ncreate table penstock.more ();"))
+    known(monkeypatch, Migration(9001, "more", "-- breaking: no\ncreate table millpond.more ();"))
     assert await migrate(empty_dsn) == (9001,)
-    assert await ask("select to_regclass('penstock.more') is not null")
+    assert await ask("select to_regclass('millpond.more') is not null")
 
 
 async def test_a_migration_that_fails_leaves_nothing_behind(
     empty_dsn: str, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await migrate(empty_dsn)
-    known(monkeypatch, Migration(9001, "bad", "-- breaking: no\ncreate table penstock.more (); select 1 / 0;"))
+    known(monkeypatch, Migration(9001, "bad", "-- breaking: no\ncreate table millpond.more (); select 1 / 0;"))
     with pytest.raises(Exception, match="division by zero"):
         await migrate(empty_dsn)
-    assert not await ask("select to_regclass('penstock.more') is not null")
+    assert not await ask("select to_regclass('millpond.more') is not null")
     assert (await status(empty_dsn)).pending == (9001,)
 
 
 async def test_a_breaking_migration_of_a_newer_version_stops_this_one(empty_dsn: str, ask: Ask) -> None:
     await migrate(empty_dsn)
-    await ask("insert into penstock.migrations values (9001, 'later', true, '')")
+    await ask("insert into millpond.migrations values (9001, 'later', true, '')")
     with pytest.raises(MigrationError, match="has migration 9001") as caught:
         await migrate(empty_dsn)
     assert "a later one" in str(caught.value)
@@ -183,42 +183,42 @@ async def test_a_breaking_migration_of_a_newer_version_stops_this_one(empty_dsn:
 
 async def test_a_harmless_migration_of_a_newer_version_is_no_hindrance(empty_dsn: str, ask: Ask) -> None:
     await migrate(empty_dsn)
-    await ask("insert into penstock.migrations values (9001, 'later', false, '')")
+    await ask("insert into millpond.migrations values (9001, 'later', false, '')")
     assert await migrate(empty_dsn) == ()
 
 
 async def test_functions_of_a_newer_version_are_left_alone(empty_dsn: str, ask: Ask) -> None:
     """During a deployment an old process may start late: it must not take the new ones' functions away."""
     await migrate(empty_dsn)
-    await ask("insert into penstock.migrations values (9001, 'later', false, '')")
-    await ask("update penstock.migrations set checksum = 'of the newer version' where number = 0")
-    await ask("create function penstock.of_the_newer_version() returns int language sql as 'select 1'")
+    await ask("insert into millpond.migrations values (9001, 'later', false, '')")
+    await ask("update millpond.migrations set checksum = 'of the newer version' where number = 0")
+    await ask("create function millpond.of_the_newer_version() returns int language sql as 'select 1'")
     assert await migrate(empty_dsn) == ()
-    assert await ask("select penstock.of_the_newer_version()") == 1
+    assert await ask("select millpond.of_the_newer_version()") == 1
 
 
 async def test_changed_functions_are_applied_again(empty_dsn: str, ask: Ask) -> None:
     await migrate(empty_dsn)
     await ask(
-        "create or replace function penstock.clock() returns timestamptz language sql as 'select null::timestamptz'"
+        "create or replace function millpond.clock() returns timestamptz language sql as 'select null::timestamptz'"
     )
-    await ask("create function penstock.of_an_older_version() returns int language sql as 'select 1'")
-    await ask("update penstock.migrations set checksum = 'of an older version' where number = 0")
+    await ask("create function millpond.of_an_older_version() returns int language sql as 'select 1'")
+    await ask("update millpond.migrations set checksum = 'of an older version' where number = 0")
     assert not (await status(empty_dsn)).is_current
     assert await migrate(empty_dsn) == ()
-    assert await ask("select penstock.clock() is not null")
-    assert await ask("select to_regproc('penstock.of_an_older_version') is null")
+    assert await ask("select millpond.clock() is not null")
+    assert await ask("select to_regproc('millpond.of_an_older_version') is null")
 
 
 async def test_a_changed_guard_is_compiled_again(empty_dsn: str, ask: Ask) -> None:
     await migrate(empty_dsn)
     stale = (
-        "create or replace function penstock.guard_move() returns trigger language plpgsql as 'begin return new; end'"
+        "create or replace function millpond.guard_move() returns trigger language plpgsql as 'begin return new; end'"
     )
     await ask(stale)
-    await ask("update penstock.migrations set checksum = 'of an older version' where number = 0")
+    await ask("update millpond.migrations set checksum = 'of an older version' where number = 0")
     await migrate(empty_dsn)
-    assert "move denied" in await ask("select prosrc from pg_proc where oid = 'penstock.guard_move'::regproc")
+    assert "move denied" in await ask("select prosrc from pg_proc where oid = 'millpond.guard_move'::regproc")
 
 
 async def test_an_old_server_is_refused(empty_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,5 +229,5 @@ async def test_an_old_server_is_refused(empty_dsn: str, monkeypatch: pytest.Monk
 
 async def test_partitions_are_there_from_the_start(empty_dsn: str, ask: Ask) -> None:
     await migrate(empty_dsn)
-    count = "select count(*) from pg_inherits where inhparent = 'penstock.jobs'::regclass"
+    count = "select count(*) from pg_inherits where inhparent = 'millpond.jobs'::regclass"
     assert await ask(count) == migrating.WEEKS_AHEAD + 1

@@ -16,17 +16,17 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.engine import jobs, leases
-from penstock.engine.dispatches import Lanes
-from penstock.engine.engine import Engine
-from penstock.engine.leases import End, Lease, Note, Return
-from penstock.engine.verify import verify
-from penstock.errors import (
+from millpond.engine import jobs, leases
+from millpond.engine.dispatches import Lanes
+from millpond.engine.engine import Engine
+from millpond.engine.leases import End, Lease, Note, Return
+from millpond.engine.verify import verify
+from millpond.errors import (
     AnswerUnavailableError,
     IdempotencyConflictError,
     InsufficientCreditsError,
     LeaseLostError,
-    PenstockError,
+    MillpondError,
     RetryUnavailableError,
     TooManyActiveJobsError,
 )
@@ -37,7 +37,7 @@ from tests.product import app
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from penstock.kinds import Kind
+    from millpond.kinds import Kind
 
 KINDS = ("brief", "fragile", "free", "priced", "studio")
 ACCOUNTS = ("ann", "bob")
@@ -133,7 +133,7 @@ class Model:
         job = self.jobs[lease.job_id]
         return job if job.token == lease.token and self.leases.get(lease.token, 0) > self.now else None
 
-    def refusal(self, account: str, price: int) -> type[PenstockError] | None:
+    def refusal(self, account: str, price: int) -> type[MillpondError] | None:
         wallet = self.wallet(account)
         if price > wallet.available:
             return InsufficientCreditsError
@@ -533,11 +533,11 @@ class Machine(RuleBasedStateMachine):
         async with self.world.engine.db.transaction() as tx:
             return await tx.fetch(
                 "select id, state, phase, outcome, events, epoch, run, attempts, progress, captured"
-                " from penstock.jobs where tenant = $1",
+                " from millpond.jobs where tenant = $1",
                 self.tenant,
             )
 
-    def _refused(self, error: type[PenstockError], call: Coroutine[Any, Any, Any]) -> None:
+    def _refused(self, error: type[MillpondError], call: Coroutine[Any, Any, Any]) -> None:
         with pytest.raises(error) as caught:
             self.world.run(call)
         assert type(caught.value) is error

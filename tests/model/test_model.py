@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from penstock.engine.engine import Engine
-from penstock.store.db import Database
+from millpond.engine.engine import Engine
+from millpond.store.db import Database
 from tests.clocks import Clock
 from tests.model.machine import Machine, World
 from tests.product import app

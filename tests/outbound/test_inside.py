@@ -10,9 +10,9 @@ from ipaddress import ip_address
 
 import pytest
 
-from penstock.errors import OutboundFailedError, OutboundRefusedError
-from penstock.outbound import Outbound
-from penstock.outbound.addresses import is_public
+from millpond.errors import OutboundFailedError, OutboundRefusedError
+from millpond.outbound import Outbound
+from millpond.outbound.addresses import is_public
 from tests.doubles.receivers import Receivers
 from tests.outbound.conftest import Insider
 from tests.outbound.watch import watched

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from penstock.outbound import Outbound
-from penstock.outbound.proxy import Proxy
+from millpond.outbound import Outbound
+from millpond.outbound.proxy import Proxy
 from tests.outbound.conftest import Insider
 from tests.outbound.test_tls import Authority, serving
 from tests.waiting import PATIENCE
@@ -36,7 +36,7 @@ async def proxied(
 async def said(proxy: Proxy, request: str, *more: str, password: str | None = None) -> bytes:
     """All that is answered to a request, which ends the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
-    known = base64.b64encode(f"penstock:{password or proxy._password}".encode()).decode()
+    known = base64.b64encode(f"millpond:{password or proxy._password}".encode()).decode()
     head = "\r\n".join([request, f"proxy-authorization: Basic {known}", *more])
     writer.write(f"{head}\r\n\r\n".encode())
     async with asyncio.timeout(PATIENCE):
@@ -99,7 +99,7 @@ async def test_nobody_comes_through_without_the_password() -> None:
             assert answer.startswith(b"HTTP/1.1 407 ")
         assert heard == []
         assert proxy._password not in repr(proxy)
-        assert proxy.hide(f"at {proxy.url}:") == f"at http://penstock:…@127.0.0.1:{proxy.port}:"
+        assert proxy.hide(f"at {proxy.url}:") == f"at http://millpond:…@127.0.0.1:{proxy.port}:"
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ async def test_https_goes_through_untouched(tmp_path: Path) -> None:
     context = authority.server(x509.IPAddress(ip_address("127.0.0.1")))
     async with proxied(OPEN) as proxy, serving(context) as (port, heard):
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
-        known = base64.b64encode(f"penstock:{proxy._password}".encode()).decode()
+        known = base64.b64encode(f"millpond:{proxy._password}".encode()).decode()
         writer.write(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nproxy-authorization: Basic {known}\r\n\r\n".encode())
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
         await writer.start_tls(trusting(authority), server_hostname="127.0.0.1")
@@ -196,7 +196,7 @@ async def test_it_ends_with_all_connections() -> None:
     async with await asyncio.start_server(hold, "127.0.0.1", 0) as server, proxied(OPEN) as proxy:
         port, own = server.sockets[0].getsockname()[1], proxy.port
         reader, writer = await asyncio.open_connection("127.0.0.1", own)
-        known = base64.b64encode(f"penstock:{proxy._password}".encode()).decode()
+        known = base64.b64encode(f"millpond:{proxy._password}".encode()).decode()
         writer.write(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nproxy-authorization: Basic {known}\r\n\r\n".encode())
         await reader.readuntil(b"\r\n\r\n")
         await proxy.__aexit__()

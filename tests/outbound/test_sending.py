@@ -14,8 +14,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from penstock.errors import OutboundFailedError, OutboundRefusedError, SettingsError, TooLargeError
-from penstock.outbound import Outbound, resolver
+from millpond.errors import OutboundFailedError, OutboundRefusedError, SettingsError, TooLargeError
+from millpond.outbound import Outbound, resolver
 from tests.doubles.receivers import FOREVER, Receivers
 from tests.outbound.watch import watched
 from tests.waiting import PATIENCE
@@ -45,7 +45,7 @@ async def test_a_call_arrives_as_it_was_given_and_the_answer_comes_back(outbound
     assert came.headers["host"] == f"127.0.0.1:{others.port}"
     assert came.headers["content-length"] == "7"
     assert came.headers["accept-encoding"] == "identity"
-    assert came.headers["user-agent"].startswith("Penstock/")
+    assert came.headers["user-agent"].startswith("Millpond/")
 
 
 async def test_what_is_ours_to_say_is_not_the_callers(outbound: Outbound, others: Receivers) -> None:

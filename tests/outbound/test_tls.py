@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from penstock.errors import OutboundFailedError
-from penstock.outbound import Outbound
+from millpond.errors import OutboundFailedError
+from millpond.outbound import Outbound
 from tests.waiting import PATIENCE
 
 NAME = "hooks.example.com"

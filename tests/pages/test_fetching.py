@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.pages import fetching
+from millpond.pages import fetching
 
 
 @pytest.mark.parametrize(

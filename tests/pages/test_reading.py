@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.pages import reading
+from millpond.pages import reading
 
 MANY = " ".join(f"a{n}" for n in range(60_000))
 CROWDED = [

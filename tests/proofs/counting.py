@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from penstock import Job, Penstock
-from penstock.blueprints.actions import action
+from millpond import Job, Millpond
+from millpond.blueprints.actions import action
 
-app = Penstock()
+app = Millpond()
 
 
 @action(app, "count")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from penstock.engine.engine import Engine
+from millpond.engine.engine import Engine
 from tests.acceptance.processes import free_port, shell
 from tests.blueprints.actions.places import User
 from tests.databases import migrated_template, running_server

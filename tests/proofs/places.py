@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from penstock.app import Penstock
-from penstock.blueprints.catalog import BLUEPRINTS
-from penstock.cli.apps import Product
-from penstock.engine.engine import Engine
-from penstock.engine.vault import Vault
-from penstock.kinds import Kind
-from penstock.outbound import Outbound
-from penstock.replicate import Replicate
-from penstock.testing import Clock
+from millpond.app import Millpond
+from millpond.blueprints.catalog import BLUEPRINTS
+from millpond.cli.apps import Product
+from millpond.engine.engine import Engine
+from millpond.engine.vault import Vault
+from millpond.kinds import Kind
+from millpond.outbound import Outbound
+from millpond.replicate import Replicate
+from millpond.testing import Clock
 from tests.blueprints import places
 from tests.blueprints.actions.places import COMMANDS
 from tests.blueprints.partner.places import TENANT, Partner
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
-    from penstock.api.blueprint import Blueprint
-    from penstock.storage.local import Local
+    from millpond.api.blueprint import Blueprint
+    from millpond.storage.local import Local
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 PLAIN = Kind(name="plain", price=3)
 """A kind of no product: what the native API serves."""
 ENVIRONMENT = {
-    "PENSTOCK_RATE_LIMIT": "1000000",
-    "PENSTOCK_POLL_LIMIT": "1000000",
-    "PENSTOCK_OUTBOUND_ALLOW": "loopback",
-    "PENSTOCK_ENCRYPTION_KEY": base64.b64encode(SECRET).decode(),
-    "PENSTOCK_REPLICATE_API_TOKEN": TOKEN,
-    "PENSTOCK_REPLICATE_URL": NOWHERE,
-    "PENSTOCK_COMMANDS": json.dumps(COMMANDS),
-    "PENSTOCK_LOG_LEVEL": "warning",
+    "MILLPOND_RATE_LIMIT": "1000000",
+    "MILLPOND_POLL_LIMIT": "1000000",
+    "MILLPOND_OUTBOUND_ALLOW": "loopback",
+    "MILLPOND_ENCRYPTION_KEY": base64.b64encode(SECRET).decode(),
+    "MILLPOND_REPLICATE_API_TOKEN": TOKEN,
+    "MILLPOND_REPLICATE_URL": NOWHERE,
+    "MILLPOND_COMMANDS": json.dumps(COMMANDS),
+    "MILLPOND_LOG_LEVEL": "warning",
 }
 """What processes are told that serve all products."""
 
@@ -81,13 +81,13 @@ async def new_key(engine: Engine, account: str, amount: int = 0) -> str:
 
 
 def product(blueprints: Sequence[Blueprint] = BLUEPRINTS) -> Product:
-    app = Penstock()
+    app = Millpond()
     for kind in (PLAIN, *(kind for blueprint in blueprints for kind in blueprint.kinds)):
         app.add(kind)
     return Product(app, mounted=tuple(blueprints))
 
 
-async def open_engine(dsn: str, app: Penstock, store: Local) -> Engine:
+async def open_engine(dsn: str, app: Millpond, store: Local) -> Engine:
     """One beside servers, that can do what they can."""
     return await Engine.open(
         dsn,

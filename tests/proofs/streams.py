@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from penstock.engine.engine import Engine
+from millpond.engine.engine import Engine
 from tests.acceptance.processes import Command, Shell, free_port, shell
 from tests.cli.ups import serving
 from tests.databases import migrated_template, running_server

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import ids
-from penstock.blueprints.partner.kinds import KINDS
-from penstock.blueprints.partner.orders import Name
-from penstock.blueprints.partner.routes import _MAKERS, BLUEPRINT, bound
-from penstock.engine.verify import verify
+from millpond import ids
+from millpond.blueprints.partner.kinds import KINDS
+from millpond.blueprints.partner.orders import Name
+from millpond.blueprints.partner.routes import _MAKERS, BLUEPRINT, bound
+from millpond.engine.verify import verify
 from tests.blueprints.partner.places import ENDED, STARTS, kind_names
 from tests.blueprints.partner.sources import APP
 from tests.blueprints.studio.shop import Shop
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     import httpx2
 
-    from penstock.api.blueprint import Blueprint, Code
-    from penstock.engine.engine import Engine
-    from penstock.settings import Settings
+    from millpond.api.blueprint import Blueprint, Code
+    from millpond.engine.engine import Engine
+    from millpond.settings import Settings
     from tests.databases import Server
 
 STAGES = [(name, stage) for name in kind_names() for stage in KINDS[name].stages]

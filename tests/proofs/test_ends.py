@@ -20,16 +20,16 @@ from uuid import UUID, uuid4
 import httpx2
 import pytest
 
-from penstock import ids
-from penstock.blueprints.catalog import BLUEPRINTS
-from penstock.blueprints.guard.kinds import KIND as GUARD
-from penstock.blueprints.partner.routes import BLUEPRINT as PARTNER
-from penstock.blueprints.partner.routes import bound
-from penstock.engine.dispatches import Lanes
-from penstock.engine.leases import End, Note, Return
-from penstock.engine.verify import verify
-from penstock.errors import PenstockError, PermanentError
-from penstock.store.db import connect
+from millpond import ids
+from millpond.blueprints.catalog import BLUEPRINTS
+from millpond.blueprints.guard.kinds import KIND as GUARD
+from millpond.blueprints.partner.routes import BLUEPRINT as PARTNER
+from millpond.blueprints.partner.routes import bound
+from millpond.engine.dispatches import Lanes
+from millpond.engine.leases import End, Note, Return
+from millpond.engine.verify import verify
+from millpond.errors import MillpondError, PermanentError
+from millpond.store.db import connect
 from tests.blueprints.effects.places import User as Uploader
 from tests.blueprints.effects.places import Worker, lease
 from tests.blueprints.guard.receivers import receiving
@@ -43,11 +43,11 @@ from tests.waiting import PATIENCE
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Sequence
 
-    from penstock.api.blueprint import Blueprint, Code
-    from penstock.blueprints.partner.orders import Name
-    from penstock.engine.engine import Engine
-    from penstock.engine.leases import Lease
-    from penstock.settings import Settings
+    from millpond.api.blueprint import Blueprint, Code
+    from millpond.blueprints.partner.orders import Name
+    from millpond.engine.engine import Engine
+    from millpond.engine.leases import Lease
+    from millpond.settings import Settings
     from tests.blueprints.guard.receivers import Receiver
     from tests.databases import Server
 
@@ -69,8 +69,8 @@ ADDED = """-- Why: a later version wants more columns.
 -- Locks: for a moment.
 -- breaking: no
 
-alter table penstock.jobs add column proof_note text not null default 'later';
-alter table penstock.partner_projects add column proof_note text;
+alter table millpond.jobs add column proof_note text not null default 'later';
+alter table millpond.partner_projects add column proof_note text;
 """
 CHANGES = (
     "state = 'running', outcome = null, finished_at = null, captured = null, phase = 'ready'",
@@ -274,7 +274,7 @@ def steered(scripts: dict[str, str], leases: list[Lease]) -> list[Blueprint]:
 def later(folder: Path) -> list[Blueprint]:
     """The products of a later version: other prices, stages, limits and events, and one more migration."""
     package = folder / "later_partner"
-    here = Path(__file__).parents[2] / "src" / "penstock" / "blueprints" / "partner" / "migrations"
+    here = Path(__file__).parents[2] / "src" / "millpond" / "blueprints" / "partner" / "migrations"
     shutil.copytree(here, package / "migrations")
     (package / "__init__.py").touch()
     numbers = [int(file.name[:4]) for file in (package / "migrations").glob("*.sql")]
@@ -367,7 +367,7 @@ async def _attack(place: Place, one: Ended, admin: str) -> None:
     assert again.status_code in {200, 202}, again.text
     assert one.job_id in again.text, "the same key is the same job"
     await _write_by_hand(place, one)
-    with contextlib.suppress(PenstockError):
+    with contextlib.suppress(MillpondError):
         await place.engine.answer(TENANT, one.number, {"late": True})
 
 
@@ -376,8 +376,8 @@ async def _write_by_hand(place: Place, one: Ended) -> None:
     try:
         for change in CHANGES:
             with pytest.raises(Exception, match=r"move denied|permission denied|do not fit|append-only|constraint"):
-                await connection.execute(f"update penstock.jobs set {change} where id = $1", one.number)
-        for statement in ("update penstock.events set data = '{}'", "delete from penstock.events"):
+                await connection.execute(f"update millpond.jobs set {change} where id = $1", one.number)
+        for statement in ("update millpond.events set data = '{}'", "delete from millpond.events"):
             with pytest.raises(Exception, match="append-only"):
                 await connection.execute(f"{statement} where job_id = $1", one.number)
     finally:
@@ -398,5 +398,5 @@ async def _report_late(place: Place, leases: Sequence[Lease]) -> None:
             place.engine.park(held, {"late": True}),
             place.engine.proceed(held, {"late": True}),
         ):
-            with pytest.raises(PenstockError):
+            with pytest.raises(MillpondError):
                 await call

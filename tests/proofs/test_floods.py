@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.blueprints.actions.lines import BYTES_MAX, LENGTH_MAX, LINES_MAX
+from millpond.blueprints.actions.lines import BYTES_MAX, LENGTH_MAX, LINES_MAX
 from tests.blueprints.actions.test_run_command import is_alive, until
 from tests.proofs.floods import FLOOD, MIB, Works, files, memory, running_works
 from tests.proofs.streams import HOST

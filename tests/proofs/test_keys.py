@@ -13,14 +13,14 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from penstock.blueprints.effects.routes import BLUEPRINT as EFFECTS
-from penstock.blueprints.partner.kinds import KINDS
-from penstock.blueprints.partner.routes import BLUEPRINT as PARTNER
-from penstock.cli.worker import make_worker
-from penstock.engine.engine import Engine
-from penstock.engine.verify import verify
-from penstock.settings import Settings
-from penstock.storage.local import Local
+from millpond.blueprints.effects.routes import BLUEPRINT as EFFECTS
+from millpond.blueprints.partner.kinds import KINDS
+from millpond.blueprints.partner.routes import BLUEPRINT as PARTNER
+from millpond.cli.worker import make_worker
+from millpond.engine.engine import Engine
+from millpond.engine.verify import verify
+from millpond.settings import Settings
+from millpond.storage.local import Local
 from tests.acceptance.processes import shell
 from tests.blueprints.effects.places import User as Uploader
 from tests.blueprints.partner.places import STARTS as PARTNER_STARTS
@@ -43,8 +43,8 @@ OTHERS = 3
 """Keys of others, or other keys of ours: each is sent so often beside the crowd."""
 AMOUNT = 1_000
 APP = """
-from penstock import Penstock
-app = Penstock()
+from millpond import Millpond
+app = Millpond()
 
 @app.kind("plain", price=3)
 def plain(job, n: int = 0) -> None: ...
@@ -180,7 +180,7 @@ async def pair(
 ) -> AsyncIterator[Pair]:
     folder = tmp_path_factory.mktemp("pair")
     (folder / "app.py").write_text(APP, "utf-8")
-    environment = ENVIRONMENT | {"PENSTOCK_STORAGE": str(folder / "files")}
+    environment = ENVIRONMENT | {"MILLPOND_STORAGE": str(folder / "files")}
     async with server.database(template) as dsn, contextlib.AsyncExitStack() as stack:
         files = Local(folder / "files", NOWHERE)
         engine = await open_engine(dsn, product().app, files)

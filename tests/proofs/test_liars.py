@@ -11,13 +11,13 @@ from uuid import uuid4
 
 import pytest
 
-from penstock import ids
-from penstock.blueprints.partner.kinds import KINDS
-from penstock.blueprints.partner.orders import Name
-from penstock.blueprints.partner.routes import BLUEPRINT
-from penstock.engine.dispatches import Lanes
-from penstock.engine.leases import End, Note
-from penstock.engine.verify import verify
+from millpond import ids
+from millpond.blueprints.partner.kinds import KINDS
+from millpond.blueprints.partner.orders import Name
+from millpond.blueprints.partner.routes import BLUEPRINT
+from millpond.engine.dispatches import Lanes
+from millpond.engine.leases import End, Note
+from millpond.engine.verify import verify
 from tests.blueprints.partner.places import STARTS, kind_names
 from tests.factories import MINUTE
 from tests.proofs.places import Place, User, running_place
@@ -230,7 +230,7 @@ async def test_nobody_speaks_with_the_token_of_another(place: Place) -> None:
             headers = {"Authorization": f"Bearer {token}"}
             answer = await place.http.post(f"/v1/worker/{verb}", json=lease | body, headers=headers)
             assert problem(answer, 409)["code"] == "lease_lost"
-        for token in (watched.partner.key, "ps_nobody"):
+        for token in (watched.partner.key, "mp_nobody"):
             answer = await liar.say(verb, token=token, **body)
             assert answer.status_code in {401, 403}, answer.text
     for each in (watched, other):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.engine.breakers import Breaker
-from penstock.storage.local import Local
+from millpond.engine.breakers import Breaker
+from millpond.storage.local import Local
 from tests.doubles.replicate import Replicate, served_replicate
 from tests.providers.places import Place, place, planned
 

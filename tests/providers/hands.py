@@ -18,19 +18,19 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from penstock import lifeline
-from penstock.api.app import create_app
-from penstock.api.blueprint import bound
-from penstock.api.server import listen, serve
-from penstock.api.streams import Hub
-from penstock.engine import callbacks, collecting, jobs, leases, submissions
-from penstock.engine.engine import Engine
-from penstock.replicate import Replicate
-from penstock.services.bell import Bell
-from penstock.services.service import run_services
-from penstock.settings import Settings
-from penstock.storage.local import Local
-from penstock.worker.worker import Worker
+from millpond import lifeline
+from millpond.api.app import create_app
+from millpond.api.blueprint import bound
+from millpond.api.server import listen, serve
+from millpond.api.streams import Hub
+from millpond.engine import callbacks, collecting, jobs, leases, submissions
+from millpond.engine.engine import Engine
+from millpond.replicate import Replicate
+from millpond.services.bell import Bell
+from millpond.services.service import run_services
+from millpond.settings import Settings
+from millpond.storage.local import Local
+from millpond.worker.worker import Worker
 from tests.doubles.replicate import TOKEN
 from tests.providers.places import BLUEPRINT, make_app, services
 

@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from penstock.api.blueprint import Blueprint, bound, prepare
-from penstock.app import Penstock
-from penstock.engine.engine import Engine
-from penstock.errors import TransientError
-from penstock.kinds import Kind
-from penstock.lifecycle import STANDARD
-from penstock.providers import Ask, Provided
-from penstock.replicate import Replicate
-from penstock.retry import Backoff
-from penstock.services.expirer import expirer
-from penstock.services.reaper import reaper
-from penstock.services.reconciler import reconciler
-from penstock.services.scheduler import scheduler
-from penstock.services.service import run_services
-from penstock.settings import Settings
-from penstock.worker.worker import Worker
+from millpond.api.blueprint import Blueprint, bound, prepare
+from millpond.app import Millpond
+from millpond.engine.engine import Engine
+from millpond.errors import TransientError
+from millpond.kinds import Kind
+from millpond.lifecycle import STANDARD
+from millpond.providers import Ask, Provided
+from millpond.replicate import Replicate
+from millpond.retry import Backoff
+from millpond.services.expirer import expirer
+from millpond.services.reaper import reaper
+from millpond.services.reconciler import reconciler
+from millpond.services.scheduler import scheduler
+from millpond.services.service import run_services
+from millpond.settings import Settings
+from millpond.worker.worker import Worker
 from tests.api.sites import Site, running_site
 from tests.doubles.replicate import TOKEN, Script
 from tests.factories import ACCOUNT, TENANT
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from uuid import UUID
 
-    from penstock.engine.jobs import JobRecord
-    from penstock.providers import Provider
-    from penstock.storage import Storage
+    from millpond.engine.jobs import JobRecord
+    from millpond.providers import Provider
+    from millpond.storage import Storage
     from tests.doubles.replicate import Replicate as Double
 
 PRICE = 5
-OWN = {"submissions": "job_id in (select id from penstock.jobs where account = $1)"}
-OWN["callbacks"] = f"submission_id in (select id from penstock.submissions where {OWN['submissions']})"
+OWN = {"submissions": "job_id in (select id from millpond.jobs where account = $1)"}
+OWN["callbacks"] = f"submission_id in (select id from millpond.submissions where {OWN['submissions']})"
 """Which rows of tables that know no account are an account's."""
 OFTEN = timedelta(seconds=0.05)
 SOON = Backoff(first=timedelta(seconds=0.05), longest=timedelta(seconds=0.1))
@@ -96,8 +96,8 @@ def _album(engine: Engine, _: Settings) -> dict[str, Any]:
 BLUEPRINT = Blueprint(lifecycle=STANDARD, kinds=(ALBUM,), title="Albums", handlers=_album)
 
 
-def make_app(*kinds: Kind) -> Penstock:
-    app = Penstock()
+def make_app(*kinds: Kind) -> Millpond:
+    app = Millpond()
     for each in kinds or (kind(), ALBUM):
         app.add(each)
 
@@ -151,7 +151,7 @@ class Place:
     async def rows(self, table: str, **match: Any) -> list[dict[str, Any]]:
         """The rows of a table that are the account's, as they are."""
         where = " and ".join([OWN.get(table, "account = $1"), *(f"{name} = ${n}" for n, name in enumerate(match, 2))])
-        query = f"select * from penstock.{table} where {where}"
+        query = f"select * from millpond.{table} where {where}"
         async with self.engine.db.connection() as connection:
             return [dict(row) for row in await connection.fetch(query, self.account, *match.values())]
 
@@ -173,7 +173,7 @@ class Place:
     async def hurry(self) -> None:
         """What is due some time is due now."""
         own = f"due_at is not null and {OWN['submissions']}"
-        due = f"update penstock.submissions set due_at = penstock.clock() where {own}"
+        due = f"update millpond.submissions set due_at = millpond.clock() where {own}"
         async with self.engine.db.connection() as connection:
             await connection.execute(due, self.account)
 
@@ -187,7 +187,7 @@ async def place(
     dsn: str,
     files: Storage,
     double: Double,
-    app: Penstock | None = None,
+    app: Millpond | None = None,
     *,
     with_site: bool = True,
     with_worker: bool = True,

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from penstock import logs
-from penstock.replicate import Replicate as Provider
-from penstock.storage.local import Local
+from millpond import logs
+from millpond.replicate import Replicate as Provider
+from millpond.storage.local import Local
 from tests.doubles.replicate import TOKEN, Refusal, Replicate
 from tests.factories import TENANT
 from tests.providers.places import Place, place
@@ -255,6 +255,6 @@ async def test_metrics_tell_of_providers(still: Place, double: Replicate) -> Non
     await call(still, made, {}, b"{}")
     assert still.site is not None
     text = (await still.site.order("GET", "/metrics")).text
-    assert 'penstock_provider_calls_total{outcome="answered",provider="replicate"} 1.0' in text
-    assert 'penstock_provider_resting{provider="replicate"} 0.0' in text
-    assert 'penstock_callbacks_total{provider="replicate",verdict="forged"} 1.0' in text
+    assert 'millpond_provider_calls_total{outcome="answered",provider="replicate"} 1.0' in text
+    assert 'millpond_provider_resting{provider="replicate"} 0.0' in text
+    assert 'millpond_callbacks_total{provider="replicate",verdict="forged"} 1.0' in text

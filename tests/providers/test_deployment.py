@@ -6,17 +6,17 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from penstock.cli.providers import provide, providers
-from penstock.engine.dispatches import Lanes
-from penstock.services import all_services
-from penstock.services.pruner import pruner
-from penstock.settings import Settings
+from millpond.cli.providers import provide, providers
+from millpond.engine.dispatches import Lanes
+from millpond.services import all_services
+from millpond.services.pruner import pruner
+from millpond.settings import Settings
 from tests.doubles.replicate import TOKEN, Replicate
 from tests.providers.places import kind, make_app, place
 
 if TYPE_CHECKING:
-    from penstock.engine.engine import Engine
-    from penstock.storage.local import Local
+    from millpond.engine.engine import Engine
+    from millpond.storage.local import Local
     from tests.clocks import Clock
 
 FIRST = UUID(int=1)

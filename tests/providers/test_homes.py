@@ -12,7 +12,7 @@ from tests.providers.places import ALBUM, PRICE, Place, kind, make_app, place
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
-    from penstock.storage.local import Local
+    from millpond.storage.local import Local
     from tests.databases import Server
     from tests.doubles.replicate import Replicate
 
@@ -56,4 +56,4 @@ async def test_jobs_of_a_tenant_that_lives_elsewhere_are_run_the_same_way(
 
 async def rows(here: Place, table: str) -> list[Any]:
     async with here.engine.home(TENANT).connection() as connection:
-        return [dict(row) for row in await connection.fetch(f"select * from penstock.{table}")]
+        return [dict(row) for row in await connection.fetch(f"select * from millpond.{table}")]

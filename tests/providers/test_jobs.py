@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import httpx2
 import pytest
 
-from penstock.blueprints import LIFECYCLES
-from penstock.errors import ProviderMissingError
-from penstock.retry import Backoff
+from millpond.blueprints import LIFECYCLES
+from millpond.errors import ProviderMissingError
+from millpond.retry import Backoff
 from tests.checks import until
 from tests.doubles.replicate import Refusal, Replicate
 from tests.factories import TENANT
@@ -19,7 +19,7 @@ from tests.providers.places import PRICE, Place, kind, make_app, place, services
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
-    from penstock.storage.local import Local
+    from millpond.storage.local import Local
     from tests.clocks import Clock
 
 FOREVER = 3600.0

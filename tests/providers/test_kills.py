@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from uuid import UUID
 
-    from penstock.storage.local import Local
+    from millpond.storage.local import Local
 
 ROOT = Path(__file__).parent.parent.parent
 CANCELED = ("cancel",)

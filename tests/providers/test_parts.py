@@ -9,16 +9,16 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from penstock.engine import submissions
-from penstock.errors import InvalidError, LifecycleError, ProviderMissingError
-from penstock.kinds import Kind
-from penstock.providers import Ask, Made
+from millpond.engine import submissions
+from millpond.errors import InvalidError, LifecycleError, ProviderMissingError
+from millpond.kinds import Kind
+from millpond.providers import Ask, Made
 from tests.doubles.replicate import Refusal, Replicate
 from tests.factories import TENANT
 from tests.providers.places import ALBUM, PAGES, PRICE, Place, place
 
 if TYPE_CHECKING:
-    from penstock.storage.local import Local
+    from millpond.storage.local import Local
     from tests.clocks import Clock
 
 FOREVER = 3600.0
@@ -65,7 +65,7 @@ async def test_parts_of_one_question_are_made_at_the_same_time_and_hold_no_slot(
     double.end(of(double, "page-2"), "succeeded")
     await here.hurry()
     async with here.engine.db.connection() as connection:  # the one that is done is brought in, and not waited with
-        kept = "select count(*) from penstock.submissions where job_id = $1 and kept is not null"
+        kept = "select count(*) from millpond.submissions where job_id = $1 and kept is not null"
         while await connection.fetchval(kept, job_id) == 0:
             await here.hurry()
     await here.until(job_id, lambda job: job.phase == "parked")
@@ -202,7 +202,7 @@ async def test_a_kind_that_needs_a_missing_provider_is_refused_before_it_costs_a
             await album(here)
         assert await here.balance() == (PRICE, 0)
         async with here.engine.db.connection() as connection:
-            assert await connection.fetchval("select count(*) from penstock.jobs") == 0
+            assert await connection.fetchval("select count(*) from millpond.jobs") == 0
 
 
 async def test_a_part_has_a_name(here: Place) -> None:

@@ -11,18 +11,18 @@ from uuid import UUID
 
 import pytest
 
-from penstock import logs
-from penstock.engine import dossiers, split, submissions
-from penstock.engine.breakers import Breaker
-from penstock.engine.dispatches import Lanes
-from penstock.engine.providers import GRACE
-from penstock.providers import Ask
-from penstock.services.expirer import expirer
-from penstock.services.pruner import pruner
-from penstock.services.reaper import reaper
-from penstock.services.reconciler import reconciler
-from penstock.services.scheduler import scheduler
-from penstock.worker.worker import Worker
+from millpond import logs
+from millpond.engine import dossiers, split, submissions
+from millpond.engine.breakers import Breaker
+from millpond.engine.dispatches import Lanes
+from millpond.engine.providers import GRACE
+from millpond.providers import Ask
+from millpond.services.expirer import expirer
+from millpond.services.pruner import pruner
+from millpond.services.reaper import reaper
+from millpond.services.reconciler import reconciler
+from millpond.services.scheduler import scheduler
+from millpond.worker.worker import Worker
 from tests.doubles.replicate import Refusal, Replicate
 from tests.factories import HOUR, MINUTE, TENANT
 from tests.providers.places import PRICE, Place, kind, make_app, place
@@ -31,8 +31,8 @@ from tests.waiting import PATIENCE
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from penstock.engine.leases import Lease
-    from penstock.storage.local import Local
+    from millpond.engine.leases import Lease
+    from millpond.storage.local import Local
     from tests.clocks import Clock
     from tests.databases import Server
 
@@ -110,8 +110,8 @@ async def test_a_wrong_token_burns_no_attempt_of_what_is_new(
 @contextlib.asynccontextmanager
 async def at_work(here: Place) -> AsyncIterator[None]:
     """A worker, for as long as the block lasts."""
-    from penstock.api.blueprint import bound  # noqa: PLC0415 - here alone
-    from penstock.settings import Settings  # noqa: PLC0415 - here alone
+    from millpond.api.blueprint import bound  # noqa: PLC0415 - here alone
+    from millpond.settings import Settings  # noqa: PLC0415 - here alone
 
     stop = asyncio.Event()
     source = here.engine.source(heartbeat=timedelta(seconds=0.5))
@@ -134,7 +134,7 @@ async def begun(here: Place, **options: Any) -> tuple[Lease, submissions.Begun]:
 
 async def deferred(here: Place, job_id: UUID) -> timedelta:
     """How long after its deadline a job expires."""
-    query = "select wakes_at - expires_at from penstock.dispatches where job_id = $1"
+    query = "select wakes_at - expires_at from millpond.dispatches where job_id = $1"
     async with here.engine.db.connection() as connection:
         return await connection.fetchval(query, job_id)
 
@@ -190,9 +190,9 @@ async def test_what_is_held_again_and_again_waits_longer(dsn: str, files: Local,
         for looks in (4, 20, 20):
             await submissions.hold(here.engine.db, asked, 1.0)
             async with here.engine.db.connection() as connection:
-                query = "select extract(epoch from due_at - penstock.clock())::float8 from penstock.submissions"
+                query = "select extract(epoch from due_at - millpond.clock())::float8 from millpond.submissions"
                 pauses.append(await connection.fetchval(query))
-                await connection.execute("update penstock.submissions set looks = $1", looks)
+                await connection.execute("update millpond.submissions set looks = $1", looks)
             asked = await submissions.begin(here.engine.db, TENANT, lease.job_id, lease.epoch, "replicate")
         bounds = [(0, 2), (3, 10), (20, 40)]
         assert [low < pause < high for pause, (low, high) in zip(pauses, bounds, strict=True)] == [True] * 3, pauses
@@ -207,7 +207,7 @@ async def test_the_last_submission_is_that_of_the_last_attempt_whatever_the_cloc
         await submissions.refuse(here.engine.db, first.id)
         ahead = UUID(int=(1 << 128) - 1)  # as a machine makes whose clock is ahead
         async with here.engine.db.connection() as connection:
-            await connection.execute("update penstock.submissions set id = $1", ahead)
+            await connection.execute("update millpond.submissions set id = $1", ahead)
         asked = await submissions.begin(here.engine.db, TENANT, lease.job_id, lease.epoch, "replicate")
         await submissions.sent(here.engine.db, asked.id, "pred-1")
         again = await submissions.begin(here.engine.db, TENANT, lease.job_id, lease.epoch, "replicate")
@@ -248,7 +248,7 @@ async def test_a_cancel_that_comes_before_the_park_ends_the_job_at_once(
         assert (await here.read(lease.job_id)).state == "canceled"
         assert await here.balance() == (PRICE, 0)
         async with here.engine.db.connection() as connection:
-            assert await connection.fetchval("select due_at <= penstock.clock() from penstock.submissions")
+            assert await connection.fetchval("select due_at <= millpond.clock() from millpond.submissions")
 
 
 async def test_what_a_provider_that_is_gone_was_asked_is_closed_with_its_job(

@@ -11,8 +11,8 @@ from replicate.client import Client
 from replicate.exceptions import ReplicateError
 from replicate.webhook import InvalidSignatureError, Webhooks
 
-from penstock import webhooks
-from penstock.errors import (
+from millpond import webhooks
+from millpond.errors import (
     BadSignatureError,
     InputError,
     NotFoundError,
@@ -20,8 +20,8 @@ from penstock.errors import (
     SettingsError,
     TransientError,
 )
-from penstock.providers import Ask
-from penstock.replicate import Replicate
+from millpond.providers import Ask
+from millpond.replicate import Replicate
 from tests.doubles.replicate import TOKEN, Refusal, Script
 from tests.doubles.replicate import Replicate as Double
 from tests.waiting import PATIENCE

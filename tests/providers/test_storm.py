@@ -16,9 +16,9 @@ from tests.factories import ACCOUNT, OWNER, TENANT
 from tests.providers.places import PRICE, kind, make_app, place
 
 if TYPE_CHECKING:
-    from penstock.storage.local import Local
+    from millpond.storage.local import Local
 
-JOBS = int(os.environ.get("PENSTOCK_STORM", "220"))
+JOBS = int(os.environ.get("MILLPOND_STORM", "220"))
 
 
 def script(chance: random.Random, number: int) -> dict[str, Any]:

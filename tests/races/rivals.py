@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from penstock.store.db import connect, fetch, translated
+from millpond.store.db import connect, fetch, translated
 from tests.checks import until
 
 if TYPE_CHECKING:
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from asyncpg.transaction import Transaction
 
-    from penstock.store.db import Connection, Database
-    from penstock.store.queries import Query
+    from millpond.store.db import Connection, Database
+    from millpond.store.queries import Query
 
 
 @dataclass(slots=True)

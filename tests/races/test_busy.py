@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from penstock.errors import UnavailableError
+from millpond.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from penstock.engine.engine import Engine
+    from millpond.engine.engine import Engine
 
 KIND = "brief"
 
@@ -19,7 +19,7 @@ async def test_a_held_account_keeps_no_other_waiting(engine: Engine) -> None:
     async with engine.db.pool.acquire() as other:
         transaction = other.transaction()
         await transaction.start()
-        await other.execute("select from penstock.accounts where account = 'held' for update")
+        await other.execute("select from millpond.accounts where account = 'held' for update")
         outcomes = await asyncio.gather(
             *[engine.submit(KIND, tenant="acme", account=account) for account in ("held", "free", "held", "free")],
             return_exceptions=True,

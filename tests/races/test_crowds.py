@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.engine import jobs, leases
-from penstock.engine.dispatches import Lanes
-from penstock.engine.engine import Engine
-from penstock.engine.leases import End
-from penstock.errors import IdempotencyConflictError, InsufficientCreditsError, LeaseLostError, TooManyActiveJobsError
-from penstock.store.db import Database
+from millpond.engine import jobs, leases
+from millpond.engine.dispatches import Lanes
+from millpond.engine.engine import Engine
+from millpond.engine.leases import End
+from millpond.errors import IdempotencyConflictError, InsufficientCreditsError, LeaseLostError, TooManyActiveJobsError
+from millpond.store.db import Database
 from tests.factories import ACCOUNT, HOUR, MINUTE, OWNER, TENANT, attempt, interruption, progress
 from tests.product import app
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
     from uuid import UUID
 
-    from penstock.engine.leases import Lease
-    from penstock.store.queries import Query
+    from millpond.engine.leases import Lease
+    from millpond.store.queries import Query
     from tests.factories import Factory
 
 ENGINES = 4
@@ -254,7 +254,7 @@ async def test_claims_returns_and_lapses_at_once_never_lease_a_job_twice(
     for lease in await make.claimed("free", want=300, duration=HOUR):
         await make.finish(lease)
     async with engine.db.transaction() as tx:
-        assert await tx.fetchval("select count(*) from penstock.jobs where phase <> 'ended'") == 0
+        assert await tx.fetchval("select count(*) from millpond.jobs where phase <> 'ended'") == 0
 
 
 async def test_a_crowd_at_one_job_has_one_winner(engine: Engine, engines: list[Engine], make: Factory) -> None:

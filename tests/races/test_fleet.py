@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.engine.access import Principal
-from penstock.engine.engine import Engine
-from penstock.engine.jobs import Submitted
-from penstock.engine.workers import SQL, Rules
-from penstock.errors import BusyError, LeaseLostError, PenstockError
-from penstock.services.reaper import reaper
-from penstock.store.db import Database, fetch
+from millpond.engine.access import Principal
+from millpond.engine.engine import Engine
+from millpond.engine.jobs import Submitted
+from millpond.engine.workers import SQL, Rules
+from millpond.errors import BusyError, LeaseLostError, MillpondError
+from millpond.services.reaper import reaper
+from millpond.store.db import Database, fetch
 from tests.checks import until
 from tests.factories import ACCOUNT, ERROR, OWNER, TENANT
 from tests.product import app
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from uuid import UUID
 
-    from penstock.engine.leases import Lease
-    from penstock.engine.workers import WorkerRecord
+    from millpond.engine.leases import Lease
+    from millpond.engine.workers import WorkerRecord
 
 FLEET = Principal("worker", None, None, "key_fleet")
 KIND = "filmed"
@@ -174,7 +174,7 @@ async def _run_out(home: Engine, record: WorkerRecord, lease: Lease) -> None:
 
 async def _unended(engine: Engine) -> int:
     async with engine.db.transaction() as tx:
-        return await tx.fetchval("select count(*) from penstock.dispatches")
+        return await tx.fetchval("select count(*) from millpond.dispatches")
 
 
 async def test_a_complete_that_meets_a_revoke_is_whole_or_not_at_all(engines: list[Engine]) -> None:
@@ -190,7 +190,7 @@ async def test_a_complete_that_meets_a_revoke_is_whole_or_not_at_all(engines: li
             return_exceptions=True,
         )
         job = await first.read(TENANT, made.job_id)
-        if isinstance(done, PenstockError):
+        if isinstance(done, MillpondError):
             assert (job.phase, job.captured) == ("ready", None)
             await first.cancel(TENANT, made.job_id)
         else:

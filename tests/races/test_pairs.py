@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.engine import jobs, leases, ledger
-from penstock.engine.dispatches import Lanes
-from penstock.engine.leases import End, Want
-from penstock.errors import (
+from millpond.engine import jobs, leases, ledger
+from millpond.engine.dispatches import Lanes
+from millpond.engine.leases import End, Want
+from millpond.errors import (
     AnswerUnavailableError,
     InsufficientCreditsError,
     LeaseLostError,
@@ -24,10 +24,10 @@ from tests.factories import ACCOUNT, ERROR, HOUR, MINUTE, OWNER, TENANT, attempt
 from tests.races.rivals import held, told
 
 if TYPE_CHECKING:
-    from penstock.engine.engine import Engine
-    from penstock.engine.leases import Lease
-    from penstock.lifecycle import Outcome
-    from penstock.store.db import Database
+    from millpond.engine.engine import Engine
+    from millpond.engine.leases import Lease
+    from millpond.lifecycle import Outcome
+    from millpond.store.db import Database
     from tests.factories import Factory
 
 
@@ -213,9 +213,9 @@ async def test_a_lapse_takes_every_job_in_hand_before_it_touches_an_account(
     busy = await make.leased("brief")
     await make.clock.advance(2 * MINUTE)
     async with held(db) as first:
-        await first.connection.execute("select from penstock.dispatches where job_id = $1 for update", busy.job_id)
+        await first.connection.execute("select from millpond.dispatches where job_id = $1 for update", busy.job_id)
         rival = await first.meet(lapse(db))
-        await first.connection.execute("select from penstock.accounts for update nowait")
+        await first.connection.execute("select from millpond.accounts for update nowait")
         await first.commit()
         assert await rival == 2
     assert (await engine.balance(TENANT, ACCOUNT)).available == 5

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from penstock.blueprints import LIFECYCLES
-from penstock.engine import registry
-from penstock.engine.engine import Engine
-from penstock.lifecycle import lifecycle
-from penstock.store.db import Database
+from millpond.blueprints import LIFECYCLES
+from millpond.engine import registry
+from millpond.engine.engine import Engine
+from millpond.lifecycle import lifecycle
+from millpond.store.db import Database
 from tests.factories import OWNER
 from tests.product import app
 
@@ -34,7 +34,7 @@ async def test_registers_of_different_lifecycles_all_count(db: Database, dsn: st
     databases = [await Database.open(dsn, size=1) for _ in made]
     await asyncio.gather(*(registry.register(one, (), [drawn]) for one, drawn in zip(databases, made, strict=True)))
     async with db.transaction() as tx:
-        guard = await tx.fetchval("select prosrc from pg_proc where oid = 'penstock.guard_move'::regproc")
+        guard = await tx.fetchval("select prosrc from pg_proc where oid = 'millpond.guard_move'::regproc")
     for number in range(8):
         assert f"done_{number}" in guard
     for one in databases:

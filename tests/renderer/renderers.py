@@ -37,7 +37,7 @@ class Renderer:
 
     async def create(self, model: str, given: dict[str, Any], *, headers: Any = None, **more: Any) -> httpx2.Response:
         body = {"input": given, **more}
-        return await self.http.post(f"/v1/models/penstock/{model}/predictions", json=body, headers=headers)
+        return await self.http.post(f"/v1/models/millpond/{model}/predictions", json=body, headers=headers)
 
     async def made(self, model: str, given: dict[str, Any], **more: Any) -> dict[str, Any]:
         """Made and over."""
@@ -69,8 +69,8 @@ class Renderer:
 
 @contextmanager
 def renderer(*words: str) -> Iterator[Renderer]:
-    environment = os.environ | {"PENSTOCK_RENDERER_TOKEN": TOKEN}
-    command = [sys.executable, "-m", "penstock.renderer", "--port", "0", *words]
+    environment = os.environ | {"MILLPOND_RENDERER_TOKEN": TOKEN}
+    command = [sys.executable, "-m", "millpond.renderer", "--port", "0", *words]
     with running(command, stdout=subprocess.PIPE, env=environment, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         line = msgspec.json.decode(process.stdout.readline())

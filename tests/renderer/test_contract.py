@@ -13,7 +13,7 @@ from replicate.client import Client
 from replicate.exceptions import ReplicateError
 from replicate.webhook import Webhooks, WebhookSigningSecret
 
-from penstock import webhooks
+from millpond import webhooks
 from tests.acceptance.processes import until
 from tests.renderer.renderers import LONG, TOKEN, Receiver, Renderer, renderer
 from tests.waiting import PATIENCE
@@ -38,7 +38,7 @@ async def client(running: Renderer, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
 
 
 async def test_the_real_client_runs_a_model(client: Client) -> None:
-    output: Any = await asyncio.to_thread(client.run, "penstock/tts", input=HELLO)
+    output: Any = await asyncio.to_thread(client.run, "millpond/tts", input=HELLO)
     async with httpx2.AsyncClient(timeout=PATIENCE) as anybody:
         sound = await anybody.get(output)
     assert sound.headers["content-type"] == "audio/wav"
@@ -46,16 +46,16 @@ async def test_the_real_client_runs_a_model(client: Client) -> None:
 
 
 async def test_the_real_client_runs_a_version(client: Client) -> None:
-    model = await client.models.async_get("penstock/tts")
+    model = await client.models.async_get("millpond/tts")
     assert model.latest_version is not None
     version = model.latest_version.id
     assert len(version) == 64
-    output = await client.async_run(f"penstock/tts:{version}", input=HELLO)
+    output = await client.async_run(f"millpond/tts:{version}", input=HELLO)
     assert str(output).startswith("http://127.0.0.1:")
 
 
 async def test_the_real_client_makes_waits_for_and_lists_a_prediction(client: Client) -> None:
-    model = await client.models.async_get("penstock/tts")
+    model = await client.models.async_get("millpond/tts")
     assert model.latest_version is not None
     prediction = await client.predictions.async_create(version=model.latest_version.id, input=HELLO)
     assert prediction.status in {"starting", "processing", "succeeded"}
@@ -71,7 +71,7 @@ async def test_the_real_client_makes_waits_for_and_lists_a_prediction(client: Cl
 
 
 async def test_the_real_client_cancels(client: Client) -> None:
-    prediction = await client.models.predictions.async_create("penstock/ugc-video", input=LONG)
+    prediction = await client.models.predictions.async_create("millpond/ugc-video", input=LONG)
     await prediction.async_cancel()
     assert prediction.status == "canceled"
     again = await client.predictions.async_get(prediction.id)
@@ -80,7 +80,7 @@ async def test_the_real_client_cancels(client: Client) -> None:
 
 async def test_the_real_client_is_told_what_is_wrong(client: Client) -> None:
     with pytest.raises(ReplicateError) as refused:
-        await client.async_run("penstock/tts", input={"text": "Hello", "voice": "en-us-robot"})
+        await client.async_run("millpond/tts", input={"text": "Hello", "voice": "en-us-robot"})
     assert refused.value.status == 422
     assert "input.voice" in str(refused.value.detail)
     assert "en-us-woman" in str(refused.value.detail)
@@ -92,7 +92,7 @@ async def test_the_real_client_uploads_a_file_among_the_inputs(client: Client, t
     path = tmp_path / "product.png"
     Image.effect_mandelbrot((64, 64), (-2, -1, 1, 1), 20).convert("RGB").save(path)
     with path.open("rb") as file:
-        output = await client.async_run("penstock/static-ad", input={"product": "Lamp", "image": file, "seed": 1})
+        output = await client.async_run("millpond/static-ad", input={"product": "Lamp", "image": file, "seed": 1})
     assert str(output).endswith(".png")
 
 
@@ -160,7 +160,7 @@ async def test_without_the_token_nothing_but_outputs_is_given(running: Renderer)
         for method, path in (
             ("POST", "/v1/predictions"),
             ("GET", "/v1/predictions"),
-            ("GET", "/v1/models/penstock/tts"),
+            ("GET", "/v1/models/millpond/tts"),
             ("GET", "/v1/webhooks/default/secret"),
             ("POST", "/v1/files"),
         ):
@@ -200,8 +200,8 @@ async def test_bodies_that_cannot_be_read_are_refused(running: Renderer) -> None
     assert (await running.http.post(path, content=b"[]")).status_code == 422
     assert (await running.http.post(path, json={"input": {}})).status_code == 422
     assert (await running.http.post(path, json={"input": {}, "version": "nobody/nothing"})).status_code == 422
-    assert (await running.http.post(path, json={"input": 7, "version": "penstock/tts"})).status_code == 422
-    wrong = {"input": HELLO, "version": "penstock/tts", "webhook_events_filter": ["sometimes"]}
+    assert (await running.http.post(path, json={"input": 7, "version": "millpond/tts"})).status_code == 422
+    wrong = {"input": HELLO, "version": "millpond/tts", "webhook_events_filter": ["sometimes"]}
     assert "webhook_events_filter" in (await running.http.post(path, json=wrong)).json()["detail"]
     assert (await running.http.post("/v1/files", content=b"no form")).status_code == 422
     assert (await running.http.post(path, content=b"x" * (12 * 1024**2 + 1))).status_code == 413
@@ -210,8 +210,8 @@ async def test_bodies_that_cannot_be_read_are_refused(running: Renderer) -> None
 async def test_what_is_not_there_is_not_found(running: Renderer) -> None:
     for path in (
         "/v1/predictions/unknown",
-        "/v1/models/penstock/nothing",
-        "/v1/models/penstock/tts/versions/0",
+        "/v1/models/millpond/nothing",
+        "/v1/models/millpond/tts/versions/0",
         "/v1/files/guess/output.png",
         "/v1/predictions?cursor=unknown",
         "/nowhere",
@@ -274,8 +274,8 @@ async def test_predictions_are_listed_a_page_at_a_time() -> None:
 
 
 def test_a_picture_in_the_input_is_not_told_back_in_full() -> None:
-    from penstock.renderer.models import StaticAd  # noqa: PLC0415 - only here
-    from penstock.renderer.predictions import _shown  # noqa: PLC0415 - only here
+    from millpond.renderer.models import StaticAd  # noqa: PLC0415 - only here
+    from millpond.renderer.predictions import _shown  # noqa: PLC0415 - only here
 
     image = f"data:image/png;base64,{base64.b64encode(bytes(1_000)).decode()}"
     assert len(_shown(StaticAd(product="Lamp", image=image))["image"]) < 50

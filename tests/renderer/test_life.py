@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.renderer.folder import Folder
+from millpond.renderer.folder import Folder
 from tests.acceptance.processes import until
 from tests.renderer.renderers import LONG, Renderer, is_alive, renderer
 from tests.waiting import PATIENCE
@@ -120,7 +120,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_folder_that_a_killed_process_left_is_removed_by_the_next(temporary: Path) -> None:
-    living, dead = Folder(), temporary / "penstock-renderer-dead"
+    living, dead = Folder(), temporary / "millpond-renderer-dead"
     dead.mkdir()
     (dead / "output.png").write_bytes(b"left")
     for path in (living.path, dead):

@@ -15,13 +15,13 @@ import av
 import pytest
 from PIL import Image, ImageChops, ImageDraw, ImageStat
 
-from penstock.renderer import personas, pictures
-from penstock.renderer.brush import Frame
-from penstock.renderer.figures import Figure, Person, Pose
-from penstock.renderer.hair import CUTS, Hair
-from penstock.renderer.lettering import Face, clean, face_for, fit, writable
-from penstock.renderer.models import Persona, StaticAd, Voice
-from penstock.renderer.wares import Label, ware
+from millpond.renderer import personas, pictures
+from millpond.renderer.brush import Frame
+from millpond.renderer.figures import Figure, Person, Pose
+from millpond.renderer.hair import CUTS, Hair
+from millpond.renderer.lettering import Face, clean, face_for, fit, writable
+from millpond.renderer.models import Persona, StaticAd, Voice
+from millpond.renderer.wares import Label, ware
 from tests.renderer.renderers import LONG, renderer
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.rules import Decision, Direction, Matcher, Rule, RuleSet, compile  # noqa: A004 - the verb
+from millpond.rules import Decision, Direction, Matcher, Rule, RuleSet, compile  # noqa: A004 - the verb
 
 
 def ruleset(*matchers: Matcher, direction: Direction = "inbound", **options: Any) -> RuleSet:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.errors import InputError
-from penstock.rules import Keywords, Matcher, Pattern, Pii, Profanity, Rule, RuleSet, Secrets, Urls, keywords, secrets
-from penstock.rules import compile as compiled
-from penstock.rules.folding import View
-from penstock.rules.keywords import CHAIN_MAX, WORDS_MAX, Lexicon
-from penstock.rules.patterns import HITS_MAX, PROGRAM_MAX, PROGRAMS_MAX, WORK_MAX, Budget, Sieve, expression, places
+from millpond.errors import InputError
+from millpond.rules import Keywords, Matcher, Pattern, Pii, Profanity, Rule, RuleSet, Secrets, Urls, keywords, secrets
+from millpond.rules import compile as compiled
+from millpond.rules.folding import View
+from millpond.rules.keywords import CHAIN_MAX, WORDS_MAX, Lexicon
+from millpond.rules.patterns import HITS_MAX, PROGRAM_MAX, PROGRAMS_MAX, WORK_MAX, Budget, Sieve, expression, places
 from tests.rules.deciding import decide
 from tests.rules.deciding import ruleset as made_of
 
@@ -184,7 +184,7 @@ def test_a_budget_is_for_the_whole_decision() -> None:
 
 
 async def test_what_is_beyond_the_budget_is_redacted_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.rules.ruleset.Budget", lambda: Budget(50_000 * expression("a.*b|a").programsize))
+    monkeypatch.setattr("millpond.rules.ruleset.Budget", lambda: Budget(50_000 * expression("a.*b|a").programsize))
     text = "a" * 2_000 + " and the end"
     decision = await decide(text, Pattern(pattern="a.*b|a"), action="redact")
     assert decision.text.startswith("[PATTERN][PATTERN]")
@@ -254,7 +254,7 @@ async def test_patterns_are_looked_for_here_only_where_that_takes_no_time(monkey
     await made_of(*map(_heavy, range(3))).decide("xy" * 16_000)
     await made_of(_heavy(1)).decide_value(["ab" * 1_000, "ba" * 1_000])
     names = [thread.name.rpartition("_")[0] for thread in threads]
-    assert names == ["", "penstock-rules", "penstock-rules-long", "penstock-rules", "penstock-rules"]
+    assert names == ["", "millpond-rules", "millpond-rules-long", "millpond-rules", "millpond-rules"]
     assert threads[0] is threading.main_thread()
 
 
@@ -340,7 +340,7 @@ def test_words_of_all_rules_are_bounded_together_but_for_our_own() -> None:
 async def test_of_too_many_places_the_whole_text_is_made_one(
     monkeypatch: pytest.MonkeyPatch, matcher: Matcher, unit: str, label: str
 ) -> None:
-    monkeypatch.setattr("penstock.rules.ruleset.Budget", lambda: Budget(hits=50))
+    monkeypatch.setattr("millpond.rules.ruleset.Budget", lambda: Budget(hits=50))
     assert HITS_MAX == 100_000
     few = await decide(unit * 20, matcher, action="redact")
     assert few.text.count(f"[{label.upper()}]") == 20
@@ -401,7 +401,7 @@ async def test_names_that_become_the_same_are_numbered_in_one_pass(monkeypatch: 
         def __format__(self, spec: str) -> str:
             return Name(super().__format__(spec))
 
-    monkeypatch.setattr("penstock.rules.ruleset._labelled", lambda text, _: Name("x") if "@" in text else text)
+    monkeypatch.setattr("millpond.rules.ruleset._labelled", lambda text, _: Name("x") if "@" in text else text)
     value = {f"a{n}@example.com": 1 for n in range(300)}
     judged = await made_of(Pii(labels=("email",)), action="redact").decide_value(value)
     assert list(judged.value) == ["x", *(f"x {n}" for n in range(2, 301))]

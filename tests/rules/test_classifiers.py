@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.rules import Classified, Finding, Rule
-from penstock.rules import compile as compiled
+from millpond.rules import Classified, Finding, Rule
+from millpond.rules import compile as compiled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.rules import Decision, Direction
+    from millpond.rules import Decision, Direction
 
 
 class Shouting:

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.errors import InputError
-from penstock.rules import (
+from millpond.errors import InputError
+from millpond.rules import (
     TEXT_MAX,
     VERDICTS_MAX,
     Classified,
@@ -24,7 +24,7 @@ from penstock.rules import (
     compile,  # noqa: A004 - the verb
     read,
 )
-from penstock.rules.ruleset import TEXTS_MAX
+from millpond.rules.ruleset import TEXTS_MAX
 from tests.rules.deciding import decide, found, ruleset
 
 MAIL = Pii(labels=("email",))

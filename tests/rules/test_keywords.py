@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import InputError
-from penstock.rules import Keywords, Profanity, folding
-from penstock.rules.keywords import Lexicon
+from millpond.errors import InputError
+from millpond.rules import Keywords, Profanity, folding
+from millpond.rules.keywords import Lexicon
 from tests.rules.deciding import decide, found, ruleset
 
 SECRET = Keywords(words=("secret",))
@@ -187,7 +187,7 @@ def test_the_sieve_lets_through_all_that_there_is(words: list[str], text: str, s
     """What is found without the sieve is found by its pattern too: it may let pass too much, but never too little."""
     lexicon = Lexicon()
     lexicon.add(0, [f"{word}*" if stems else word for word in words], whole_words=True, leet=True, field="words")
-    from penstock.rules.patterns import Sieve  # noqa: PLC0415 - what is under test
+    from millpond.rules.patterns import Sieve  # noqa: PLC0415 - what is under test
 
     for pattern, find in lexicon.close():
         view = folding.View(folding.fold(text))

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import InputError
-from penstock.rules import Pii, read
+from millpond.errors import InputError
+from millpond.rules import Pii, read
 from tests.rules.deciding import decide, labels
 
 # By label: as it stands in a text.

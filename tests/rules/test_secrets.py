@@ -6,10 +6,10 @@ import base64
 
 import pytest
 
-from penstock import webhooks
-from penstock.engine import credentials
-from penstock.errors import InputError
-from penstock.rules import Secrets
+from millpond import webhooks
+from millpond.engine import credentials
+from millpond.errors import InputError
+from millpond.rules import Secrets
 from tests.rules.deciding import decide, labels, ruleset
 
 _WORD = "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xY"
@@ -22,8 +22,8 @@ def _part(text: str) -> str:
 
 # Put together here, so that nobody who scans this file takes one for real.
 ARE = [
-    ("penstock_key", credentials.new_key("admin")),
-    ("penstock_key", credentials.new_worker_token()),
+    ("millpond_key", credentials.new_key("admin")),
+    ("millpond_key", credentials.new_worker_token()),
     ("webhook_secret", "whsec_" + base64.b64encode(b"x7" * 16).decode()),
     (
         "aws_key",
@@ -79,7 +79,7 @@ async def test_a_secret_is_found_by_what_stands_before_it(text: str, secret: str
     "text",
     [
         "ghp_" + "zQWBuTSOoRi4A9spHcVY5ncnsDkxkJ0mLq18",  # the checksum
-        "ps_admin_" + "x" * 49,  # the checksum
+        "mp_admin_" + "x" * 49,  # the checksum
         "password: ********",
         "password: <your password>",
         "api_key = ${API_KEY}",
@@ -98,7 +98,7 @@ async def test_what_is_no_secret_passes(text: str) -> None:
 
 async def test_what_cannot_be_seen_does_not_help() -> None:
     key = credentials.new_key("client")
-    assert await labels(f"{key[:20]}\u200b{key[20:]}", Secrets()) == [("penstock_key", f"{key[:20]}\u200b{key[20:]}")]
+    assert await labels(f"{key[:20]}\u200b{key[20:]}", Secrets()) == [("millpond_key", f"{key[:20]}\u200b{key[20:]}")]
 
 
 @pytest.mark.parametrize("letter", "\u034f\u2065\ufff0\U000e0080\x01\u0301\u0336", ids=ascii)

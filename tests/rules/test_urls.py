@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.errors import InputError
-from penstock.rules import Urls, urls
+from millpond.errors import InputError
+from millpond.rules import Urls, urls
 from tests.rules.deciding import found, ruleset
 
 ANY = Urls()

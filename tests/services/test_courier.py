@@ -11,12 +11,12 @@ from urllib.parse import quote
 
 import pytest
 
-from penstock.app import Penstock
-from penstock.engine import deliveries, endpoints
-from penstock.engine.deliveries import Result
-from penstock.engine.engine import Engine
-from penstock.services.courier import ROOM, Courier, courier
-from penstock.webhooks import SCHEDULE
+from millpond.app import Millpond
+from millpond.engine import deliveries, endpoints
+from millpond.engine.deliveries import Result
+from millpond.engine.engine import Engine
+from millpond.services.courier import ROOM, Courier, courier
+from millpond.webhooks import SCHEDULE
 from tests.checks import until
 from tests.factories import OWNER, TENANT
 from tests.post import VAULT
@@ -201,8 +201,8 @@ async def test_the_last_is_served_while_those_before_it_have_more_and_more(
     await ended(post, 30)
     await by_hand(
         post,
-        "update penstock.deliveries d set due_at = penstock.clock() - interval '1 hour' + n * interval '1 ms'"
-        " from (select id, row_number() over (order by job_id, seq) as n from penstock.deliveries) r where r.id = d.id",
+        "update millpond.deliveries d set due_at = millpond.clock() - interval '1 hour' + n * interval '1 ms'"
+        " from (select id, row_number() over (order by job_id, seq) as n from millpond.deliveries) r where r.id = d.id",
     )
     made = post.courier()
     for _ in range(8):
@@ -298,7 +298,7 @@ async def test_what_waits_for_one_that_is_enabled_is_sent(post: Post) -> None:
     """It was enabled while what had failed before was being written down."""
     await post.endpoint()
     await ended(post, 1)
-    await by_hand(post, "update penstock.deliveries set due_at = 'infinity'")
+    await by_hand(post, "update millpond.deliveries set due_at = 'infinity'")
     sender = post.courier()
     await sender.run_once()
     await sender.run_once()
@@ -310,7 +310,7 @@ async def test_what_cannot_be_made_counts_as_a_try(post: Post, monkeypatch: pyte
     made = await post.endpoint()
     await ended(post, 1)
     if part == "secret":
-        await by_hand(post, "update penstock.endpoints set secret = 'x'")
+        await by_hand(post, "update millpond.endpoints set secret = 'x'")
     else:
 
         def body_of(*_: Any) -> Any:
@@ -329,7 +329,7 @@ async def test_what_cannot_be_made_counts_as_a_try(post: Post, monkeypatch: pyte
 
 async def test_words_that_nobody_knows_are_given_up_at_last(post: Post) -> None:
     await ended(post, 1, hook=post.hook())
-    stranger = Engine(post.engine.db, Penstock(), vault=VAULT, outbound=post.engine.outbound)
+    stranger = Engine(post.engine.db, Millpond(), vault=VAULT, outbound=post.engine.outbound)
     await post.make.clock.advance(sum(SCHEDULE, timedelta(minutes=-1)))
     await courier(stranger).run_once()
     assert await post.states() == ["pending"]
@@ -362,7 +362,7 @@ async def test_words_that_it_does_not_know_are_left_to_a_process_that_does(post:
     """Those of a job's own URL are its kind's; endpoints are told in our own."""
     await post.endpoint(name="endpoint")
     await ended(post, 1, hook=post.hook())
-    stranger = Engine(post.engine.db, Penstock(), vault=VAULT, outbound=post.engine.outbound)
+    stranger = Engine(post.engine.db, Millpond(), vault=VAULT, outbound=post.engine.outbound)
     assert await courier(stranger).run_once() == 2
     assert (len(post.there.of("endpoint")), len(post.there.of("one"))) == (1, 0)
     await post.make.clock.advance(timedelta(minutes=2))

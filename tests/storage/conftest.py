@@ -9,7 +9,7 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from penstock.storage.local import Local
+from millpond.storage.local import Local
 from tests.storage.shelves import Shelf, file_server
 from tests.storage.weed import Weed, running_weed
 from tests.waiting import PATIENCE
@@ -17,7 +17,7 @@ from tests.waiting import PATIENCE
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from penstock.storage import Storage
+    from millpond.storage import Storage
 
 
 @pytest.fixture(scope="session")

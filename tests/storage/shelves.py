@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from penstock.api.server import listen, serve
-from penstock.storage.files import FileServer
+from millpond.api.server import listen, serve
+from millpond.storage.files import FileServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from penstock.storage import Signed
-    from penstock.storage.local import Local
+    from millpond.storage import Signed
+    from millpond.storage.local import Local
 
 MINUTE = timedelta(minutes=1)
 

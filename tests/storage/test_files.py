@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from penstock.api.server import listen
-from penstock.errors import InvalidError, StorageUnavailableError
-from penstock.storage import files as file_server
-from penstock.storage.local import FOOTER, Local
+from millpond.api.server import listen
+from millpond.errors import InvalidError, StorageUnavailableError
+from millpond.storage import files as file_server
+from millpond.storage.local import FOOTER, Local
 from tests.children import running
 from tests.storage.shelves import MINUTE, Shelf
 from tests.waiting import PATIENCE
@@ -72,7 +72,7 @@ async def test_a_refusal_is_precise(disk: Shelf) -> None:
 
 async def test_an_expired_url_is_told_apart_from_a_wrong_one(disk: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     present = time.time()
-    monkeypatch.setattr("penstock.storage.local.time.time", lambda: present - 120)
+    monkeypatch.setattr("millpond.storage.local.time.time", lambda: present - 120)
     late = disk.store.sign_get(PATH, lifetime=MINUTE)
     monkeypatch.undo()
     told = problem(await disk.send(late))
@@ -374,7 +374,7 @@ async def test_a_full_disk_is_told_and_leaves_nothing(disk: Shelf, monkeypatch: 
         raise OSError(28, "No space left on device")
 
     signed = disk.sign_put(PATH, BODY)
-    monkeypatch.setattr("penstock.storage.local.os.fsync", full)
+    monkeypatch.setattr("millpond.storage.local.os.fsync", full)
     told = problem(await disk.send(signed, BODY))
     assert (told["status"], told["code"], told["retryable"]) == (503, "storage_unavailable", True)
     monkeypatch.undo()
@@ -387,11 +387,11 @@ async def test_a_full_disk_is_told_and_leaves_nothing(disk: Shelf, monkeypatch: 
 
 @contextlib.contextmanager
 def process(root: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """`penstock files` on a socket that stays ours, as `penstock up` starts it."""
+    """`millpond files` on a socket that stays ours, as `millpond up` starts it."""
     sock = listen("127.0.0.1", 0)
-    words = [sys.executable, "-m", "penstock", "files", "--socket", str(sock.fileno())]
-    kept = {name: text for name, text in os.environ.items() if not name.startswith("PENSTOCK_")}
-    told = kept | {"PENSTOCK_STORAGE": str(root)}
+    words = [sys.executable, "-m", "millpond", "files", "--socket", str(sock.fileno())]
+    kept = {name: text for name, text in os.environ.items() if not name.startswith("MILLPOND_")}
+    told = kept | {"MILLPOND_STORAGE": str(root)}
     with sock, running(words, env=told, pass_fds=[sock.fileno()], stdout=subprocess.PIPE) as made:
         yield made, f"http://127.0.0.1:{sock.getsockname()[1]}"
 

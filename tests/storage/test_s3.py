@@ -8,11 +8,11 @@ from uuid import uuid4
 
 import pytest
 
-from penstock.engine.engine import Engine
-from penstock.errors import ArtifactMismatchError, ArtifactMissingError, StorageUnavailableError
-from penstock.settings import Settings
-from penstock.storage import open_storage
-from penstock.storage.s3 import S3
+from millpond.engine.engine import Engine
+from millpond.errors import ArtifactMismatchError, ArtifactMissingError, StorageUnavailableError
+from millpond.settings import Settings
+from millpond.storage import open_storage
+from millpond.storage.s3 import S3
 from tests.factories import ACCOUNT, TENANT
 from tests.product import app
 from tests.storage.shelves import MINUTE, Shelf
@@ -21,7 +21,7 @@ from tests.storage.weed import BUCKET, KEYS, Weed, free_ports
 if TYPE_CHECKING:
     import httpx2
 
-    from penstock.store.db import Database
+    from millpond.store.db import Database
 
 BODY = b"some bytes"
 SHA256 = hashlib.sha256(BODY).hexdigest()
@@ -55,7 +55,7 @@ async def test_the_settings_lead_to_the_bucket(weed: Weed, keys_in_environment: 
 
 
 async def test_a_bucket_that_is_not_there_is_told(weed: Weed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.storage.s3._RETRY", {"max_retries": 0})
+    monkeypatch.setattr("millpond.storage.s3._RETRY", {"max_retries": 0})
     gone = S3(BUCKET, endpoint=f"http://127.0.0.1:{free_ports(1)[0]}", keys=KEYS)
     wrong = S3(BUCKET, endpoint=weed.endpoint, keys=type(KEYS)("testkey", "wrong"))
     for store in (gone, wrong):

@@ -11,9 +11,9 @@ from botocore import auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from penstock.errors import SettingsError
-from penstock.storage.s3 import S3
-from penstock.storage.sigv4 import Keys, encode, presign
+from millpond.errors import SettingsError
+from millpond.storage.s3 import S3
+from millpond.storage.sigv4 import Keys, encode, presign
 from tests.storage.shelves import MINUTE
 
 AT = datetime(2026, 11, 16, 3, 4, 5, tzinfo=UTC)

@@ -12,14 +12,14 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import httpx2
 import pytest
 
-from penstock.errors import InvalidError, NotFoundError, TooLargeError
+from millpond.errors import InvalidError, NotFoundError, TooLargeError
 from tests.storage.shelves import MINUTE, Shelf
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from penstock.storage import Storage
+    from millpond.storage import Storage
 
 PATH = "tenants/acme/jobs/1/out.png"
 BODY = bytes(range(256)) * 8

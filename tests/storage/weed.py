@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import httpx2
 
-from penstock.storage.s3 import S3
-from penstock.storage.sigv4 import Keys
+from millpond.storage.s3 import S3
+from millpond.storage.sigv4 import Keys
 from tests.children import running_other
 from tests.waiting import PATIENCE
 
@@ -49,7 +49,7 @@ class Weed:
 
 @contextmanager
 def running_weed() -> Iterator[Weed]:
-    folder = Path(tempfile.mkdtemp(prefix="penstock-weed-"))
+    folder = Path(tempfile.mkdtemp(prefix="millpond-weed-"))
     ports = free_ports(2 * len(_PORTS))
     words = [f"-{name}={ports.pop()}" for name in (*_PORTS, *(f"{name}.grpc" for name in _PORTS))]
     port = next(word.partition("=")[2] for word in words if word.startswith("-s3.port="))

@@ -22,9 +22,9 @@ import asyncpg
 import psycopg
 import pytest
 
-from penstock.errors import EmbeddedPostgresError
-from penstock.store import embedded
-from penstock.store.embedded import open_embedded
+from millpond.errors import EmbeddedPostgresError
+from millpond.store import embedded
+from millpond.store.embedded import open_embedded
 from tests.children import running
 from tests.waiting import PATIENCE
 
@@ -43,7 +43,7 @@ KEEP = "drop table if exists kept; create table kept as select 42 as answer"
 
 OPEN = """
 import sys, pathlib
-from penstock.store.embedded import open_embedded
+from millpond.store.embedded import open_embedded
 server = open_embedded(pathlib.Path(sys.argv[1]))
 print(server.is_owner, server.pid, server.dsn, flush=True)
 sys.stdin.read()
@@ -52,7 +52,7 @@ server.stop()
 
 OPEN_IN_A_THREAD = """
 import sys, pathlib, threading
-from penstock.store.embedded import open_embedded
+from millpond.store.embedded import open_embedded
 found = []
 thread = threading.Thread(target=lambda: found.append(open_embedded(pathlib.Path(sys.argv[1]))))
 thread.start()
@@ -63,7 +63,7 @@ sys.stdin.read()
 
 OPEN_AND_FORK = """
 import os, sys, pathlib, time
-from penstock.store.embedded import open_embedded
+from millpond.store.embedded import open_embedded
 server = open_embedded(pathlib.Path(sys.argv[1]))
 child = os.fork()
 if child == 0:
@@ -101,7 +101,7 @@ def test_asyncpg_takes_the_dsn(data_dir: Path) -> None:
             await connection.close()
 
     with open_embedded(data_dir) as server:
-        assert asyncio.run(fetch(server.dsn)) == "penstockpenstock"
+        assert asyncio.run(fetch(server.dsn)) == "millpondmillpond"
 
 
 def test_the_directory_is_closed_to_others(new_dir: Path) -> None:
@@ -125,7 +125,7 @@ def test_settings_are_durable_and_closed(data_dir: Path) -> None:
     }
     with open_embedded(data_dir) as server:
         found = {name: setting(server.dsn, name) for name in expected if name != "lc_collate"}
-        collation = ask(server.dsn, "select datcollate from pg_database where datname = 'penstock'")
+        collation = ask(server.dsn, "select datcollate from pg_database where datname = 'millpond'")
         assert found | {"lc_collate": collation} == expected
         assert ask(server.dsn, "select upper('ä')") == "Ä"
 
@@ -266,7 +266,7 @@ def test_another_major_version_is_refused(tmp_path: Path) -> None:
 def test_a_foreign_folder_is_refused_and_left_alone(tmp_path: Path, name: str) -> None:
     (tmp_path / "postgres").mkdir()
     (tmp_path / name).write_text("years of work")
-    with pytest.raises(EmbeddedPostgresError, match="not a data directory of Penstock"):
+    with pytest.raises(EmbeddedPostgresError, match="not a data directory of Millpond"):
         open_embedded(tmp_path)
     assert (tmp_path / name).read_text() == "years of work"
 
@@ -361,11 +361,11 @@ def test_root_shares_binaries_that_the_account_cannot_reach(tmp_path: Path, data
         program = Path(f"/proc/{opened.pid}/exe").resolve()
         copy = program.parents[3]
         try:
-            assert copy.parent == Path("/var/cache/penstock")
+            assert copy.parent == Path("/var/cache/millpond")
             assert ask(opened.dsn, "select 1") == 1
         finally:
             opened.finish()
-            if copy.parent == Path("/var/cache/penstock"):
+            if copy.parent == Path("/var/cache/millpond"):
                 shutil.rmtree(copy)
 
 

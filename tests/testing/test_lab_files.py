@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.testing import Lab
+from millpond.testing import Lab
 from tests.product import app
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ pytestmark = pytest.mark.slow
 PRODUCT = """
     import asyncio
 
-    from penstock import Job, PermanentError, Penstock, TransientError
+    from millpond import Job, PermanentError, Millpond, TransientError
 
-    app = Penstock()
+    app = Millpond()
 
 
     @app.kind("count", price=2)
@@ -49,7 +49,7 @@ PRODUCT = """
 """
 SETTINGS = """
     [pytest]
-    penstock_app = product:app
+    millpond_app = product:app
     filterwarnings = error
 """
 
@@ -58,12 +58,12 @@ SETTINGS = """
 def run(pytester: pytest.Pytester, server: Server, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run tests of the product in a process of its own; tells the outcomes."""
     monkeypatch.setenv("TEST_DATABASE_URL", server.dsn)
-    installed = [point for point in entry_points(group="pytest11") if point.value == "penstock.testing.plugin"]
+    installed = [point for point in entry_points(group="pytest11") if point.value == "millpond.testing.plugin"]
 
     def tests(text: str, *options: str, settings: str = SETTINGS) -> pytest.RunResult:
         pytester.makepyfile(product=textwrap.dedent(PRODUCT), test_it=textwrap.dedent(text))
         pytester.makeini(textwrap.dedent(settings))
-        loaded = () if installed else ("-p", "penstock.testing.plugin")
+        loaded = () if installed else ("-p", "millpond.testing.plugin")
         return pytester.runpytest_subprocess("-q", *loaded, *options)
 
     return tests
@@ -75,8 +75,8 @@ def passed(result: pytest.RunResult, count: int) -> None:
 
 
 def test_pytest_finds_the_plugin_by_itself() -> None:
-    (found,) = [point for point in entry_points(group="pytest11") if point.name == "penstock"]
-    assert found.value == "penstock.testing.plugin"
+    (found,) = [point for point in entry_points(group="pytest11") if point.name == "millpond"]
+    assert found.value == "millpond.testing.plugin"
 
 
 # What a test can do
@@ -86,24 +86,24 @@ def test_a_plain_test_submits_runs_and_looks(run: Run) -> None:
     passed(
         run(
             """
-            def test_words(penstock_app):
-                penstock_app.wallet().grant(10)
-                submitted = penstock_app.submit("count", {"text": "one two"})
-                assert penstock_app.wallet().held == 2
-                assert penstock_app.drain() == 1
-                job = penstock_app.job(submitted)
+            def test_words(millpond_app):
+                millpond_app.wallet().grant(10)
+                submitted = millpond_app.submit("count", {"text": "one two"})
+                assert millpond_app.wallet().held == 2
+                assert millpond_app.drain() == 1
+                job = millpond_app.job(submitted)
                 assert (job.state, job.output, job.captured) == ("succeeded", {"words": 2}, 2)
-                assert penstock_app.job(job.id) == penstock_app.job(job) == penstock_app.job(job.job_id) == job
-                assert [event.type for event in penstock_app.events(job)] == ["submitted", "started", "succeeded"]
-                wallet = penstock_app.wallet()
+                assert millpond_app.job(job.id) == millpond_app.job(job) == millpond_app.job(job.job_id) == job
+                assert [event.type for event in millpond_app.events(job)] == ["submitted", "started", "succeeded"]
+                wallet = millpond_app.wallet()
                 assert (wallet.available, wallet.held, wallet.balance.active) == (8, 0, 0)
                 assert [entry.type for entry in wallet.entries()] == ["capture", "hold", "grant"]
-                penstock_app.assert_ledger_balanced()
+                millpond_app.assert_ledger_balanced()
 
 
-            def test_each_test_has_a_database_of_its_own(penstock_app):
-                assert penstock_app.jobs() == []
-                assert penstock_app.wallet().available == 0
+            def test_each_test_has_a_database_of_its_own(millpond_app):
+                assert millpond_app.jobs() == []
+                assert millpond_app.wallet().available == 0
             """
         ),
         2,
@@ -118,7 +118,7 @@ def test_an_async_test_awaits_the_drain_and_its_handlers_run_on_its_loop(run: Ru
 
             import pytest
 
-            from penstock import Engine
+            from millpond import Engine
             from product import app
 
             seen = []
@@ -132,23 +132,23 @@ def test_an_async_test_awaits_the_drain_and_its_handlers_run_on_its_loop(run: Ru
                 seen.append(asyncio.get_running_loop())
 
             @pytest.mark.anyio
-            async def test_it(penstock_app):
-                penstock_app.submit("where")
-                assert await penstock_app.drain() == 1
+            async def test_it(millpond_app):
+                millpond_app.submit("where")
+                assert await millpond_app.drain() == 1
                 assert seen == [asyncio.get_running_loop()]
 
             @pytest.mark.anyio
-            async def test_an_engine_of_its_own(penstock_app):
-                engine = await Engine.open(penstock_app.dsn, app)
+            async def test_an_engine_of_its_own(millpond_app):
+                engine = await Engine.open(millpond_app.dsn, app)
                 await engine.submit("where", tenant="acme", account="ann")
                 await engine.close()
-                await penstock_app.drain()
-                assert penstock_app.assert_submitted("where", tenant="acme").state == "succeeded"
+                await millpond_app.drain()
+                assert millpond_app.assert_submitted("where", tenant="acme").state == "succeeded"
 
-            def test_a_loop_that_the_test_makes_itself(penstock_app):
+            def test_a_loop_that_the_test_makes_itself(millpond_app):
                 async def play():
-                    penstock_app.submit("where")
-                    return await penstock_app.drain()
+                    millpond_app.submit("where")
+                    return await millpond_app.drain()
 
                 assert asyncio.run(play()) == 1
             """
@@ -163,38 +163,38 @@ def test_time_passes_from_one_attempt_to_the_next(run: Run) -> None:
             """
             from datetime import timedelta
 
-            def test_back_off(penstock_app):
-                penstock_app.wallet().grant(10)
-                job = penstock_app.submit("count", {"text": "flaky"})
-                assert penstock_app.drain() == 1
-                assert penstock_app.job(job).phase == "waiting"
-                before = penstock_app.now
-                assert penstock_app.drain(advance="1h") == 2
-                assert penstock_app.job(job).state == "succeeded"
-                assert timedelta(0) <= penstock_app.now - before - timedelta(hours=1) < timedelta(minutes=1)
+            def test_back_off(millpond_app):
+                millpond_app.wallet().grant(10)
+                job = millpond_app.submit("count", {"text": "flaky"})
+                assert millpond_app.drain() == 1
+                assert millpond_app.job(job).phase == "waiting"
+                before = millpond_app.now
+                assert millpond_app.drain(advance="1h") == 2
+                assert millpond_app.job(job).state == "succeeded"
+                assert timedelta(0) <= millpond_app.now - before - timedelta(hours=1) < timedelta(minutes=1)
 
-            def test_a_job_for_later(penstock_app):
-                penstock_app.submit("ask", run_at=penstock_app.now + timedelta(days=2), expires_in="1d")
-                assert penstock_app.drain(advance="1d") == 0
-                assert penstock_app.drain(advance="1d") == 1
-                assert penstock_app.drain(advance="2d") == 0
-                assert penstock_app.assert_submitted("ask").state == "expired"
+            def test_a_job_for_later(millpond_app):
+                millpond_app.submit("ask", run_at=millpond_app.now + timedelta(days=2), expires_in="1d")
+                assert millpond_app.drain(advance="1d") == 0
+                assert millpond_app.drain(advance="1d") == 1
+                assert millpond_app.drain(advance="2d") == 0
+                assert millpond_app.assert_submitted("ask").state == "expired"
 
-            def test_a_deadline(penstock_app):
-                job = penstock_app.submit("ask")
-                penstock_app.advance("2h")
-                assert penstock_app.drain() == 0
-                assert penstock_app.job(job).state == "expired"
+            def test_a_deadline(millpond_app):
+                job = millpond_app.submit("ask")
+                millpond_app.advance("2h")
+                assert millpond_app.drain() == 0
+                assert millpond_app.job(job).state == "expired"
 
-            def test_a_worker_that_falls_silent(penstock_app):
-                job = penstock_app.submit("ask")
-                assert penstock_app.lose_worker("ask").phase == "leased"
-                assert penstock_app.drain() == 0
-                assert penstock_app.drain(advance="2m") == 1
-                assert penstock_app.answer(job, 7).state == "queued"
-                penstock_app.drain()
-                assert penstock_app.job(job).output == 7
-                assert "requeued" in [event.type for event in penstock_app.events(job)]
+            def test_a_worker_that_falls_silent(millpond_app):
+                job = millpond_app.submit("ask")
+                assert millpond_app.lose_worker("ask").phase == "leased"
+                assert millpond_app.drain() == 0
+                assert millpond_app.drain(advance="2m") == 1
+                assert millpond_app.answer(job, 7).state == "queued"
+                millpond_app.drain()
+                assert millpond_app.job(job).output == 7
+                assert "requeued" in [event.type for event in millpond_app.events(job)]
             """
         ),
         4,
@@ -207,28 +207,28 @@ def test_a_kind_can_be_made_to_fail(run: Run) -> None:
             """
             import pytest
 
-            from penstock import PermanentError, PenstockError
+            from millpond import PermanentError, MillpondError
 
             @pytest.mark.parametrize("kind", ["count", "slow"])
-            def test_for_a_passing_reason(penstock_app, kind):
-                penstock_app.wallet().grant(10)
-                penstock_app.fail_next(kind, times=3)
-                job = penstock_app.submit(kind, {"text": "x"} if kind == "count" else None)
-                penstock_app.drain(advance="59m")
-                job = penstock_app.job(job)
+            def test_for_a_passing_reason(millpond_app, kind):
+                millpond_app.wallet().grant(10)
+                millpond_app.fail_next(kind, times=3)
+                job = millpond_app.submit(kind, {"text": "x"} if kind == "count" else None)
+                millpond_app.drain(advance="59m")
+                job = millpond_app.job(job)
                 assert (job.state, job.attempts, job.error["code"]) == ("failed", 3, "transient")
-                assert penstock_app.wallet().available == 10
+                assert millpond_app.wallet().available == 10
 
-            def test_for_good_and_once(penstock_app):
-                penstock_app.wallet().grant(10)
-                penstock_app.fail_next("count", PermanentError("No."))
-                jobs = [penstock_app.submit("count", {"text": "x"}) for _ in range(2)]
-                penstock_app.drain()
-                assert sorted(penstock_app.job(job).state for job in jobs) == ["failed", "succeeded"]
+            def test_for_good_and_once(millpond_app):
+                millpond_app.wallet().grant(10)
+                millpond_app.fail_next("count", PermanentError("No."))
+                jobs = [millpond_app.submit("count", {"text": "x"}) for _ in range(2)]
+                millpond_app.drain()
+                assert sorted(millpond_app.job(job).state for job in jobs) == ["failed", "succeeded"]
 
-            def test_a_kind_that_is_not_there(penstock_app):
-                with pytest.raises(PenstockError, match="no kind"):
-                    penstock_app.fail_next("cuont")
+            def test_a_kind_that_is_not_there(millpond_app):
+                with pytest.raises(MillpondError, match="no kind"):
+                    millpond_app.fail_next("cuont")
             """
         ),
         4,
@@ -241,32 +241,32 @@ def test_what_was_submitted_is_asserted(run: Run) -> None:
             """
             import pytest
 
-            def test_it(penstock_app):
-                penstock_app.wallet("acme", "ann").grant(10)
-                penstock_app.submit("count", {"text": "a"}, tenant="acme", account="ann", priority=5)
-                last = penstock_app.submit("count", {"text": "b"}, tenant="acme", account="ann")
-                assert penstock_app.assert_submitted("count").id == last.id
-                assert penstock_app.assert_submitted("count", input__text="a", priority=5).tenant == "acme"
-                assert penstock_app.assert_submitted("count", tenant="acme", times=2)
-                penstock_app.assert_not_submitted("count", input__text="c")
-                penstock_app.assert_not_submitted("count", input__text__deeper="a")
-                penstock_app.assert_not_submitted("slow")
+            def test_it(millpond_app):
+                millpond_app.wallet("acme", "ann").grant(10)
+                millpond_app.submit("count", {"text": "a"}, tenant="acme", account="ann", priority=5)
+                last = millpond_app.submit("count", {"text": "b"}, tenant="acme", account="ann")
+                assert millpond_app.assert_submitted("count").id == last.id
+                assert millpond_app.assert_submitted("count", input__text="a", priority=5).tenant == "acme"
+                assert millpond_app.assert_submitted("count", tenant="acme", times=2)
+                millpond_app.assert_not_submitted("count", input__text="c")
+                millpond_app.assert_not_submitted("count", input__text__deeper="a")
+                millpond_app.assert_not_submitted("slow")
                 with pytest.raises(AssertionError, match="0 jobs of 'count' match .*'c'.*at least one") as caught:
-                    penstock_app.assert_submitted("count", input__text="c")
+                    millpond_app.assert_submitted("count", input__text="c")
                 assert last.id in str(caught.value)
                 with pytest.raises(AssertionError, match="2 jobs .* and not 3"):
-                    penstock_app.assert_submitted("count", times=3)
+                    millpond_app.assert_submitted("count", times=3)
                 with pytest.raises(AssertionError, match="1 jobs .* and not none"):
-                    penstock_app.assert_not_submitted("count", input__text="a")
+                    millpond_app.assert_not_submitted("count", input__text="a")
                 with pytest.raises(AssertionError, match="No job of 'slow' is ready"):
-                    penstock_app.lose_worker("slow")
-                assert penstock_app.cancel(last).state == "canceled"
-                penstock_app.wallet("acme", "ann").set_cap(1)
-                assert penstock_app.drain() == 1
+                    millpond_app.lose_worker("slow")
+                assert millpond_app.cancel(last).state == "canceled"
+                millpond_app.wallet("acme", "ann").set_cap(1)
+                assert millpond_app.drain() == 1
 
-            def test_an_empty_lab_says_so(penstock_app):
+            def test_an_empty_lab_says_so(millpond_app):
                 with pytest.raises(AssertionError, match="There are:\\\\s+no jobs"):
-                    penstock_app.assert_submitted("count")
+                    millpond_app.assert_submitted("count")
             """
         ),
         2,
@@ -283,13 +283,13 @@ SPOILED = """
     def spoil(lab):
         lab.wallet().grant(10)
         with psycopg.connect(lab.dsn) as connection:
-            connection.execute("update penstock.accounts set available = 11")
+            connection.execute("update millpond.accounts set available = 11")
 
     {mark}
-    def test_it(penstock_app):
-        spoil(penstock_app)
+    def test_it(millpond_app):
+        spoil(millpond_app)
         with pytest.raises(AssertionError, match="account_equals_its_entries"):
-            penstock_app.assert_ledger_balanced()
+            millpond_app.assert_ledger_balanced()
 """
 
 
@@ -300,16 +300,16 @@ def test_a_test_that_leaves_the_ledger_wrong_is_an_error(run: Run) -> None:
 
 
 def test_unless_it_says_that_it_means_to(run: Run) -> None:
-    passed(run(SPOILED.format(mark="@pytest.mark.penstock_unsound"), "--strict-markers"), 1)
+    passed(run(SPOILED.format(mark="@pytest.mark.millpond_unsound"), "--strict-markers"), 1)
 
 
 # Where things come from
 
 
 def test_a_run_that_names_no_product_is_told_how(run: Run) -> None:
-    result = run("def test_it(penstock_app): ...", settings="[pytest]")
+    result = run("def test_it(millpond_app): ...", settings="[pytest]")
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*penstock_app = *shop.jobs:app*penstock_product*"])
+    result.stdout.fnmatch_lines(["*millpond_app = *shop.jobs:app*millpond_product*"])
 
 
 def test_product_and_tables_may_be_given_by_fixtures(run: Run) -> None:
@@ -319,16 +319,16 @@ def test_product_and_tables_may_be_given_by_fixtures(run: Run) -> None:
             import psycopg
             import pytest
 
-            from penstock.engine.transactions import submit_in
+            from millpond.engine.transactions import submit_in
 
             @pytest.fixture(scope="session")
-            def penstock_product():
+            def millpond_product():
                 from product import app
 
                 return app
 
             @pytest.fixture(scope="session")
-            def penstock_setup():
+            def millpond_setup():
                 def make(dsn):
                     with psycopg.connect(dsn) as connection:
                         connection.execute("create table public.orders (text text)")
@@ -336,14 +336,14 @@ def test_product_and_tables_may_be_given_by_fixtures(run: Run) -> None:
                 return make
 
             @pytest.mark.parametrize("way", ["commit", "rollback"])
-            def test_order_and_job(penstock_app, penstock_product, way):
-                penstock_app.wallet().grant(10)
+            def test_order_and_job(millpond_app, millpond_product, way):
+                millpond_app.wallet().grant(10)
                 owner = {"tenant": "test", "account": "test"}
-                with psycopg.connect(penstock_app.dsn) as connection:
+                with psycopg.connect(millpond_app.dsn) as connection:
                     connection.execute("insert into public.orders values ('a b')")
-                    submit_in(connection, penstock_product, "count", {"text": "a b"}, **owner)
+                    submit_in(connection, millpond_product, "count", {"text": "a b"}, **owner)
                     getattr(connection, way)()
-                assert penstock_app.drain() == (1 if way == "commit" else 0)
+                assert millpond_app.drain() == (1 if way == "commit" else 0)
             """,
             settings="[pytest]\nfilterwarnings = error",
         ),
@@ -353,7 +353,7 @@ def test_product_and_tables_may_be_given_by_fixtures(run: Run) -> None:
 
 def test_a_server_of_its_own_is_started_where_none_is_given(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TEST_DATABASE_URL")
-    passed(run("def test_it(penstock_app): assert penstock_app.jobs() == []"), 1)
+    passed(run("def test_it(millpond_app): assert millpond_app.jobs() == []"), 1)
 
 
 def test_who_does_not_use_it_does_not_load_it(run: Run) -> None:
@@ -363,8 +363,8 @@ def test_who_does_not_use_it_does_not_load_it(run: Run) -> None:
             import sys
 
             def test_nothing_heavy_is_imported():
-                assert "penstock.testing.plugin" in sys.modules
-                assert not {"asyncpg", "penstock.engine.engine", "penstock.testing.lab"} & sys.modules.keys()
+                assert "millpond.testing.plugin" in sys.modules
+                assert not {"asyncpg", "millpond.engine.engine", "millpond.testing.lab"} & sys.modules.keys()
             """,
             settings="[pytest]",
         ),

@@ -8,18 +8,18 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import penstock
-from penstock.store import queries
+import millpond
+from millpond.store import queries
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
-ROOT = Path(penstock.__file__).parent
+ROOT = Path(millpond.__file__).parent
 SQL_FILES = sorted(path for path in ROOT.rglob("*.sql") if path.parent.name != "migrations")
 PYTHON = {path: path.read_text() for path in sorted(ROOT.rglob("*.py"))}
 MIGRATIONS = "\n".join(path.read_text() for path in sorted(ROOT.glob("**/migrations/*.sql")))
 
-_HOME = re.compile(r"comment on table penstock\.(\w+) is 'home: (\w+)\.")
+_HOME = re.compile(r"comment on table millpond\.(\w+) is 'home: (\w+)\.")
 _BODY = re.compile(r"\bas \$(\w*)\$(.*)\$\1\$", re.DOTALL)
 
 
@@ -46,7 +46,7 @@ class Block:
         body = _BODY.search(self.code)
         code = body[2] if body else self.code
         code = re.sub(r"^\s*(#variable_conflict \w+)?\s*(declare.*?)?\bbegin\b", "", code, count=1, flags=re.DOTALL)
-        return [part.strip() for part in re.split(r";|\bthen\b|\belse\b|\bloop\b", code) if "penstock." in part]
+        return [part.strip() for part in re.split(r";|\bthen\b|\belse\b|\bloop\b", code) if "millpond." in part]
 
     @property
     def tables(self) -> set[str]:
@@ -59,15 +59,15 @@ class Block:
 
 def mentioned(code: str, names: Container[str]) -> set[str]:
     """Which of these tables or functions of ours stand in a piece of SQL."""
-    return {name for name in re.findall(r"penstock\.(\w+)", code) if name in names}
+    return {name for name in re.findall(r"millpond\.(\w+)", code) if name in names}
 
 
 def called(code: str) -> set[str]:
-    return {name for name in re.findall(r"penstock\.(\w+)\(", code) if name in {block.name for block in FUNCTIONS}}
+    return {name for name in re.findall(r"millpond\.(\w+)\(", code) if name in {block.name for block in FUNCTIONS}}
 
 
 def package_of(path: Path) -> str:
-    return ".".join(("penstock", *path.parent.relative_to(ROOT).parts))
+    return ".".join(("millpond", *path.parent.relative_to(ROOT).parts))
 
 
 @cache
@@ -86,7 +86,7 @@ FUNCTIONS = [block for block in blocks() if block.what == "function"]
 QUERIES = [block for block in blocks() if block.what == "name"]
 
 _COLUMN = re.compile(r"^    (\w+)\s+[a-z]", re.MULTILINE)
-_TABLE = re.compile(r"create table penstock\.(\w+) \((.*?)^\)", re.DOTALL | re.MULTILINE)
+_TABLE = re.compile(r"create table millpond\.(\w+) \((.*?)^\)", re.DOTALL | re.MULTILINE)
 
 COLUMNS = {
     name: {column for column in _COLUMN.findall(body) if column not in {"primary", "check", "unique"}}
@@ -96,5 +96,5 @@ COLUMNS = {
 
 
 def parameters(function: Block) -> set[str]:
-    header = re.search(r"function penstock\.\w+\((.*?)\)\s*returns", function.code, re.DOTALL)
+    header = re.search(r"function millpond\.\w+\((.*?)\)\s*returns", function.code, re.DOTALL)
     return set(re.findall(r"(\w+) \w+(?:\[\])?(?:,|$)", header[1].replace("\n", " ").strip())) if header else set()

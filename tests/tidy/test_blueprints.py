@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.blueprints.catalog import BLUEPRINTS
-from penstock.lifecycle import STANDARD
-from penstock.renderer.models import MODELS
+from millpond.blueprints.catalog import BLUEPRINTS
+from millpond.lifecycle import STANDARD
+from millpond.renderer.models import MODELS
 from tests.tidy.sources import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.api.blueprint import Blueprint
+    from millpond.api.blueprint import Blueprint
 
 PACKAGES = ("engine", "store", "storage", "services", "worker", "api", "client")
 LISTS = {ROOT / "settings.py", ROOT / "logs.py"}
@@ -41,7 +41,7 @@ def words(blueprint: Blueprint) -> set[str]:
     stages = {stage for kind in blueprint.kinds for stage in kind.stages}
     states = set(blueprint.lifecycle.states) - set(STANDARD.states)
     migrations = (ROOT / "blueprints" / blueprint.name / "migrations").glob("*.sql")
-    tables = {name for path in migrations for name in re.findall(r"create table penstock\.(\w+)", path.read_text())}
+    tables = {name for path in migrations for name in re.findall(r"create table millpond\.(\w+)", path.read_text())}
     told = {part for name in kinds for part in name.split(".")[1:]}
     telling = {word for word in stages | states | told if is_telling(word)} - OFFERED
     return {blueprint.name} - COMMON | kinds | tables | telling
@@ -73,7 +73,7 @@ def test_nothing_below_the_blueprints_knows_a_word_of_one(blueprint: Blueprint) 
 
 def test_what_is_looked_for_would_be_found() -> None:
     """Each blueprint's own sources have its words, so the search is no empty one."""
-    assert {path.parent.name for path in BELOW} >= {*PACKAGES, "penstock"}
+    assert {path.parent.name for path in BELOW} >= {*PACKAGES, "millpond"}
     for blueprint in BLUEPRINTS:
         sources = (ROOT / "blueprints" / blueprint.name).rglob("*.py")
         assert any(pattern(blueprint).search(line) for path in sources for _, line in lines(path)), blueprint.name

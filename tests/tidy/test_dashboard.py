@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.ui.pages import PATHS
+from millpond.ui.pages import PATHS
 from tests.tidy.sources import ROOT
 
 REPOSITORY = Path(__file__).parents[2]
@@ -84,7 +84,7 @@ def test_the_licences_of_what_is_bundled_go_along() -> None:
 
 def test_nothing_of_others_is_tracked() -> None:
     """What git keeps of ui/, or would keep, is of a kind that we write; packages and bundles it is told to ignore."""
-    listed = git("ls-files", "--cached", "--others", "--exclude-standard", "ui", "src/penstock/ui")
+    listed = git("ls-files", "--cached", "--others", "--exclude-standard", "ui", "src/millpond/ui")
     paths = [REPOSITORY / name for name in listed.splitlines()]
     assert UI / "package-lock.json" in paths
     strange = [path for path in paths if (path.suffix or path.name) not in OURS or ".min." in path.name]

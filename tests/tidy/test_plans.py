@@ -15,8 +15,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from penstock import ids
-from penstock.engine import (
+from millpond import ids
+from millpond.engine import (
     callbacks,
     deliveries,
     dispatches,
@@ -34,16 +34,16 @@ from penstock.engine import (
     lines,
     submissions,
 )
-from penstock.engine.dispatches import Lanes
-from penstock.engine.ledger import Bill
-from penstock.store.db import connect, fetch
+from millpond.engine.dispatches import Lanes
+from millpond.engine.ledger import Bill
+from millpond.store.db import connect, fetch
 from tests.product import app
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from penstock.store.db import Connection
-    from penstock.store.queries import Query
+    from millpond.store.db import Connection
+    from millpond.store.queries import Query
     from tests.databases import Server
 
 HOT = (
@@ -75,18 +75,18 @@ LAST = UUID(int=2**128 - 1)
 FILL = """
 set session_replication_role = replica;
 
-insert into penstock.accounts (tenant, account, available)
+insert into millpond.accounts (tenant, account, available)
 select 'acme', 'account-' || n, 1000000 from generate_series(1, 200) n;
 
 create temporary table made as
-select n, penstock.uuid7() as id, 'account-' || (n % 200 + 1) as account,
+select n, millpond.uuid7() as id, 'account-' || (n % 200 + 1) as account,
     case when n < 100000 then 'ended' when n < 120000 then 'ready' when n < 130000 then 'leased'
         when n < 138000 then 'waiting' else 'parked' end as phase,
     ('00000000-0000-0000-0000-' || lpad((greatest(n - 120000, 0) / 20)::text, 12, '0'))::uuid as token,
     clock_timestamp() + case when n % 100 = 0 then interval '-1 minute' else interval '1 day' end as due
 from generate_series(0, 139999) n;
 
-insert into penstock.jobs (
+insert into millpond.jobs (
     id, tenant, account, kind, lifecycle, queue, state, phase, outcome, priority, events, price, captured,
     created_at, started_at, finished_at, epoch, input
 )
@@ -96,29 +96,29 @@ select id, 'acme', account, 'brief', 'standard', 'brief',
     clock_timestamp(), clock_timestamp(), case phase when 'ended' then clock_timestamp() end, 1, '{}'
 from made;
 
-insert into penstock.events (job_id, seq, at, type, state, tenant)
+insert into millpond.events (job_id, seq, at, type, state, tenant)
 select id, seq, clock_timestamp(), 'log', 'queued', 'acme' from made, generate_series(1, 2) seq;
 
-insert into penstock.entries (
+insert into millpond.entries (
     tenant, account, seq, at, type, available, held, outside, available_after, held_after, job_id, run
 )
 select 'acme', account, n, clock_timestamp(), 'hold', -5, 5, 0, 0, 0, id, 1 from made;
 
-insert into penstock.idempotency (tenant, scope, key, job_id, created_at)
+insert into millpond.idempotency (tenant, scope, key, job_id, created_at)
 select 'acme', account, 'k' || n, id, clock_timestamp() from made;
 
-insert into penstock.workers (id, worker, digest, hint, slots, fleet, registered_at, heard_at, approved_at)
+insert into millpond.workers (id, worker, digest, hint, slots, fleet, registered_at, heard_at, approved_at)
 select 'worker_' || lpad(n::text, 26, '0'), 'w' || n, sha256(n::text::bytea), '', 5, 'key', clock_timestamp(),
     clock_timestamp(), clock_timestamp()
 from generate_series(1, 50) n;
 
-insert into penstock.leases (token, worker, granted_at, expires_at, job_ids)
+insert into millpond.leases (token, worker, granted_at, expires_at, job_ids)
 select token, 'w', clock_timestamp(),
     clock_timestamp() + interval '1 day' * case when min(n) = 120000 then -1 else 1 end,
     array_agg(id)
 from made where phase = 'leased' group by token;
 
-insert into penstock.dispatches (
+insert into millpond.dispatches (
     job_id, tenant, account, kind, queue, phase, rank, epoch, lease_token, run_at, expires_at, cancel_at, wakes_at
 )
 select id, 'acme', account, 'brief', 'brief', phase, 0, 1, case phase when 'leased' then token end,
@@ -127,12 +127,12 @@ select id, 'acme', account, 'brief', 'brief', phase, 0, 1, case phase when 'leas
     case phase when 'leased' then due end, due
 from made where phase <> 'ended';
 
-insert into penstock.ready (queue, rank, turn, job_id) select 'brief', 0, 0, id from made where phase = 'ready';
+insert into millpond.ready (queue, rank, turn, job_id) select 'brief', 0, 0, id from made where phase = 'ready';
 
-insert into penstock.hooks (job_id, tenant, url, receiver, secret, moments, decides)
+insert into millpond.hooks (job_id, tenant, url, receiver, secret, moments, decides)
 select id, 'acme', 'http://receiver', 'r' || n % 100, '', '{succeeded,failed}', false from made where n % 2 = 0;
 
-insert into penstock.deliveries (
+insert into millpond.deliveries (
     id, tenant, job_id, seq, moment, receiver, at, data, decides, fate, is_out, settled_at, due_at
 )
 select id, 'acme', id, 1, 'started', 'r' || n % 100, clock_timestamp(), '{}', false,
@@ -141,29 +141,29 @@ select id, 'acme', id, 1, 'started', 'r' || n % 100, clock_timestamp(), '{}', fa
 from made where n % 2 = 0;
 
 -- Endpoints of accounts that have nothing to do with these jobs.
-insert into penstock.endpoints (id, tenant, url, moments, kinds, description, secret, account, created_at)
-select penstock.uuid7(), 'acme', 'http://receiver', '{succeeded,canceled}', '{}', '', '', 'other-' || n % 5000,
+insert into millpond.endpoints (id, tenant, url, moments, kinds, description, secret, account, created_at)
+select millpond.uuid7(), 'acme', 'http://receiver', '{succeeded,canceled}', '{}', '', '', 'other-' || n % 5000,
     clock_timestamp()
 from generate_series(1, 50000) n;
 
-insert into penstock.subscriptions (moment, tenant, account, endpoint_id, kinds, receiver)
-select m, tenant, account, id, kinds, id::text from penstock.endpoints, unnest(moments) m;
+insert into millpond.subscriptions (moment, tenant, account, endpoint_id, kinds, receiver)
+select m, tenant, account, id, kinds, id::text from millpond.endpoints, unnest(moments) m;
 
-insert into penstock.submissions (
+insert into millpond.submissions (
     id, tenant, job_id, run, provider, status, prediction_id, created_at, expires_at, due_at, over_at
 )
-select penstock.uuid7(), 'acme', id, 1, 'replicate', case phase when 'ended' then 'over' else 'running' end, n::text,
+select millpond.uuid7(), 'acme', id, 1, 'replicate', case phase when 'ended' then 'over' else 'running' end, n::text,
     clock_timestamp(), clock_timestamp() + interval '1 day', case when phase <> 'ended' then due end,
     case phase when 'ended' then clock_timestamp() end
 from made where phase in ('leased', 'parked') or n < 30000;
 
 -- Those of a provider that nobody asks are due before all others.
-insert into penstock.submissions (id, tenant, job_id, run, provider, status, created_at, expires_at, due_at)
-select penstock.uuid7(), 'acme', id, 1, 'another', 'unwanted', clock_timestamp(), clock_timestamp(),
+insert into millpond.submissions (id, tenant, job_id, run, provider, status, created_at, expires_at, due_at)
+select millpond.uuid7(), 'acme', id, 1, 'another', 'unwanted', clock_timestamp(), clock_timestamp(),
     clock_timestamp() - interval '1 day'
 from made where n between 30000 and 39999;
 
-update penstock.accounts set held = 1000000, active = 100000, entries = 1000000;
+update millpond.accounts set held = 1000000, active = 100000, entries = 1000000;
 reset session_replication_role;
 """
 
@@ -228,8 +228,8 @@ async def listening(server: Server, template: str, fill: str) -> AsyncIterator[E
 async def _sample(connection: Connection, phase: str) -> list[Any]:
     """Ten jobs of a phase, or made-up ones where there are none."""
     found = await connection.fetch(
-        "select j.id, coalesce(d.lease_token, gen_random_uuid()) as token from penstock.jobs j"
-        " left join penstock.dispatches d on d.job_id = j.id where j.phase = $1 order by j.id desc limit 10",
+        "select j.id, coalesce(d.lease_token, gen_random_uuid()) as token from millpond.jobs j"
+        " left join millpond.dispatches d on d.job_id = j.id where j.phase = $1 order by j.id desc limit 10",
         phase,
     )
     return [(row["id"], row["token"]) for row in found] or [(ids.new(), uuid4()) for _ in range(10)]
@@ -251,7 +251,7 @@ async def crowded(anyio_backend: str, server: Server, template: str) -> AsyncIte
 @pytest.fixture(scope="module")
 async def empty(anyio_backend: str, server: Server, template: str) -> AsyncIterator[Ear]:
     """Where statistics say that every table has one page, and a plan is made that stays."""
-    account = "insert into penstock.accounts (tenant, account, available) values ('acme', 'account-7', 1000)"
+    account = "insert into millpond.accounts (tenant, account, available) values ('acme', 'account-7', 1000)"
     async with listening(server, template, account) as ear:
         yield ear
 

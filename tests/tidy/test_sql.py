@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.store import queries
-from penstock.store.db import connect
+from millpond.store import queries
+from millpond.store.db import connect
 from tests.tidy.sources import (
     COLUMNS,
     FUNCTIONS,
@@ -73,7 +73,7 @@ def test_every_function_is_used_by_somebody() -> None:
     """But for those that are there for people who write SQL themselves."""
 
     def is_dead(function: Block) -> bool:
-        name = rf"penstock\.{function.name}\b"
+        name = rf"millpond\.{function.name}\b"
         others = [block.code for block in BLOCKS if block != function]
         return not any(re.search(name, text) for text in (*others, MIGRATIONS, *PYTHON.values()))
 
@@ -122,7 +122,7 @@ def test_state_is_set_in_one_place() -> None:
 
 
 def test_there_is_one_clock() -> None:
-    """Only `penstock.clock` may ask the system what time it is, so that a test can turn it.
+    """Only `millpond.clock` may ask the system what time it is, so that a test can turn it.
 
     An id carries the time of the machine, and the doctor compares with that of the server's own statistics.
     """
@@ -197,7 +197,7 @@ def house(name: str, seen: frozenset[str] = frozenset()) -> set[str]:
 
 
 def test_every_table_has_a_home() -> None:
-    tables = set(re.findall(r"create table penstock\.(\w+)", MIGRATIONS))
+    tables = set(re.findall(r"create table millpond\.(\w+)", MIGRATIONS))
     assert tables <= HOMES.keys()
     assert set(HOMES.values()) == {"tenant", "central", "both"}
 
@@ -246,9 +246,9 @@ def test_only_the_store_speaks_to_the_driver() -> None:
 
 def test_sql_stands_in_sql_files() -> None:
     """Outside the store nothing spells a statement; two harmless reads are known."""
-    spelled = re.compile(r'"((?:select|insert|update|delete|with)\s[^"]*penstock\.[^"]*)"')
+    spelled = re.compile(r'"((?:select|insert|update|delete|with)\s[^"]*millpond\.[^"]*)"')
     outside = {path: set(spelled.findall(text)) for path, text in PYTHON.items() if "store" not in path.parts}
-    assert {path: found for path, found in outside.items() if not found <= {"select penstock.clock()"}} == {}
+    assert {path: found for path, found in outside.items() if not found <= {"select millpond.clock()"}} == {}
 
 
 def test_packages_of_sql_files_are_real() -> None:

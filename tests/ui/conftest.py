@@ -1,4 +1,4 @@
-"""One ``penstock up`` for all tests of the dashboard in a process: they share it, each with tenants of its own."""
+"""One ``millpond up`` for all tests of the dashboard in a process: they share it, each with tenants of its own."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from tests.databases import Server
 
 ENVIRONMENT = {
-    "PENSTOCK_RATE_LIMIT": "100000",
-    "PENSTOCK_GRACE": "1s",
-    "PENSTOCK_SLOTS": "40",
-    "PENSTOCK_REFRESH": "1s",
+    "MILLPOND_RATE_LIMIT": "100000",
+    "MILLPOND_GRACE": "1s",
+    "MILLPOND_SLOTS": "40",
+    "MILLPOND_REFRESH": "1s",
     # No test asks for a picture of a provider: the renderer stays at home.
-    "PENSTOCK_RENDERER_URL": "http://127.0.0.1:9",
-    "PENSTOCK_GITHUB_URL": "http://127.0.0.1:9",
-    "PENSTOCK_ITUNES_URL": "http://127.0.0.1:9",
+    "MILLPOND_RENDERER_URL": "http://127.0.0.1:9",
+    "MILLPOND_GITHUB_URL": "http://127.0.0.1:9",
+    "MILLPOND_ITUNES_URL": "http://127.0.0.1:9",
 }
 
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from penstock.engine.engine import Engine
-from penstock.settings import Settings
-from penstock.storage.local import Local
-from penstock.store.db import Database
-from penstock.ui import dashboard
+from millpond.engine.engine import Engine
+from millpond.settings import Settings
+from millpond.storage.local import Local
+from millpond.store.db import Database
+from millpond.ui import dashboard
 from tests.api.sites import Site, running_site
 from tests.factories import TENANT
 from tests.product import app
@@ -43,13 +43,13 @@ class Visitor:
 
     async def act(self, method: str, path: str, json: Any = None, **headers: str) -> httpx2.Response:
         """As our own page does it: with the token of the session."""
-        given = {"Penstock-Csrf": self.csrf, "Sec-Fetch-Site": "same-origin"} | headers
+        given = {"Millpond-Csrf": self.csrf, "Sec-Fetch-Site": "same-origin"} | headers
         return await self.http.request(method, f"{self.root}{path}", json=json, headers=given)
 
     @property
     def cookie(self) -> str:
         """What the browser holds for us."""
-        (held,) = [each for each in self.http.cookies.jar if each.name.startswith("penstock_session")]
+        (held,) = [each for each in self.http.cookies.jar if each.name.startswith("millpond_session")]
         return f"{held.name}={held.value}"
 
 

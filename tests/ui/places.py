@@ -1,4 +1,4 @@
-"""A running ``penstock up`` with something to see, and a browser that is signed in to its dashboard."""
+"""A running ``millpond up`` with something to see, and a browser that is signed in to its dashboard."""
 
 from __future__ import annotations
 

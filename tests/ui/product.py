@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from penstock import Penstock, PermanentError
-from penstock.lifecycle import lifecycle
-from penstock.retry import Backoff
+from millpond import Millpond, PermanentError
+from millpond.lifecycle import lifecycle
+from millpond.retry import Backoff
 
-app = Penstock()
+app = Millpond()
 
 STEPS = 8
 STUBBORN = lifecycle(

@@ -13,21 +13,21 @@ import httpx2
 import pytest
 from fastapi import FastAPI
 
-from penstock import logs, webhooks
-from penstock.api.app import create_app
-from penstock.api.inbox import Inbox
-from penstock.api.mount import Mount
-from penstock.api.server import listen, serve
-from penstock.api.streams import Hub
-from penstock.blueprints.studio.routes import BLUEPRINT as STUDIO
-from penstock.engine.dispatches import Lanes
-from penstock.engine.engine import Engine
-from penstock.engine.leases import Note
-from penstock.services.pruner import pruner
-from penstock.settings import Settings
-from penstock.store.db import Database, connect
-from penstock.ui import dashboard, door, pages
-from penstock.ui.pages import PATHS
+from millpond import logs, webhooks
+from millpond.api.app import create_app
+from millpond.api.inbox import Inbox
+from millpond.api.mount import Mount
+from millpond.api.server import listen, serve
+from millpond.api.streams import Hub
+from millpond.blueprints.studio.routes import BLUEPRINT as STUDIO
+from millpond.engine.dispatches import Lanes
+from millpond.engine.engine import Engine
+from millpond.engine.leases import Note
+from millpond.services.pruner import pruner
+from millpond.settings import Settings
+from millpond.store.db import Database, connect
+from millpond.ui import dashboard, door, pages
+from millpond.ui.pages import PATHS
 from tests.api.hosts import product, served, who
 from tests.api.sites import running_site
 from tests.checks import until
@@ -116,7 +116,7 @@ async def test_the_cookie_is_for_the_door_alone(step: Doorstep) -> None:
     async with step.visitor() as visitor:
         plain = (await visitor.sign_in(step.keys["viewer"])).headers["set-cookie"]
         name, *traits = plain.split("; ")
-        assert name.startswith(f"penstock_session_{step.site.port}=")
+        assert name.startswith(f"millpond_session_{step.site.port}=")
         assert traits == ["Path=/ui", "Max-Age=43200", "HttpOnly", "SameSite=Strict"]
         headers = {"X-Forwarded-Proto": "https"}
         secure = (await visitor.sign_in(step.keys["viewer"], **headers)).headers["set-cookie"]
@@ -191,7 +191,7 @@ async def test_a_key_is_not_guessed_in_a_hurry(dsn: str, tmp_path: Any) -> None:
     """The right one is refused too while its address is: who guesses learns nothing by it."""
     async with doorstep(dsn, tmp_path) as step:
         async with step.visitor() as visitor:
-            wrong = "ps_admin_" + "0" * 49
+            wrong = "mp_admin_" + "0" * 49
             answers = [await visitor.sign_in(wrong) for _ in range(14)]
             assert [answer.status_code for answer in answers[:10]] == [401] * 10
             assert answers[-1].status_code == 429
@@ -252,7 +252,7 @@ async def test_what_is_done_to_jobs_by_hand_is_written_down(step: Doorstep) -> N
 async def test_a_stolen_cookie_opens_nothing_of_the_api(step: Doorstep) -> None:
     async with step.visitor("admin") as visitor:
         for path in ("/v1/queues", "/v1/keys", "/v1/jobs"):
-            answer = await visitor.http.get(path, headers={"Cookie": visitor.cookie, "Penstock-Csrf": visitor.csrf})
+            answer = await visitor.http.get(path, headers={"Cookie": visitor.cookie, "Millpond-Csrf": visitor.csrf})
             assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
 
 
@@ -289,10 +289,10 @@ async def test_what_is_no_operators_is_not_behind_the_door(step: Doorstep) -> No
 # Pages of others
 
 ATTACKS: list[dict[str, str | None]] = [
-    {"Penstock-Csrf": None},
-    {"Penstock-Csrf": ""},
-    {"Penstock-Csrf": "A" * 43},
-    {"Penstock-Csrf": "é"},
+    {"Millpond-Csrf": None},
+    {"Millpond-Csrf": ""},
+    {"Millpond-Csrf": "A" * 43},
+    {"Millpond-Csrf": "é"},
     {"Sec-Fetch-Site": "cross-site"},
     {"Sec-Fetch-Site": "same-site"},
     {"Sec-Fetch-Site": "none"},
@@ -306,11 +306,11 @@ ATTACKS: list[dict[str, str | None]] = [
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 async def test_what_another_page_sends_does_nothing(step: Doorstep, attack: dict[str, str | None]) -> None:
     async with step.visitor("operator") as visitor:
-        given = {"Penstock-Csrf": visitor.csrf, "Sec-Fetch-Site": "same-origin"} | attack
+        given = {"Millpond-Csrf": visitor.csrf, "Sec-Fetch-Site": "same-origin"} | attack
         headers = [(name.encode(), value.encode("latin-1")) for name, value in given.items() if value is not None]
         answer = await visitor.http.post("/ui/api/v1/queues/free/pause", headers=headers)
         assert (answer.status_code, answer.json()["code"]) == (403, "csrf")
-        assert answer.json()["field"] in ("Penstock-Csrf", "Sec-Fetch-Site", "Origin")
+        assert answer.json()["field"] in ("Millpond-Csrf", "Sec-Fetch-Site", "Origin")
         assert (await visitor.http.delete("/ui/session", headers=headers)).status_code == 403
         assert (await visitor.get("/session")).status_code == 200
     assert not await is_paused(step)
@@ -413,7 +413,7 @@ async def test_a_session_is_written_once_a_minute(dsn: str, tmp_path: Any) -> No
 
         async def seen() -> Any:
             async with db.transaction() as tx:
-                return await tx.fetchrow("select last_seen_at, xmin::text from penstock.sessions")
+                return await tx.fetchrow("select last_seen_at, xmin::text from millpond.sessions")
 
         first = await seen()
         await visitor.get("/session")
@@ -483,7 +483,7 @@ async def test_a_page_does_what_its_policy_says_and_no_more(dsn: str, tmp_path: 
 
 
 async def test_where_it_was_not_built_the_page_says_so(step: Doorstep, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "PACKAGE", "penstock.rules")
+    monkeypatch.setattr(pages, "PACKAGE", "millpond.rules")
     async with step.visitor() as visitor:
         answer = await visitor.get("/jobs")
         assert answer.status_code == 503
@@ -556,7 +556,7 @@ async def test_a_statement_that_takes_too_long_is_cut_and_said_so(dsn: str, tmp_
         try:
             async with step.visitor("viewer") as visitor:
                 async with blocker.transaction():
-                    await blocker.execute("lock table penstock.queues in access exclusive mode")
+                    await blocker.execute("lock table millpond.queues in access exclusive mode")
                     native = asyncio.create_task(step.site.order("GET", "/v1/queues"))
                     answer = await visitor.get("/api/v1/queues")
                     told = answer.json()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from playwright.async_api import expect
 
-from penstock.store.db import connect
+from millpond.store.db import connect
 from tests.browsers import fits, photograph
 from tests.ui.places import serious
 from tests.ui.test_jobs import act, errand_of, submit_many
@@ -30,7 +30,7 @@ async def test_an_errand_is_aborted_under_way_and_what_is_done_stays_done(dash: 
             hold = held.transaction()
             await hold.start()
             # Whoever wants to give credits back to the account waits for us.
-            await held.execute("select from penstock.accounts where tenant = $1 for update", client.tenant)
+            await held.execute("select from millpond.accounts where tenant = $1 for update", client.tenant)
             await page.get_by_role("button", name="Act on all that fit the filter").click()
             await act(page, "Cancel")
             await expect(page.locator(".page-head .badge")).to_have_text("running")

@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 from playwright.async_api import expect
 
-from penstock import ids
+from millpond import ids
 from tests.ui.hands import confirm, pictures, told_once
 from tests.ui.places import serious
 
@@ -169,9 +169,9 @@ async def test_a_worker_that_is_heard_from_and_asks_for_nothing_is_deaf(dash: Da
         connection = await asyncpg.connect(dash.dsn)
         try:  # as if both had been there for long; what is written is written, unless one says so
             await connection.execute("set session_replication_role = replica")
-            earlier = "update penstock.events set at = at - interval '2 minutes' where job_id = $1"
+            earlier = "update millpond.events set at = at - interval '2 minutes' where job_id = $1"
             await connection.execute(earlier, ids.parse("job", job_id))
-            await connection.execute("update penstock.workers set registered_at = registered_at - interval '1 hour'")
+            await connection.execute("update millpond.workers set registered_at = registered_at - interval '1 hour'")
         finally:
             await connection.close()
         async with dash.page("/fleet") as page:
@@ -189,7 +189,7 @@ async def test_a_worker_that_is_heard_from_and_asks_for_nothing_is_deaf(dash: Da
 async def test_workers_beside_the_database_are_there_too(dash: Dash) -> None:
     client = await dash.client("near")
     async with dash.page("/fleet") as page:
-        await expect(page.get_by_text("penstock worker app.py", exact=True)).to_be_attached()
+        await expect(page.get_by_text("millpond worker app.py", exact=True)).to_be_attached()
         await pictures(page, "fleet-empty")
         job_id = await client.submit("slow")
         row = page.get_by_role("row").filter(has_text="beside the database")

@@ -263,7 +263,7 @@ async def test_what_is_copied_really_runs(dash: Dash) -> None:
 
 
 async def _run(dash: Dash, key: str, *words: str) -> None:
-    environment = os.environ | {"PENSTOCK_API_KEY": key}
+    environment = os.environ | {"MILLPOND_API_KEY": key}
     pipes = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE}
     async with spawned(*words, env=environment, cwd=dash.folder, **pipes) as process:
         out, err = await process.communicate()

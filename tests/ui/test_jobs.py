@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from playwright.async_api import expect
 
-from penstock.store.db import connect
+from millpond.store.db import connect
 from tests.acceptance.processes import until
 from tests.browsers import fits, photograph
 from tests.ui.places import serious
@@ -142,7 +142,7 @@ async def test_pages_follow_each_other_without_a_gap(dash: Dash) -> None:
 WALK = """
     select pg_get_functiondef(oid) as whole, pg_get_function_identity_arguments(oid) as given,
         pg_get_function_result(oid) as found, pronargs as many
-    from pg_proc where oid = 'penstock.view_lines'::regproc
+    from pg_proc where oid = 'millpond.view_lines'::regproc
 """
 
 
@@ -155,13 +155,13 @@ async def looking_at_few(dash: Dash) -> AsyncIterator[None]:
     try:
         await db.execute(told["whole"].replace("view_lines", "view_all_lines", 1))
         await db.execute(
-            f"create or replace function penstock.view_lines({told['given']}) returns {told['found']}"
-            f" language sql as 'select * from penstock.view_all_lines({others}, 3)'"
+            f"create or replace function millpond.view_lines({told['given']}) returns {told['found']}"
+            f" language sql as 'select * from millpond.view_all_lines({others}, 3)'"
         )
         yield
     finally:
         await db.execute(told["whole"])
-        await db.execute(f"drop function penstock.view_all_lines({told['given']})")
+        await db.execute(f"drop function millpond.view_all_lines({told['given']})")
         await db.close()
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import httpx2
 import pytest
 
-from penstock.api.native import ROUTES
-from penstock.api.routes import ADMINS, CLIENTS, OPERATORS, READERS, Route
-from penstock.blueprints.catalog import BLUEPRINTS
-from penstock.engine.access import Principal
+from millpond.api.native import ROUTES
+from millpond.api.routes import ADMINS, CLIENTS, OPERATORS, READERS, Route
+from millpond.blueprints.catalog import BLUEPRINTS
+from millpond.engine.access import Principal
 from tests.checks import unchanged
 from tests.factories import ACCOUNT, STRANGER, TENANT
 from tests.ui.doors import Doorstep, doorstep

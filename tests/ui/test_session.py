@@ -22,9 +22,9 @@ SILENCER = """
 
 async def test_a_key_signs_in_and_a_link_does_too(dash: Dash) -> None:
     async with opened(dash.browser, f"{dash.ui}/jobs") as page:
-        await page.get_by_role("heading", name="Penstock").wait_for()
+        await page.get_by_role("heading", name="Millpond").wait_for()
         await photograph(page, "ui/sign-in-wide")
-        await page.get_by_label("Key").fill("psk_wrong")
+        await page.get_by_label("Key").fill("mpk_wrong")
         await page.get_by_role("button", name="Sign in").click()
         await page.get_by_role("alert").wait_for()
         await page.get_by_label("Key").fill(dash.admin_key)
@@ -139,7 +139,7 @@ async def test_a_viewer_sees_and_cannot_act(dash: Dash) -> None:
         status = await page.evaluate(
             """async (id) => {
                 const session = await (await fetch("../session")).json();
-                const headers = {"Penstock-Csrf": session.csrf, "Content-Type": "application/json"};
+                const headers = {"Millpond-Csrf": session.csrf, "Content-Type": "application/json"};
                 return (await fetch(`../api/v1/jobs/${id}/cancel`, {method: "POST", headers})).status;
             }""",
             held,

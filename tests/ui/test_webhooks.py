@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.async_api import expect
 
-from penstock import webhooks
+from millpond import webhooks
 from tests.acceptance.processes import until
 from tests.ui.hands import confirm, pictures, told_once
 from tests.ui.places import serious

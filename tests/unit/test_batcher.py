@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.engine.batcher import Batcher
-from penstock.errors import InvalidError, UnavailableError
+from millpond.engine.batcher import Batcher
+from millpond.errors import InvalidError, UnavailableError
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import get_args
 
 import pytest
 
-from penstock import ids
-from penstock.engine import credentials
-from penstock.engine.credentials import Scope, Token
-from penstock.errors import InvalidError, UnauthorizedError
+from millpond import ids
+from millpond.engine import credentials
+from millpond.engine.credentials import Scope, Token
+from millpond.errors import InvalidError, UnauthorizedError
 
 SECRET = bytes(range(32))
 TOKEN = Token("acme", ids.new(), frozenset({"read"}), 1_800_000_000.125)
@@ -24,7 +24,7 @@ each_scope = pytest.mark.parametrize("scope", get_args(Scope))
 @each_scope
 def test_a_key_says_what_it_is_for(scope: str) -> None:
     key = credentials.new_key(scope)
-    assert re.fullmatch(rf"ps_{scope}_[0-9A-Za-z]{{49}}", key)
+    assert re.fullmatch(rf"mp_{scope}_[0-9A-Za-z]{{49}}", key)
     assert credentials.is_key(key)
 
 
@@ -42,13 +42,13 @@ def test_one_wrong_letter_is_seen_wherever_it_stands(scope: str) -> None:
 
 def test_two_letters_that_changed_places_are_seen() -> None:
     key = credentials.new_key("admin")
-    for place in range(len("ps_admin_"), len(key) - 1):
+    for place in range(len("mp_admin_"), len(key) - 1):
         if key[place] != key[place + 1]:
             assert not credentials.is_key(key[:place] + key[place + 1] + key[place] + key[place + 2 :])
 
 
 @pytest.mark.parametrize(
-    "text", ["", "ps_", "ps_client_", "ps_boss_" + "a" * 49, "ps_client_" + "é" * 49, "a" * 10_000]
+    "text", ["", "mp_", "mp_client_", "mp_boss_" + "a" * 49, "mp_client_" + "é" * 49, "a" * 10_000]
 )
 def test_what_is_no_key_is_seen(text: str) -> None:
     assert not credentials.is_key(text)
@@ -65,7 +65,7 @@ def test_the_scope_of_a_key_cannot_be_rewritten() -> None:
 
 def test_a_hint_shows_the_scope_and_eight_letters() -> None:
     key = credentials.new_key("worker")
-    assert credentials.hint(key) == f"ps_worker_{key[10:14]}…{key[-4:]}"
+    assert credentials.hint(key) == f"mp_worker_{key[10:14]}…{key[-4:]}"
 
 
 def test_half_a_surrogate_pair_has_a_digest_like_any_text() -> None:
@@ -82,19 +82,19 @@ def test_a_token_says_what_was_signed(scopes: set[str]) -> None:
 
 
 def test_a_token_can_stand_in_a_url_as_it_is() -> None:
-    assert re.fullmatch(r"pst_[\w-]+", TOKEN.sign(SECRET))
+    assert re.fullmatch(r"mpt_[\w-]+", TOKEN.sign(SECRET))
 
 
 def test_a_token_that_was_changed_anywhere_is_refused() -> None:
     text = TOKEN.sign(SECRET)
-    for place in range(len("pst_"), len(text) - 1):  # the last letter has bits that mean nothing
+    for place in range(len("mpt_"), len(text) - 1):  # the last letter has bits that mean nothing
         wrong = "A" if text[place] != "A" else "B"
         with pytest.raises(UnauthorizedError):
             Token.read(text[:place] + wrong + text[place + 1 :], SECRET)
 
 
 @pytest.mark.parametrize(
-    "text", ["pst_", "pst_A", "pst_" + "A" * 40, "pst_" + "A" * 100_000, "pst_é", "pst_\ud800", "pst_A=B", "pst_ A A"]
+    "text", ["mpt_", "mpt_A", "mpt_" + "A" * 40, "mpt_" + "A" * 100_000, "mpt_é", "mpt_\ud800", "mpt_A=B", "mpt_ A A"]
 )
 def test_what_is_no_token_is_refused(text: str) -> None:
     with pytest.raises(UnauthorizedError, match="not a token of ours"):

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock import errors
-from penstock.errors import InputError, PenstockError
+from millpond import errors
+from millpond.errors import InputError, MillpondError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def walk(top: type[PenstockError]) -> Iterator[type[PenstockError]]:
+def walk(top: type[MillpondError]) -> Iterator[type[MillpondError]]:
     yield top
     for below in top.__subclasses__():
         if below.__module__ == errors.__name__:
             yield from walk(below)
 
 
-TREE = list(walk(PenstockError))
+TREE = list(walk(MillpondError))
 
 
 def drawn() -> list[tuple[str, int]]:
@@ -32,7 +32,7 @@ def drawn() -> list[tuple[str, int]]:
 
 
 def test_the_tree_is_drawn_as_it_is() -> None:
-    assert drawn() == [(error.__name__, len(error.__mro__) - len(PenstockError.__mro__)) for error in TREE]
+    assert drawn() == [(error.__name__, len(error.__mro__) - len(MillpondError.__mro__)) for error in TREE]
 
 
 def test_codes_are_unique() -> None:
@@ -41,7 +41,7 @@ def test_codes_are_unique() -> None:
 
 
 @pytest.mark.parametrize("error", TREE, ids=lambda error: error.__name__)
-def test_each_says_what_it_means(error: type[PenstockError]) -> None:
+def test_each_says_what_it_means(error: type[MillpondError]) -> None:
     """A docstring that is a sentence is the default message; a code, a status and a flag are there."""
     assert error.__doc__
     assert "code" in vars(error)

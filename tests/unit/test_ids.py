@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import ids
-from penstock.errors import NotFoundError
+from millpond import ids
+from millpond.errors import NotFoundError
 
 uuids = st.integers(0, 2**128 - 1).map(lambda number: UUID(int=number))
 

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
-from penstock import kinds
-from penstock.app import Penstock
-from penstock.blueprints.guard.kinds import GUARD
-from penstock.blueprints.studio.kinds import STUDIO
-from penstock.errors import AmountError, InputError, InvalidError, LifecycleError, UnknownKindError
-from penstock.kinds import Kind
+from millpond import kinds
+from millpond.app import Millpond
+from millpond.blueprints.guard.kinds import GUARD
+from millpond.blueprints.studio.kinds import STUDIO
+from millpond.errors import AmountError, InputError, InvalidError, LifecycleError, UnknownKindError
+from millpond.kinds import Kind
 
 
 class Picture(msgspec.Struct):
@@ -28,7 +28,7 @@ class Sound:
 
 
 def declared(handler: Any, **options: Any) -> Kind:
-    app = Penstock()
+    app = Millpond()
     app.kind("thing", **options)(handler)
     return app.kinds["thing"]
 
@@ -164,7 +164,7 @@ def test_a_kind_that_cannot_work_is_refused_when_declared(options: dict[str, Any
 
 
 def test_a_kind_is_declared_once() -> None:
-    app = Penstock()
+    app = Millpond()
     app.add(Kind(name="thing"))
     with pytest.raises(LifecycleError, match="declared twice"):
         app.add(Kind(name="thing"))
@@ -193,7 +193,7 @@ def test_an_unknown_kind_is_refused_with_the_known_ones(name: Any) -> None:
 
 
 def test_the_bounds_of_a_parameter_are_kept() -> None:
-    app = Penstock()
+    app = Millpond()
 
     @app.kind("bounded")
     def bounded(job: Any, copies: Annotated[int, msgspec.Meta(ge=1, le=9)]) -> None: ...

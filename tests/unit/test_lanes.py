@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from penstock.engine.dispatches import Lanes
+from millpond.engine.dispatches import Lanes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

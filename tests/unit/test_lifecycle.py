@@ -7,9 +7,9 @@ from textwrap import dedent
 
 import pytest
 
-from penstock.blueprints import LIFECYCLES
-from penstock.errors import LifecycleError, MoveDeniedError
-from penstock.lifecycle import MOMENTS, OUTCOMES, PHASES, STANDARD, Lifecycle, lifecycle
+from millpond.blueprints import LIFECYCLES
+from millpond.errors import LifecycleError, MoveDeniedError
+from millpond.lifecycle import MOMENTS, OUTCOMES, PHASES, STANDARD, Lifecycle, lifecycle
 
 EVERY = [*LIFECYCLES, STANDARD]
 

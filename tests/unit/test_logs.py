@@ -11,13 +11,13 @@ from uuid import UUID
 
 import pytest
 
-import penstock
-from penstock import ids, logs
+import millpond
+from millpond import ids, logs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SOURCES = [path.read_text() for path in Path(penstock.__file__).parent.rglob("*.py") if path.name != "logs.py"]
+SOURCES = [path.read_text() for path in Path(millpond.__file__).parent.rglob("*.py") if path.name != "logs.py"]
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.store import queries
+from millpond.store import queries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.pages import reading
+from millpond.pages import reading
 from tests.blueprints.studio import shop
 
 

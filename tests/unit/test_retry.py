@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.retry import Backoff, read_retry_after
+from millpond.retry import Backoff, read_retry_after
 
 chances = st.floats(0, 1, exclude_max=True)
 

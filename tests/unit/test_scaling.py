@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.scaling import Load, Policy, desired_workers
+from millpond.scaling import Load, Policy, desired_workers
 
 counts = st.integers(0, 10_000)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from penstock.engine.timelines import Happening, Stance, Timeline, timeline
+from millpond.engine.timelines import Happening, Stance, Timeline, timeline
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import values
-from penstock.errors import AmountError, IdempotencyKeyError, InputError, InvalidError, PenstockError
+from millpond import values
+from millpond.errors import AmountError, IdempotencyKeyError, InputError, InvalidError, MillpondError
 
 json_values = st.recursive(
     st.none()
@@ -192,7 +192,7 @@ def test_text_from_a_worker_is_always_made_storable(text: str) -> None:
 def test_whatever_is_refused_is_refused_in_our_own_words(value: Any) -> None:
     try:
         text = values.encode(value, field="input")
-    except PenstockError:
+    except MillpondError:
         return
     assert "\x00" not in json.loads(f"[{text}]")
 

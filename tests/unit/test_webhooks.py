@@ -15,8 +15,8 @@ import replicate.webhook
 import standardwebhooks
 import svix
 
-from penstock import webhooks
-from penstock.errors import InvalidError, WebhookInvalidError
+from millpond import webhooks
+from millpond.errors import InvalidError, WebhookInvalidError
 from tests import packages
 from ui.hatch_build import NODE
 

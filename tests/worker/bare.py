@@ -1,4 +1,4 @@
-"""Runs ``python -m penstock.worker …`` as if only the SDK were installed: httpx2 and msgspec, and what these need.
+"""Runs ``python -m millpond.worker …`` as if only the SDK were installed: httpx2 and msgspec, and what these need.
 
 Everything else that a server has is not to be found; whoever asks for it gets the error of a module that is not there.
 """
@@ -41,7 +41,7 @@ def needed(package: str) -> set[str]:
 
 def absent() -> set[str]:
     """The modules that an installation of the SDK alone does not have."""
-    allowed = needed("penstock")
+    allowed = needed("millpond")
     modules = importlib.metadata.packages_distributions().items()
     return {module for module, owners in modules if not {re.sub(r"[-_.]+", "-", o).lower() for o in owners} & allowed}
 

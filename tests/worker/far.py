@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from penstock import Job, Penstock
+from millpond import Job, Millpond
 
-app = Penstock()
+app = Millpond()
 
 
 @app.kind("echo", runs="fleet", queue="gpu")

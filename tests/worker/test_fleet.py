@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 APP = Path(__file__).with_name("far.py")
 BARE = Path(bare.__file__)
-BRISK = {"PENSTOCK_FLEET_LEASE": "5s", "PENSTOCK_FLEET_HEARTBEAT": "0.5s", "PENSTOCK_WORKER_SILENCE": "1500ms"}
-CALM = {"PENSTOCK_FLEET_LEASE": "60s", "PENSTOCK_FLEET_HEARTBEAT": "0.5s", "PENSTOCK_WORKER_SILENCE": "2s"}
+BRISK = {"MILLPOND_FLEET_LEASE": "5s", "MILLPOND_FLEET_HEARTBEAT": "0.5s", "MILLPOND_WORKER_SILENCE": "1500ms"}
+CALM = {"MILLPOND_FLEET_LEASE": "60s", "MILLPOND_FLEET_HEARTBEAT": "0.5s", "MILLPOND_WORKER_SILENCE": "2s"}
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +46,9 @@ def sh(site: tuple[Shell, Up], tmp_path: Path) -> Any:
 
 def hire(sh: Shell, at: Up, name: str, *words: str, **environment: str) -> Command:
     """A worker of the fleet, in an environment that has the SDK alone."""
-    given = {"PENSTOCK_FLEET_SECRET": at.ready["fleet_secret"], "WORKER": name, "PENSTOCK_GRACE": "10s"}
+    given = {"MILLPOND_FLEET_SECRET": at.ready["fleet_secret"], "WORKER": name, "MILLPOND_GRACE": "10s"}
     said = ("--url", at.url, "--name", name, *words)
-    return sh.launch(sys.executable, BARE, "penstock.worker", APP, *said, **given | environment)
+    return sh.launch(sys.executable, BARE, "millpond.worker", APP, *said, **given | environment)
 
 
 async def known(at: Up, name: str) -> dict[str, Any] | None:
@@ -88,11 +88,11 @@ async def test_it_runs_jobs_with_the_sdk_alone(site: tuple[Shell, Up], sh: Shell
 
 def test_the_environment_has_the_sdk_alone(sh: Shell) -> None:
     """Or the other tests prove nothing."""
-    looked = sh.launch(sys.executable, BARE, "penstock.engine.engine")
+    looked = sh.launch(sys.executable, BARE, "millpond.engine.engine")
     assert looked.wait() == 1
     assert "ModuleNotFoundError" in looked.stderr
     assert {"asyncpg", "structlog", "typer", "starlette", "jsonschema_rs", "uuid_utils"} <= bare.absent()
-    assert not {"httpx2", "msgspec", "penstock"} & bare.absent()
+    assert not {"httpx2", "msgspec", "millpond"} & bare.absent()
 
 
 async def test_a_file_goes_through_storage_and_arrives_whole(site: tuple[Shell, Up], sh: Shell) -> None:
@@ -157,7 +157,7 @@ async def test_sigterm_gives_back_what_is_not_done_and_leaves(
     site: tuple[Shell, Up], sh: Shell, tmp_path: Path
 ) -> None:
     _, at = site
-    leaver = hire(sh, at, "leaver", PENSTOCK_GRACE="0.3s")
+    leaver = hire(sh, at, "leaver", MILLPOND_GRACE="0.3s")
     job = await at.submit("hold", {"file": str(tmp_path / "never")})
     await at.until("leased", job)
     leaver.terminate()
@@ -170,7 +170,7 @@ async def test_sigterm_gives_back_what_is_not_done_and_leaves(
 
 async def test_a_second_sigterm_ends_it_at_once(site: tuple[Shell, Up], sh: Shell, tmp_path: Path) -> None:
     _, at = site
-    leaver = hire(sh, at, "hasty", PENSTOCK_GRACE="1h")
+    leaver = hire(sh, at, "hasty", MILLPOND_GRACE="1h")
     job = await at.submit("hold", {"file": str(tmp_path / "never")})
     await at.until("leased", job)
     leaver.terminate()
@@ -214,8 +214,8 @@ async def test_a_worker_whose_token_is_taken_away_registers_anew(
 @pytest.mark.parametrize(
     ("words", "environment", "code", "told"),
     [
-        ((), {"PENSTOCK_FLEET_SECRET": "ps_worker_wrong"}, 4, "key"),
-        ((), {"PENSTOCK_FLEET_SECRET": ""}, 5, "There is no fleet secret."),
+        ((), {"MILLPOND_FLEET_SECRET": "mp_worker_wrong"}, 4, "key"),
+        ((), {"MILLPOND_FLEET_SECRET": ""}, 5, "There is no fleet secret."),
         (("--route", "nowhere"), {}, 5, "nowhere"),
     ],
     ids=["a wrong secret", "no secret", "an unknown route"],
@@ -255,7 +255,7 @@ async def test_work_goes_on_while_the_server_is_away(server: Server, tmp_path: P
 async def test_the_command_line_runs_the_same_worker(site: tuple[Shell, Up], sh: Shell) -> None:
     _, at = site
     job = await at.submit("echo", {"number": 3})
-    secret = {"PENSTOCK_FLEET_SECRET": at.ready["fleet_secret"], "WORKER": "typed"}
+    secret = {"MILLPOND_FLEET_SECRET": at.ready["fleet_secret"], "WORKER": "typed"}
     worker = sh.start("worker", APP, "--url", at.url, "--route", "gpu", "--drain", **secret)
     assert worker.wait() == 0
     assert (await at.until("ended", job))["output"] == {"number": 3, "by": "typed", "epoch": 1}

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import BlockedError, Penstock, PermanentError, TransientError, logs
-from penstock.errors import (
+from millpond import BlockedError, Millpond, PermanentError, TransientError, logs
+from millpond.errors import (
     ForbiddenError,
-    PenstockError,
+    MillpondError,
     SettingsError,
     UnauthorizedError,
     UnavailableError,
@@ -22,7 +22,7 @@ from penstock.errors import (
     WorkerRevokedError,
     WorkerUnapprovedError,
 )
-from penstock.worker import Notice, RemoteSource, Worker
+from millpond.worker import Notice, RemoteSource, Worker
 from tests.checks import until
 from tests.doubles.fleet import SECRET, FleetDouble, served
 from tests.waiting import PATIENCE
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-    from penstock import Job
+    from millpond import Job
 
 DATA = bytes(range(256)) * 20_000  # more than one piece
 
@@ -51,12 +51,12 @@ def log() -> Iterator[io.StringIO]:
 
 
 @pytest.fixture
-def app() -> Penstock:
-    return Penstock()
+def app() -> Millpond:
+    return Millpond()
 
 
 @asynccontextmanager
-async def working(double: FleetDouble, app: Penstock, slots: int = 1) -> AsyncIterator[Worker]:
+async def working(double: FleetDouble, app: Millpond, slots: int = 1) -> AsyncIterator[Worker]:
     worker = Worker(RemoteSource(double.url, SECRET), app, slots=slots, grace=timedelta(seconds=0.2))
     stop = asyncio.Event()
     task = asyncio.create_task(worker.run(stop))
@@ -81,7 +81,7 @@ async def came(double: FleetDouble, verb: str, times: int = 1) -> list[dict[str,
 
 
 async def test_it_registers_for_the_routes_of_its_fleet_kinds_and_says_goodbye(
-    double: FleetDouble, app: Penstock
+    double: FleetDouble, app: Millpond
 ) -> None:
     @app.kind("far", runs="fleet", queue="gpu")
     def far(job: Job, number: int) -> int:
@@ -113,7 +113,7 @@ async def test_it_registers_for_the_routes_of_its_fleet_kinds_and_says_goodbye(
     ids=["permanent", "blocked", "transient"],
 )
 async def test_what_a_handler_raises_is_reported(
-    double: FleetDouble, app: Penstock, error: Exception, verb: str, told: dict[str, Any]
+    double: FleetDouble, app: Millpond, error: Exception, verb: str, told: dict[str, Any]
 ) -> None:
     @app.kind("far", runs="fleet")
     def far(job: Job) -> None:
@@ -131,7 +131,7 @@ async def test_a_job_of_an_unknown_kind_goes_to_the_fallback_with_its_whole_inpu
         return [job.kind, given]
 
     double.give([1, 2], kind="strange", stages=["a", "b"])
-    worker = Worker(RemoteSource(double.url, SECRET, ["gpu:1"]), Penstock(), fallback=anything)
+    worker = Worker(RemoteSource(double.url, SECRET, ["gpu:1"]), Millpond(), fallback=anything)
     assert await worker.drain() == 1
     (done,) = double.verbs("complete")
     assert done["output"] == ["strange", [1, 2]]
@@ -139,7 +139,7 @@ async def test_a_job_of_an_unknown_kind_goes_to_the_fallback_with_its_whole_inpu
 
 
 async def test_a_burst_of_notes_becomes_few_requests_in_order_and_before_the_end(
-    double: FleetDouble, app: Penstock
+    double: FleetDouble, app: Millpond
 ) -> None:
     @app.kind("far", runs="fleet", stages=["drawing"])
     async def far(job: Job) -> None:
@@ -159,7 +159,7 @@ async def test_a_burst_of_notes_becomes_few_requests_in_order_and_before_the_end
     assert said.index("complete") > max(n for n, verb in enumerate(said) if verb == "note")
 
 
-async def test_a_cancel_is_heard_with_the_answer_to_a_note(double: FleetDouble, app: Penstock) -> None:
+async def test_a_cancel_is_heard_with_the_answer_to_a_note(double: FleetDouble, app: Millpond) -> None:
     @app.kind("far", runs="fleet")
     async def far(job: Job) -> None:
         double.canceling.add(job.id)
@@ -176,7 +176,7 @@ async def test_a_cancel_is_heard_with_the_answer_to_a_note(double: FleetDouble, 
 # Files
 
 
-async def test_files_go_to_and_come_from_storage_whole(double: FleetDouble, app: Penstock, tmp_path: Path) -> None:
+async def test_files_go_to_and_come_from_storage_whole(double: FleetDouble, app: Millpond, tmp_path: Path) -> None:
     @app.kind("far", runs="fleet")
     def far(job: Job) -> Any:
         path = job.download("mask", tmp_path / "mask.png")
@@ -202,7 +202,7 @@ async def test_files_go_to_and_come_from_storage_whole(double: FleetDouble, app:
 
 
 @pytest.mark.parametrize("fault", ["expired", "cut"])
-async def test_a_download_goes_on_where_it_was(double: FleetDouble, app: Penstock, tmp_path: Path, fault: str) -> None:
+async def test_a_download_goes_on_where_it_was(double: FleetDouble, app: Millpond, tmp_path: Path, fault: str) -> None:
     @app.kind("far", runs="fleet")
     async def far(job: Job) -> None:
         await job.download("mask", tmp_path / "mask")
@@ -217,7 +217,7 @@ async def test_a_download_goes_on_where_it_was(double: FleetDouble, app: Penstoc
 
 @pytest.mark.parametrize("fault", ["expired", "lost"])
 async def test_an_upload_is_sent_again_to_a_new_url(
-    double: FleetDouble, app: Penstock, tmp_path: Path, fault: str
+    double: FleetDouble, app: Millpond, tmp_path: Path, fault: str
 ) -> None:
     file = tmp_path / "film"
     file.write_bytes(DATA)
@@ -234,9 +234,9 @@ async def test_an_upload_is_sent_again_to_a_new_url(
 
 
 async def test_a_file_that_storage_will_not_take_fails_the_attempt(
-    double: FleetDouble, app: Penstock, monkeypatch: pytest.MonkeyPatch
+    double: FleetDouble, app: Millpond, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.worker.transfers.TRIES", 2)
+    monkeypatch.setattr("millpond.worker.transfers.TRIES", 2)
 
     @app.kind("far", runs="fleet")
     async def far(job: Job) -> None:
@@ -251,7 +251,7 @@ async def test_a_file_that_storage_will_not_take_fails_the_attempt(
 
 
 @pytest.mark.parametrize("name", ["../up", "", "a/b", ".."])
-async def test_a_name_that_is_no_name_is_refused(double: FleetDouble, app: Penstock, name: str) -> None:
+async def test_a_name_that_is_no_name_is_refused(double: FleetDouble, app: Millpond, name: str) -> None:
     @app.kind("far", runs="fleet")
     def far(job: Job) -> None:
         job.save(name, b"x")
@@ -263,7 +263,7 @@ async def test_a_name_that_is_no_name_is_refused(double: FleetDouble, app: Penst
     assert not double.verbs("upload")
 
 
-async def test_a_file_that_the_job_does_not_have_is_told(double: FleetDouble, app: Penstock) -> None:
+async def test_a_file_that_the_job_does_not_have_is_told(double: FleetDouble, app: Millpond) -> None:
     @app.kind("far", runs="fleet")
     def far(job: Job) -> None:
         job.open("face")
@@ -278,7 +278,7 @@ async def test_a_file_that_the_job_does_not_have_is_told(double: FleetDouble, ap
 
 
 async def test_a_token_that_is_gone_drops_all_work_and_registers_anew(
-    double: FleetDouble, app: Penstock, log: io.StringIO
+    double: FleetDouble, app: Millpond, log: io.StringIO
 ) -> None:
     """What it held is somebody else's by now: nothing of it is reported."""
     begun = asyncio.Event()
@@ -304,7 +304,7 @@ async def test_a_token_that_is_gone_drops_all_work_and_registers_anew(
 
 
 async def test_a_worker_that_is_thrown_out_stops_all_work_and_says_why(
-    double: FleetDouble, app: Penstock, log: io.StringIO
+    double: FleetDouble, app: Millpond, log: io.StringIO
 ) -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 
@@ -332,7 +332,7 @@ async def test_a_worker_that_is_thrown_out_stops_all_work_and_says_why(
     "error", [WorkerAliveError("Another is."), UnavailableError("Not yet.")], ids=["alive", "away"]
 )
 async def test_it_waits_until_it_is_let_in_and_tells_why(
-    double: FleetDouble, app: Penstock, log: io.StringIO, error: PenstockError
+    double: FleetDouble, app: Millpond, log: io.StringIO, error: MillpondError
 ) -> None:
     app.kind("far", runs="fleet")(done)
     double.refusals["register"] = error
@@ -343,7 +343,7 @@ async def test_it_waits_until_it_is_let_in_and_tells_why(
     assert len(double.verbs("register")) == 2
 
 
-async def test_a_worker_that_is_not_approved_yet_waits(double: FleetDouble, app: Penstock, log: io.StringIO) -> None:
+async def test_a_worker_that_is_not_approved_yet_waits(double: FleetDouble, app: Millpond, log: io.StringIO) -> None:
     app.kind("far", runs="fleet")(done)
     double.refusals["poll"] = WorkerUnapprovedError("An operator must approve it.")
     double.give()
@@ -354,14 +354,14 @@ async def test_a_worker_that_is_not_approved_yet_waits(double: FleetDouble, app:
 
 
 @pytest.mark.parametrize("error", [UnauthorizedError(), ForbiddenError("Not in the group.")], ids=["secret", "group"])
-async def test_what_waiting_does_not_mend_is_raised(double: FleetDouble, app: Penstock, error: PenstockError) -> None:
+async def test_what_waiting_does_not_mend_is_raised(double: FleetDouble, app: Millpond, error: MillpondError) -> None:
     app.kind("far", runs="fleet")(done)
     double.refusals["register"] = error
     with pytest.raises(type(error)):
         await Worker(RemoteSource(double.url, SECRET), app).run(asyncio.Event())
 
 
-async def test_it_can_be_stopped_while_it_is_not_let_in(double: FleetDouble, app: Penstock) -> None:
+async def test_it_can_be_stopped_while_it_is_not_let_in(double: FleetDouble, app: Millpond) -> None:
     app.kind("far", runs="fleet")(done)
     double.is_away = True
     stop = asyncio.Event()
@@ -371,7 +371,7 @@ async def test_it_can_be_stopped_while_it_is_not_let_in(double: FleetDouble, app
     await task
 
 
-async def test_an_end_is_told_to_a_server_that_was_away(double: FleetDouble, app: Penstock, log: io.StringIO) -> None:
+async def test_an_end_is_told_to_a_server_that_was_away(double: FleetDouble, app: Millpond, log: io.StringIO) -> None:
     """Its work is kept for as long as the lease is trusted."""
 
     @app.kind("far", runs="fleet")
@@ -389,7 +389,7 @@ async def test_an_end_is_told_to_a_server_that_was_away(double: FleetDouble, app
     assert double.verbs("note")[0]["notes"][0]["text"] == "said while nobody listens"
 
 
-async def test_work_whose_lease_cannot_be_trusted_any_more_is_dropped(double: FleetDouble, app: Penstock) -> None:
+async def test_work_whose_lease_cannot_be_trusted_any_more_is_dropped(double: FleetDouble, app: Millpond) -> None:
     double.lease_seconds, double.heartbeat_seconds = 0.6, 0.1
     cut = asyncio.Event()
 
@@ -409,7 +409,7 @@ async def test_work_whose_lease_cannot_be_trusted_any_more_is_dropped(double: Fl
     assert not double.verbs("complete", "fail", "requeue")
 
 
-async def test_a_lease_that_was_lost_is_dropped_at_the_next_heartbeat(double: FleetDouble, app: Penstock) -> None:
+async def test_a_lease_that_was_lost_is_dropped_at_the_next_heartbeat(double: FleetDouble, app: Millpond) -> None:
     double.heartbeat_seconds = 0.1
     cut = asyncio.Event()
 
@@ -428,7 +428,7 @@ async def test_a_lease_that_was_lost_is_dropped_at_the_next_heartbeat(double: Fl
     assert not double.verbs("complete", "fail", "requeue")
 
 
-async def test_a_notice_requeues_what_cannot_end_in_time(double: FleetDouble, app: Penstock) -> None:
+async def test_a_notice_requeues_what_cannot_end_in_time(double: FleetDouble, app: Millpond) -> None:
     begun = asyncio.Event()
 
     @app.kind("far", runs="fleet")
@@ -457,14 +457,14 @@ async def test_a_notice_requeues_what_cannot_end_in_time(double: FleetDouble, ap
 def test_what_is_missing_is_named(
     monkeypatch: pytest.MonkeyPatch, url: str | None, secret: str | None, field: str
 ) -> None:
-    monkeypatch.delenv("PENSTOCK_URL", raising=False)
-    monkeypatch.delenv("PENSTOCK_FLEET_SECRET", raising=False)
+    monkeypatch.delenv("MILLPOND_URL", raising=False)
+    monkeypatch.delenv("MILLPOND_FLEET_SECRET", raising=False)
     with pytest.raises(SettingsError) as caught:
         RemoteSource(url, secret)
     assert caught.value.field == field
 
 
-async def test_an_app_without_a_kind_for_the_fleet_is_told(double: FleetDouble, app: Penstock) -> None:
+async def test_an_app_without_a_kind_for_the_fleet_is_told(double: FleetDouble, app: Millpond) -> None:
     app.kind("near")(done)
     with pytest.raises(SettingsError, match="no kind that runs on the fleet"):
         await Worker(RemoteSource(double.url, SECRET), app).run(asyncio.Event())

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import Backoff, Penstock, Worker
-from penstock.engine import registry
-from penstock.engine.engine import Engine
-from penstock.engine.source import EngineSource
-from penstock.engine.verify import verify
-from penstock.services.scheduler import scheduler
-from penstock.storage.local import Local
-from penstock.worker import Notice
+from millpond import Backoff, Millpond, Worker
+from millpond.engine import registry
+from millpond.engine.engine import Engine
+from millpond.engine.source import EngineSource
+from millpond.engine.verify import verify
+from millpond.services.scheduler import scheduler
+from millpond.storage.local import Local
+from millpond.worker import Notice
 from tests.checks import until
 from tests.factories import OWNER, STRANGER, TENANT
 from tests.waiting import PATIENCE
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
-    from penstock import Job
-    from penstock.engine.jobs import JobRecord
-    from penstock.store.db import Database
-    from penstock.work import Lease, Pulse
+    from millpond import Job
+    from millpond.engine.jobs import JobRecord
+    from millpond.store.db import Database
+    from millpond.work import Lease, Pulse
 
 SOON: dict[str, Any] = {"backoff": Backoff(first=timedelta(seconds=0.01)), "attempts_max": 2}
 
 
 @pytest.fixture
-def app() -> Penstock:
-    return Penstock()
+def app() -> Millpond:
+    return Millpond()
 
 
 @asynccontextmanager
-async def opened(db: Database, app: Penstock, tmp_path: Path) -> AsyncIterator[Engine]:
+async def opened(db: Database, app: Millpond, tmp_path: Path) -> AsyncIterator[Engine]:
     await registry.register(db, app.kinds.values())
     engine = Engine(db, app, storage=Local(tmp_path / "files"))
     yield engine
@@ -69,7 +69,7 @@ async def run(engine: Engine, kind: str, given: Any = None, **options: Any) -> J
 # Files
 
 
-async def test_a_handler_saves_and_reads_files(db: Database, app: Penstock, tmp_path: Path) -> None:
+async def test_a_handler_saves_and_reads_files(db: Database, app: Millpond, tmp_path: Path) -> None:
     (tmp_path / "film.mp4").write_bytes(b"moving" * 500_000)
 
     @app.kind("plain")
@@ -98,7 +98,7 @@ async def test_a_handler_saves_and_reads_files(db: Database, app: Penstock, tmp_
 
 
 @pytest.mark.parametrize("owner", ["another account", "another tenant", "nobody"])
-async def test_a_handler_reads_no_file_of_another(db: Database, app: Penstock, tmp_path: Path, owner: str) -> None:
+async def test_a_handler_reads_no_file_of_another(db: Database, app: Millpond, tmp_path: Path, owner: str) -> None:
     @app.kind("nosy")
     async def nosy(job: Job, photo: str) -> int:
         return len(await job.open(photo))
@@ -112,7 +112,7 @@ async def test_a_handler_reads_no_file_of_another(db: Database, app: Penstock, t
     assert (job.outcome, job.error["code"]) == ("failed", "not_found")
 
 
-async def test_a_handler_reads_what_its_kind_names(db: Database, app: Penstock, tmp_path: Path) -> None:
+async def test_a_handler_reads_what_its_kind_names(db: Database, app: Millpond, tmp_path: Path) -> None:
     @app.kind("branded", files=lambda given: {"logo": f"assets/{given['brand']}.png"})
     async def branded(job: Job, brand: str, file: str = "logo") -> str:
         return (await job.open(file)).decode()
@@ -125,7 +125,7 @@ async def test_a_handler_reads_what_its_kind_names(db: Database, app: Penstock, 
 
 
 async def test_what_the_fleet_runs_is_left_to_it_unless_it_is_wanted(
-    db: Database, app: Penstock, tmp_path: Path
+    db: Database, app: Millpond, tmp_path: Path
 ) -> None:
     @app.kind("far", runs="fleet")
     def far(job: Job) -> str:
@@ -141,7 +141,7 @@ async def test_what_the_fleet_runs_is_left_to_it_unless_it_is_wanted(
 # Silence
 
 
-async def test_code_that_gives_no_sign_is_stopped_and_tried_again(db: Database, app: Penstock, tmp_path: Path) -> None:
+async def test_code_that_gives_no_sign_is_stopped_and_tried_again(db: Database, app: Millpond, tmp_path: Path) -> None:
     @app.kind("stuck", stall_limit=1, **SOON)  # a moment on any machine: the second attempt must not be late
     async def stuck(job: Job) -> str:
         if job.attempt == 1:
@@ -162,11 +162,11 @@ async def test_code_that_gives_no_sign_is_stopped_and_tried_again(db: Database, 
 
 @pytest.mark.parametrize("sign", ["progress", "stage", "log", "checkpoint", "file"])
 async def test_every_sign_counts(
-    db: Database, app: Penstock, tmp_path: Path, sign: str, monkeypatch: pytest.MonkeyPatch
+    db: Database, app: Millpond, tmp_path: Path, sign: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hours: list[int] = []
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 3600 * len(hours))
-    monkeypatch.setattr("penstock.worker.context.time", clock)
+    monkeypatch.setattr("millpond.worker.context.time", clock)
 
     @app.kind("slow", stages=["going"])
     async def slow(job: Job) -> str:
@@ -191,7 +191,7 @@ async def test_every_sign_counts(
 # Leases that are lost
 
 
-async def test_a_job_that_comes_round_during_a_heartbeat_is_held(db: Database, app: Penstock, tmp_path: Path) -> None:
+async def test_a_job_that_comes_round_during_a_heartbeat_is_held(db: Database, app: Millpond, tmp_path: Path) -> None:
     """The heartbeat asks for the lease that it had before, which is gone; the one that it has now is not."""
     beat, is_back, beat_again = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -235,7 +235,7 @@ async def test_a_job_that_comes_round_during_a_heartbeat_is_held(db: Database, a
         assert (job.outcome, job.output, job.epoch) == ("succeeded", "!", 2)
 
 
-async def test_a_run_that_is_cut_before_it_began_frees_its_slot(db: Database, app: Penstock, tmp_path: Path) -> None:
+async def test_a_run_that_is_cut_before_it_began_frees_its_slot(db: Database, app: Millpond, tmp_path: Path) -> None:
     """Or its lease would be prolonged for as long as the worker lives."""
     begun: list[Job] = []
 
@@ -258,7 +258,7 @@ async def test_a_run_that_is_cut_before_it_began_frees_its_slot(db: Database, ap
 
 
 async def test_a_notice_lets_end_what_can_end_and_gives_back_the_rest(
-    db: Database, app: Penstock, tmp_path: Path
+    db: Database, app: Millpond, tmp_path: Path
 ) -> None:
     noticed, begun = asyncio.Event(), asyncio.Semaphore(0)
 
@@ -286,7 +286,7 @@ async def test_a_notice_lets_end_what_can_end_and_gives_back_the_rest(
         await engine.cancel(TENANT, slow.job_id)
 
 
-async def test_it_tells_when_it_is_busy_and_when_it_is_not(db: Database, app: Penstock, tmp_path: Path) -> None:
+async def test_it_tells_when_it_is_busy_and_when_it_is_not(db: Database, app: Millpond, tmp_path: Path) -> None:
     told: list[bool] = []
 
     @app.kind("work")

@@ -115,7 +115,7 @@ export function streamOf(path: string, query: Changes = {}): string {
 
 async function send(method: string, url: string, options: Options): Promise<Response> {
   const headers: Record<string, string> = { Accept: "application/json" };
-  if (method !== "GET" && session.value) headers["Penstock-Csrf"] = session.value.csrf;
+  if (method !== "GET" && session.value) headers["Millpond-Csrf"] = session.value.csrf;
   if (options.body !== undefined) headers["Content-Type"] = "application/json";
   if (options.key) headers["Idempotency-Key"] = options.key;
   const limit = AbortSignal.timeout(options.patience ?? PATIENCE);

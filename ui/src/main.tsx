@@ -29,7 +29,7 @@ import { Link, match, place } from "./router";
 // biome-ignore lint/suspicious/noExplicitAny: each page has names of its own
 type Found = ComponentType<any>;
 
-/** Every page by its path. The server has the same list: see src/penstock/ui. */
+/** Every page by its path. The server has the same list: see src/millpond/ui. */
 const PAGES: readonly (readonly [string, Found])[] = [
   ["/", Overview],
   ["/jobs", Jobs],

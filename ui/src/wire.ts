@@ -1,4 +1,4 @@
-// Made from src/penstock/wire.py by docs/generate.py; `make reference` makes it anew.
+// Made from src/millpond/wire.py by docs/generate.py; `make reference` makes it anew.
 
 /** The answer to a submit: what was true when the job was born. A replay is the same, byte for byte. */
 export interface Accepted {
@@ -1425,7 +1425,7 @@ export interface Session {
   /** What the key is called. */
   name: string | null;
   expires_at: string;
-  /** To be sent as Penstock-Csrf with whatever acts. */
+  /** To be sent as Millpond-Csrf with whatever acts. */
   csrf: string;
   is_development: boolean;
   version: string;

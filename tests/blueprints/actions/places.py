@@ -15,30 +15,30 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from penstock.api.server import listen
-from penstock.app import Penstock
-from penstock.blueprints.actions import action, trigger_github_workflow
-from penstock.blueprints.actions.kinds import TRIGGER_GITHUB_WORKFLOW
-from penstock.blueprints.actions.routes import BLUEPRINT, handlers
-from penstock.cli.apps import Product
-from penstock.cli.deployment import parts, url_of
-from penstock.cli.processes import run_in_order
-from penstock.cli.worker import make_worker
-from penstock.engine.dispatches import Lanes
-from penstock.engine.engine import Engine
-from penstock.errors import PermanentError
-from penstock.kinds import Kind
-from penstock.outbound import Outbound
-from penstock.settings import Settings
-from penstock.work import Return
+from millpond.api.server import listen
+from millpond.app import Millpond
+from millpond.blueprints.actions import action, trigger_github_workflow
+from millpond.blueprints.actions.kinds import TRIGGER_GITHUB_WORKFLOW
+from millpond.blueprints.actions.routes import BLUEPRINT, handlers
+from millpond.cli.apps import Product
+from millpond.cli.deployment import parts, url_of
+from millpond.cli.processes import run_in_order
+from millpond.cli.worker import make_worker
+from millpond.engine.dispatches import Lanes
+from millpond.engine.engine import Engine
+from millpond.errors import PermanentError
+from millpond.kinds import Kind
+from millpond.outbound import Outbound
+from millpond.settings import Settings
+from millpond.work import Return
 from tests.doubles.github import TOKEN, served_github
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
-    from penstock.api.blueprint import Blueprint, Code
-    from penstock.work import Lease
+    from millpond.api.blueprint import Blueprint, Code
+    from millpond.work import Lease
     from tests.doubles.github import GitHub
 
 ENDED = ("success", "failed", "cancelled")
@@ -231,9 +231,9 @@ async def let_on(job: Any, name: str) -> None:
         await asyncio.sleep(0.01)
 
 
-def product() -> Penstock:
-    """The actions that come with Penstock, and some of a user's own."""
-    app = Penstock()
+def product() -> Millpond:
+    """The actions that come with Millpond, and some of a user's own."""
+    app = Millpond()
     for kind in (*BLUEPRINT.kinds, Kind(name="elsewhere")):
         app.add(kind)
 

@@ -8,13 +8,13 @@ from uuid import uuid4
 
 import pytest
 
-from penstock.blueprints.actions.kinds import ACTIONS
-from penstock.store.db import connect
+from millpond.blueprints.actions.kinds import ACTIONS
+from millpond.store.db import connect
 from tests.blueprints.actions.places import ENDED, FIELDS, GRACE, Place, User, check_times, gate, ran
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
-    from penstock.store.db import Connection
+    from millpond.store.db import Connection
 
 GREETING = {"action": "greet", "input": {"name": "Ada"}}
 
@@ -135,10 +135,10 @@ async def test_act_04_nothing_leaves_an_end(place: Place, user: User, end: str) 
     number = (await place.engine.read("acme", job_id)).job_id
     for state in ACTIONS.states:
         if state != end:
-            refused = await by_hand(place, "update penstock.jobs set state = $2 where id = $1", number, state)
+            refused = await by_hand(place, "update millpond.jobs set state = $2 where id = $1", number, state)
             assert "move denied" in str(refused), (state, refused)
     for column in ("created_at", "started_at", "finished_at"):
-        refused = await by_hand(place, f"update penstock.jobs set {column} = now() where id = $1", number)
+        refused = await by_hand(place, f"update millpond.jobs set {column} = now() where id = $1", number)
         assert refused is not None, column
     answer = await user.send("POST", f"/api/jobs/{job_id}/cancel")
     assert answer.status_code == (200 if end == "cancelled" else 409)
@@ -169,9 +169,9 @@ async def test_act_05_a_log_is_append_only_and_stays_readable(place: Place, user
     lines = await user.lines(job["id"])
     number = (await place.engine.read("acme", job["id"])).job_id
     changed = await by_hand(
-        place, "update penstock.events set data = '{\"text\": \"no\"}' where job_id = $1 and type = 'log'", number
+        place, "update millpond.events set data = '{\"text\": \"no\"}' where job_id = $1 and type = 'log'", number
     )
-    removed = await by_hand(place, "delete from penstock.events where job_id = $1 and type = 'log'", number)
+    removed = await by_hand(place, "delete from millpond.events where job_id = $1 and type = 'log'", number)
     assert all("append-only" in str(error) for error in (changed, removed)), (changed, removed)
     assert [line["text"] for line in lines] == [f"Hello, Ada, for the {n}. time" for n in (1, 2, 3)]
     assert await user.lines(job["id"]) == lines

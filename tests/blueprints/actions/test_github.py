@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.allowed import Repositories
-from penstock.blueprints.actions import trigger_github_workflow
-from penstock.blueprints.actions.inputs import TriggerGithubWorkflow
-from penstock.errors import PermanentError, SettingsError, TransientError
-from penstock.github import GitHub
-from penstock.outbound import Outbound
-from penstock.settings import Settings
+from millpond.allowed import Repositories
+from millpond.blueprints.actions import trigger_github_workflow
+from millpond.blueprints.actions.inputs import TriggerGithubWorkflow
+from millpond.errors import PermanentError, SettingsError, TransientError
+from millpond.github import GitHub
+from millpond.outbound import Outbound
+from millpond.settings import Settings
 from tests.blueprints.actions.places import GRACE, running_place
 from tests.doubles.github import ENDLESS, TOKEN, Refusal, Repository, Workflow
 from tests.waiting import PATIENCE
@@ -65,7 +65,7 @@ async def test_act_11_a_workflow_is_dispatched_and_followed_to_the_end_of_its_ru
     head = place.github.heads[-1]
     assert head["authorization"] == f"Bearer {TOKEN}"
     assert (head["accept"], head["x-github-api-version"]) == ("application/vnd.github+json", "2022-11-28")
-    assert head["user-agent"].startswith("Penstock/")
+    assert head["user-agent"].startswith("Millpond/")
 
 
 async def test_another_end_than_success_is_a_failure_with_its_url(place: Place, user: User) -> None:
@@ -120,10 +120,10 @@ async def test_without_a_token_nothing_is_asked(server: Server, template: str) -
         user = await place.user()
         body = {"action": "trigger-github-workflow", "input": ASKED}
         problem = await user.refused("POST", "/api/jobs", body, status=422)
-        assert "PENSTOCK_GITHUB_TOKEN" in problem["hint"]
+        assert "MILLPOND_GITHUB_TOKEN" in problem["hint"]
         made = await place.engine.submit("actions.trigger-github-workflow", ASKED, tenant="acme", account=user.name)
         job = await user.until(made.id, "failed")
-        assert "PENSTOCK_GITHUB_TOKEN" in job["error"]["hint"]
+        assert "MILLPOND_GITHUB_TOKEN" in job["error"]["hint"]
         assert place.github.asked == []
 
 
@@ -226,9 +226,9 @@ async def test_a_repository_that_is_not_on_the_operators_list_is_refused(place: 
     body = {"action": "trigger-github-workflow", "input": asked}
     problem = await user.refused("POST", "/api/jobs", body, status=422)
     assert problem["field"] == "input.repository"
-    assert "PENSTOCK_REPOSITORIES" in problem["hint"]
+    assert "MILLPOND_REPOSITORIES" in problem["hint"]
     made = await place.engine.submit("actions.trigger-github-workflow", asked, tenant="acme", account=user.name)
-    assert "PENSTOCK_REPOSITORIES" in (await user.until(made.id, "failed"))["error"]["hint"]
+    assert "MILLPOND_REPOSITORIES" in (await user.until(made.id, "failed"))["error"]["hint"]
     assert place.github.asked == []
 
 
@@ -238,8 +238,8 @@ def test_the_list_names_repositories_and_owners() -> None:
     assert [listed.has(name) for name in ("octo/hello2", "octo/*", "adam/any", "x/ada")] == [False] * 4
     assert not Repositories.read("").has("octo/hello")
     for wrong in ("octo", "*/*", "octo/he*", "octo/a b", "https://github.com/octo/hello", "../x"):
-        with pytest.raises(SettingsError, match=r"PENSTOCK_REPOSITORIES: .* owner/name"):
-            Settings.from_env({"PENSTOCK_REPOSITORIES": wrong})
+        with pytest.raises(SettingsError, match=r"MILLPOND_REPOSITORIES: .* owner/name"):
+            Settings.from_env({"MILLPOND_REPOSITORIES": wrong})
 
 
 async def _until_followed(place: Place) -> None:

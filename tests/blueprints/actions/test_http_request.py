@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from penstock.blueprints.actions.http_request import SIZE_MAX
+from millpond.blueprints.actions.http_request import SIZE_MAX
 from tests.doubles.comfyui import served
 from tests.waiting import PATIENCE
 

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.app import Penstock
-from penstock.blueprints.actions import ACTIONS, action
-from penstock.blueprints.actions.kinds import KINDS, actions_of, name_of
-from penstock.errors import LifecycleError
+from millpond.app import Millpond
+from millpond.blueprints.actions import ACTIONS, action
+from millpond.blueprints.actions.kinds import KINDS, actions_of, name_of
+from millpond.errors import LifecycleError
 
 if TYPE_CHECKING:
     from tests.blueprints.actions.places import Place, User
 
-HEAVY = ("starlette", "uvicorn", "asyncpg", "httpx2", "penstock.api", "penstock.engine.engine", "penstock.store.db")
+HEAVY = ("starlette", "uvicorn", "asyncpg", "httpx2", "millpond.api", "millpond.engine.engine", "millpond.store.db")
 
 
 def test_an_action_is_a_kind_that_is_tried_once_unless_it_says_otherwise() -> None:
-    app = Penstock()
+    app = Millpond()
 
     @action(app, "greet", time_limit="1m")
     async def greet(job: Any, name: str) -> dict[str, str]:
@@ -40,13 +40,13 @@ def test_an_action_is_a_kind_that_is_tried_once_unless_it_says_otherwise() -> No
 
 
 @pytest.mark.parametrize("name", [name_of(kind.name) for kind in KINDS])
-def test_the_name_of_one_that_comes_with_penstock_is_taken(name: str) -> None:
+def test_the_name_of_one_that_comes_with_millpond_is_taken(name: str) -> None:
     """Else the app would be one that declares the kinds of the blueprint, and that would not be served at all."""
-    with pytest.raises(LifecycleError, match=f"'{name}' comes with Penstock. Give yours another name."):
-        action(Penstock(), name)
+    with pytest.raises(LifecycleError, match=f"'{name}' comes with Millpond. Give yours another name."):
+        action(Millpond(), name)
 
 
-async def test_those_that_come_with_penstock_are_asked_for_here_alone(place: Place, user: User) -> None:
+async def test_those_that_come_with_millpond_are_asked_for_here_alone(place: Place, user: User) -> None:
     """What they take is checked on the way in, and the native API knows nothing of that."""
     for kind in KINDS:
         body = {"kind": kind.name, "input": {}}
@@ -55,6 +55,6 @@ async def test_those_that_come_with_penstock_are_asked_for_here_alone(place: Pla
 
 
 def test_declaring_one_needs_no_server() -> None:
-    code = f"import sys; from penstock.blueprints.actions import action; print(*(set(sys.modules) & set({HEAVY!r})))"
+    code = f"import sys; from millpond.blueprints.actions import action; print(*(set(sys.modules) & set({HEAVY!r})))"
     told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert told.stdout.strip() == ""

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
-from penstock.blueprints.actions import commands, lines, run_command
-from penstock.blueprints.actions.lines import LENGTH_MAX, Budget, Pipe, Splitter
-from penstock.blueprints.actions.routes import handlers
-from penstock.errors import SettingsError
-from penstock.settings import Settings
+from millpond.blueprints.actions import commands, lines, run_command
+from millpond.blueprints.actions.lines import LENGTH_MAX, Budget, Pipe, Splitter
+from millpond.blueprints.actions.routes import handlers
+from millpond.errors import SettingsError
+from millpond.settings import Settings
 from tests.blueprints.actions.places import COMMANDS, ENDED, Place, User
 from tests.waiting import PATIENCE
 
@@ -96,7 +96,7 @@ async def test_a_command_that_is_not_allowed_is_refused_with_those_that_are(plac
 
 
 def test_where_none_is_allowed_the_refusal_says_how_to_allow_one() -> None:
-    with pytest.raises(Exception, match="an operator sets PENSTOCK_COMMANDS"):
+    with pytest.raises(Exception, match="an operator sets MILLPOND_COMMANDS"):
         commands.find(commands.read(""), "echo")
 
 
@@ -104,8 +104,8 @@ def test_where_none_is_allowed_the_refusal_says_how_to_allow_one() -> None:
     "text", ["[]", "{", '{"a": "echo"}', '{"a": []}', '{"a": [""]}', '{"two words": ["echo"]}', '{"a": ["e\\u0000"]}']
 )
 async def test_a_list_that_cannot_be_read_is_told_when_a_process_starts(place: Place, text: str) -> None:
-    with pytest.raises(SettingsError, match="PENSTOCK_COMMANDS: "):
-        Settings.from_env({"PENSTOCK_COMMANDS": text})
+    with pytest.raises(SettingsError, match="MILLPOND_COMMANDS: "):
+        Settings.from_env({"MILLPOND_COMMANDS": text})
     with pytest.raises(SettingsError) as refused:
         handlers(place.engine, Settings(commands=text))
     assert refused.value.field == "commands"
@@ -126,7 +126,7 @@ async def test_an_argument_with_a_nul_is_refused(user: User) -> None:
 
 
 async def test_a_program_sees_nothing_of_our_environment(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_API_KEY", "ps_secret")
+    monkeypatch.setenv("MILLPOND_API_KEY", "mp_secret")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     job = await python(
         user, "import json,os; print(json.dumps([dict(os.environ), os.getcwd(), os.getpgrp() == os.getpid()]))"

@@ -14,7 +14,7 @@ from tests.blueprints.actions.places import STEPS, Message, Place, User, gate, m
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
-    from penstock.api.streams import Hub
+    from millpond.api.streams import Hub
     from tests.databases import Server
 
 READERS = 50

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 from PIL import Image
 
-from penstock.api.app import create_app
-from penstock.api.blueprint import prepare
-from penstock.api.server import listen, serve
-from penstock.api.streams import Hub
-from penstock.app import Penstock
-from penstock.blueprints.effects.routes import BLUEPRINT
-from penstock.blueprints.effects.seed import GRAPH, OUTPUT
-from penstock.engine.engine import Engine
-from penstock.services.bell import Bell
-from penstock.settings import Settings
-from penstock.storage.files import FileServer
-from penstock.storage.local import Local
+from millpond.api.app import create_app
+from millpond.api.blueprint import prepare
+from millpond.api.server import listen, serve
+from millpond.api.streams import Hub
+from millpond.app import Millpond
+from millpond.blueprints.effects.routes import BLUEPRINT
+from millpond.blueprints.effects.seed import GRAPH, OUTPUT
+from millpond.engine.engine import Engine
+from millpond.services.bell import Bell
+from millpond.settings import Settings
+from millpond.storage.files import FileServer
+from millpond.storage.local import Local
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ async def running_place(
     settings = settings or Settings(rate_limit=100_000)
     files = listen("127.0.0.1", 0)
     store = Local(folder, f"http://127.0.0.1:{files.getsockname()[1]}")
-    app = Penstock()
+    app = Millpond()
     app.add(BLUEPRINT.kinds[0])
     engine = await Engine.open(dsn, app, storage=store, tenant_databases=tenant_databases)
     await prepare(engine, [BLUEPRINT])

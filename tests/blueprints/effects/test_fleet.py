@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from penstock.engine.workers import Rules
+from millpond.engine.workers import Rules
 from tests.blueprints.effects.places import Place, Worker, lease, picture
 from tests.waiting import PATIENCE
 
@@ -61,7 +61,7 @@ async def test_efx_11_a_worker_registers_with_the_fleets_secret(place: Place) ->
     assert re.fullmatch(r"\S{64}", told["token"])
     assert (told["lease_seconds"], told["heartbeat_seconds"]) == (900, 30)
     async with place.engine.db.transaction() as tx:
-        kept = await tx.fetchval("select digest from penstock.workers where worker = 'i-0abc123'")
+        kept = await tx.fetchval("select digest from millpond.workers where worker = 'i-0abc123'")
     assert kept == hashlib.sha256(told["token"].encode()).digest()
     listed = await place.admin.get("/api/admin/workers/i-0abc123")
     assert "token" not in listed
@@ -94,7 +94,7 @@ async def test_efx_11_what_a_worker_says_is_checked(place: Place, change: dict[s
 async def test_efx_11_only_the_fleets_secret_lets_a_worker_in(place: Place) -> None:
     user = await place.user()
     body = {"worker_id": "w-stranger", "workflow_slugs": ["invert"]}
-    for secret, status in (("ps_worker_wrong", 401), (user.key, 403), (None, 401)):
+    for secret, status in (("mp_worker_wrong", 401), (user.key, 403), (None, 401)):
         headers = {} if secret is None else {"X-Fleet-Secret": secret}
         answer = await place.http.post("/api/worker/register", json=body, headers=headers)
         assert answer.status_code == status
@@ -110,7 +110,7 @@ async def test_efx_11_a_name_is_one_workers_while_that_one_lives(place: Place) -
     secret = {"X-Fleet-Secret": place.fleet_secret}
     answer = await place.http.post("/api/worker/register", json=body, headers=secret)
     assert (answer.status_code, answer.json()["code"]) == (409, "worker_alive")
-    silence = "update penstock.workers set heard_at = heard_at - interval '61 s' where worker = 'w-twin'"
+    silence = "update millpond.workers set heard_at = heard_at - interval '61 s' where worker = 'w-twin'"
     # What the first one has asked may yet be written down, as the last time that it was heard.
     async with asyncio.timeout(PATIENCE):
         while answer.status_code == 409:
@@ -370,7 +370,7 @@ async def test_efx_15_what_is_told_of_an_output_is_checked(place: Place, output:
 async def test_efx_15_an_output_that_does_not_decode_is_only_logged(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penstock import logs  # noqa: PLC0415 - what it is told is what is looked at
+    from millpond import logs  # noqa: PLC0415 - what it is told is what is looked at
 
     told: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
     monkeypatch.setattr(logs, "emit", lambda event, **fields: told.put_nowait((event, fields)))
@@ -453,7 +453,7 @@ async def test_efx_26_each_workflow_has_its_own_figures(place: Place) -> None:
     scaling = (await place.http.get(f"{place.url}/v1/scaling/{route}", headers=admin)).json()
     assert (scaling["ready"], scaling["leased"], scaling["workers"]["busy"]) == (1, 1, 1)
     metrics = (await place.http.get(f"{place.url}/metrics", headers=admin)).text
-    assert f'penstock_queue_depth{{phase="ready",queue="{route}"}}' in metrics
+    assert f'millpond_queue_depth{{phase="ready",queue="{route}"}}' in metrics
     assert 'route="/effects/api/ai-jobs"' in metrics
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.engine.verify import verify_all
-from penstock.services.ensurer import ensurer
+from millpond.engine.verify import verify_all
+from millpond.services.ensurer import ensurer
 from tests.blueprints.effects.places import Place, lease, picture, running_place
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ async def apart(server: Server, template: str, tmp_path: Path) -> AsyncIterator[
 
 async def count(place: Place, tenant: str, table: str) -> Any:
     async with place.engine.home(tenant).transaction() as tx:
-        return await tx.fetchval(f"select count(*) from penstock.{table} where tenant = $1", tenant)
+        return await tx.fetchval(f"select count(*) from millpond.{table} where tenant = $1", tenant)
 
 
 async def test_efx_02_users_of_a_tenant_apart_see_no_difference(apart: Place) -> None:
@@ -56,7 +56,7 @@ async def test_efx_02_users_of_a_tenant_apart_see_no_difference(apart: Place) ->
     assert await user.balance() == 95
     assert [await count(apart, "far", table) for table in ("effects_videos", "effects_users", "artifacts")] == [1, 1, 2]
     async with apart.engine.db.transaction() as tx:
-        assert await tx.fetchval("select count(*) from penstock.effects_videos where tenant = 'far'") == 0
+        assert await tx.fetchval("select count(*) from millpond.effects_videos where tenant = 'far'") == 0
     page = await apart.admin.get("/api/admin/dispatches?tenant_id=far")
     assert {each["tenant_job_id"] for each in page["data"]} == {job["id"], again.json()["id"]}
     both = await apart.admin.get("/api/admin/ai-jobs?limit=200")
@@ -68,14 +68,14 @@ async def test_efx_07_a_dispatch_that_is_missing_is_made_again_and_only_once(apa
     user, worker = await apart.user(tenant="far"), await apart.worker(slug)
     job = await user.order(slug)
     async with apart.engine.db.transaction() as tx:  # as if the process had died between the two commits
-        await tx.execute("delete from penstock.ready")
-        await tx.execute("delete from penstock.dispatches")
+        await tx.execute("delete from millpond.ready")
+        await tx.execute("delete from millpond.dispatches")
     assert (await worker.post("/api/worker/poll", {}))["job"] is None
     sweeper = ensurer(apart.engine, moment=timedelta(0))
     for _ in range(3):
         await sweeper.run_once()
     async with apart.engine.db.transaction() as tx:
-        assert await tx.fetchval("select count(*) from penstock.dispatches") == 1
+        assert await tx.fetchval("select count(*) from millpond.dispatches") == 1
     taken = await worker.take()
     assert taken["job_id"] == job["id"]
     await worker.complete(taken, picture("white"))

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from penstock.services.expirer import expirer
-from penstock.services.reaper import reaper
+from millpond.services.expirer import expirer
+from millpond.services.reaper import reaper
 from tests.blueprints.effects.places import Place, lease
 from tests.clocks import Clock
 

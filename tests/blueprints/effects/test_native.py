@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.blueprints.effects import payload
-from penstock.errors import InputError
+from millpond.blueprints.effects import payload
+from millpond.errors import InputError
 from tests.blueprints.effects.places import Place, Worker, picture
 
 if TYPE_CHECKING:

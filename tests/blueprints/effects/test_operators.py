@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock.blueprints.effects.routes import BLUEPRINT
-from penstock.blueprints.effects.seed import GRAPH
+from millpond.blueprints.effects.routes import BLUEPRINT
+from millpond.blueprints.effects.seed import GRAPH
 from tests.blueprints.effects.places import Place, lease, picture
 
 NOT_JSON = ["not JSON", b"\xff\xfe", b'{"workflow": {"1"', b""]

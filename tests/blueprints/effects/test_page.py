@@ -166,7 +166,7 @@ async def test_efx_25_the_page_can_be_used_by_keyboard_and_says_what_is_missing(
 
 
 async def test_efx_25_a_wrong_key_is_told(browser: Browser, place: Place) -> None:
-    async with browsing(browser, place, "ps_client_wrong") as page:
+    async with browsing(browser, place, "mp_client_wrong") as page:
         await expect(page.locator("#key-error")).to_contain_text("not a key")
         await photograph(page, "effects/0-key")
 

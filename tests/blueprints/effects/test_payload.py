@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.blueprints.effects import mishaps, payload
-from penstock.blueprints.effects.payload import Source
-from penstock.blueprints.effects.wire import Property
-from penstock.errors import InputError, InvalidError
+from millpond.blueprints.effects import mishaps, payload
+from millpond.blueprints.effects.payload import Source
+from millpond.blueprints.effects.wire import Property
+from millpond.errors import InputError, InvalidError
 
 GRAPH: dict[str, Any] = {
     "1": {"class_type": "LoadImage", "inputs": {"image": "{{input}}"}},

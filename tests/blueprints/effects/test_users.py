@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.engine import idempotency
+from millpond.engine import idempotency
 from tests.blueprints.effects.places import Place, User, lease, picture
 from tests.waiting import PATIENCE
 
@@ -99,10 +99,10 @@ async def test_the_second_wall_stands_around_videos(place: Place) -> None:
     user = await place.user()
     await user.video()
     async with place.engine.db.transaction() as tx:
-        await tx.execute("set local role penstock_client")
-        assert await tx.fetchval("select count(*) from penstock.effects_videos") == 0
-        await tx.execute("select set_config('penstock.callers', 'acme', true)")
-        assert await tx.fetchval("select count(*) from penstock.effects_videos") > 0
+        await tx.execute("set local role millpond_client")
+        assert await tx.fetchval("select count(*) from millpond.effects_videos") == 0
+        await tx.execute("select set_config('millpond.callers', 'acme', true)")
+        assert await tx.fetchval("select count(*) from millpond.effects_videos") > 0
 
 
 # The order of the checks
@@ -266,7 +266,7 @@ async def test_efx_05_assets_are_listed_with_their_hashes(place: Place) -> None:
 
 
 async def test_efx_05_a_job_is_what_a_worker_of_the_native_api_runs(place: Place) -> None:
-    """The input of the engine's job has the members that `penstock worker comfyui` reads."""
+    """The input of the engine's job has the members that `millpond worker comfyui` reads."""
     slug = await place.workflow(PROMPTED, properties=PROPERTIES, assets=[("soft", picture())])
     user = await place.user()
     job = await user.order(slug, input={"prompt": "x"})
@@ -281,7 +281,7 @@ async def test_efx_05_a_job_is_what_a_worker_of_the_native_api_runs(place: Place
 
 
 async def test_efx_05_the_graph_is_read_from_storage_and_held_to_its_hash(place: Place) -> None:
-    from penstock.blueprints.effects import workflows  # noqa: PLC0415 - its cache is forgotten here
+    from millpond.blueprints.effects import workflows  # noqa: PLC0415 - its cache is forgotten here
 
     slug, user = await place.workflow(), await place.user()
     path = (await place.admin.get(f"/api/admin/workflows/{slug}"))["comfyui_workflow_path"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.engine.verify import verify
+from millpond.engine.verify import verify
 from tests.blueprints.guard.places import Customer, Place, running_place
 
 if TYPE_CHECKING:

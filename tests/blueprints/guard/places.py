@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from penstock.api.app import create_app
-from penstock.api.blueprint import bound, prepare
-from penstock.api.inbox import Inbox
-from penstock.api.server import listen, serve
-from penstock.api.streams import Hub
-from penstock.app import Penstock
-from penstock.blueprints.guard.kinds import KIND
-from penstock.blueprints.guard.routes import BLUEPRINT
-from penstock.engine.engine import Engine
-from penstock.engine.vault import Vault
-from penstock.kinds import Kind
-from penstock.outbound import Outbound
-from penstock.services import all_services
-from penstock.services.bell import Bell
-from penstock.services.service import run_services
-from penstock.settings import Settings
-from penstock.worker.worker import Worker
+from millpond.api.app import create_app
+from millpond.api.blueprint import bound, prepare
+from millpond.api.inbox import Inbox
+from millpond.api.server import listen, serve
+from millpond.api.streams import Hub
+from millpond.app import Millpond
+from millpond.blueprints.guard.kinds import KIND
+from millpond.blueprints.guard.routes import BLUEPRINT
+from millpond.engine.engine import Engine
+from millpond.engine.vault import Vault
+from millpond.kinds import Kind
+from millpond.outbound import Outbound
+from millpond.services import all_services
+from millpond.services.bell import Bell
+from millpond.services.service import run_services
+from millpond.settings import Settings
+from millpond.worker.worker import Worker
 from tests.blueprints.guard.receivers import Receiver, receiving
 from tests.checks import until
 from tests.waiting import PATIENCE
@@ -145,7 +145,7 @@ async def running_place(
 ) -> AsyncIterator[Place]:
     """The blueprint under /guard, or alone at the root. Of the inside nothing is open but its own receiver."""
     settings = Settings(rate_limit=100_000)
-    app = Penstock()
+    app = Millpond()
     app.add(IMPATIENT)
     app.add(GATED)
     async with receiving() as receiver:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from penstock import webhooks
+from millpond import webhooks
 from tests.checks import until
 
 if TYPE_CHECKING:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.blueprints.guard import flow
-from penstock.blueprints.guard.kinds import KIND
-from penstock.engine.dispatches import Lanes
-from penstock.work import End
+from millpond.blueprints.guard import flow
+from millpond.blueprints.guard.kinds import KIND
+from millpond.engine.dispatches import Lanes
+from millpond.work import End
 from tests.checks import until
 
 if TYPE_CHECKING:
-    from penstock.engine.engine import Engine
+    from millpond.engine.engine import Engine
     from tests.blueprints.guard.places import Customer, Place
     from tests.clocks import Clock
 

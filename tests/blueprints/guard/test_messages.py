@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from penstock import logs
-from penstock.blueprints.guard.kinds import GUARD, KIND, TEXT_MAX
-from penstock.engine.verify import verify
-from penstock.lifecycle import OUTCOMES
+from millpond import logs
+from millpond.blueprints.guard.kinds import GUARD, KIND, TEXT_MAX
+from millpond.engine.verify import verify
+from millpond.lifecycle import OUTCOMES
 from tests.blueprints.guard.places import running_place
 from tests.blueprints.guard.receivers import status
 from tests.checks import snapshot, until
@@ -85,11 +85,11 @@ async def test_grd_01_nothing_passes_rules_that_cannot_be_applied(place: Place, 
     """A classifier that is not installed here: kept by a version that knew it."""
     async with place.engine.home(customer.name).transaction() as tx:
         await tx.execute(
-            "insert into penstock.guard_sets (tenant, last_position, changed_at) values ($1, 1, now())",
+            "insert into millpond.guard_sets (tenant, last_position, changed_at) values ($1, 1, now())",
             customer.name,
         )
         await tx.execute(
-            "insert into penstock.guard_rules values (gen_random_uuid(), $1, 1, 'x', 'both', 'block', 'enforce', $2,"
+            "insert into millpond.guard_rules values (gen_random_uuid(), $1, 1, 'x', 'both', 'block', 'enforce', $2,"
             " now(), now())",
             customer.name,
             '{"type": "nobody knows"}',
@@ -98,8 +98,8 @@ async def test_grd_01_nothing_passes_rules_that_cannot_be_applied(place: Place, 
     told = await customer.when(job, "inbound_blocked")
     assert told["inbound"] == {"outcome": "blocked", "text": None, "verdicts": []}
     async with place.engine.home(customer.name).transaction() as tx:
-        await tx.execute("delete from penstock.guard_rules where tenant = $1", customer.name)
-        await tx.execute("update penstock.guard_sets set version = version + 1 where tenant = $1", customer.name)
+        await tx.execute("delete from millpond.guard_rules where tenant = $1", customer.name)
+        await tx.execute("update millpond.guard_sets set version = version + 1 where tenant = $1", customer.name)
     job = await customer.submit()
     await customer.when(job, "awaiting_response")
 
@@ -301,7 +301,7 @@ async def test_grd_05_a_job_is_its_owners(place: Place, customer: Customer) -> N
     await stranger.refused("GET", "/v1/jobs/job_nothing", status=404)
     neighbour = await place.key(scope="client", tenant=customer.name, account="bob")
     await customer.refused("GET", path, status=404, key=neighbour)
-    await customer.refused("GET", path, status=401, key="ps_client_nobody")
+    await customer.refused("GET", path, status=401, key="mp_client_nobody")
     operator = await place.key(scope="admin")
     assert (await customer.get(f"{path}?tenant={customer.name}", key=operator))["job_id"] == job["job_id"]
     await place.engine.grant(customer.name, "free", 5)
@@ -463,6 +463,6 @@ async def test_every_job_of_the_module_comes_to_an_end(place: Place) -> None:
 
     async def is_quiet() -> bool:
         async with place.engine.db.transaction() as tx:
-            return not await tx.fetchval("select count(*) from penstock.dispatches where phase <> 'parked'")
+            return not await tx.fetchval("select count(*) from millpond.dispatches where phase <> 'parked'")
 
     await until(is_quiet)

@@ -109,7 +109,7 @@ async def test_the_page_asks_for_a_tenant_where_the_key_has_none(browser: Browse
     page = await context.new_page()
     await page.goto(f"{place.url}{place.root}/")
     await pictures(page, "key")
-    await page.get_by_label("Admin key").fill("ps_admin_nobody")
+    await page.get_by_label("Admin key").fill("mp_admin_nobody")
     await page.get_by_role("button", name="Continue").click()
     await expect(page.locator("#key-error")).not_to_be_empty()
     await page.get_by_label("Admin key").fill(await place.key(scope="admin"))

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import re2
 
-from penstock.blueprints.guard import sets
-from penstock.errors import ContentBlockedError
-from penstock.rules import RULES_MAX
-from penstock.rules.patterns import PROGRAMS_MAX
+from millpond.blueprints.guard import sets
+from millpond.errors import ContentBlockedError
+from millpond.rules import RULES_MAX
+from millpond.rules.patterns import PROGRAMS_MAX
 from tests.checks import snapshot, until
 from tests.waiting import PATIENCE
 
@@ -103,13 +103,13 @@ async def copy_rule(place: Place, customer: Customer, count: int) -> None:
     """As many more of the one rule that there is, without the checks."""
     async with place.engine.home(customer.name).transaction() as tx:
         await tx.execute(
-            "insert into penstock.guard_rules"
+            "insert into millpond.guard_rules"
             " select gen_random_uuid(), tenant, n, name, direction, action, mode, matcher, created_at, updated_at"
-            " from penstock.guard_rules, generate_series(1, $2) n where tenant = $1",
+            " from millpond.guard_rules, generate_series(1, $2) n where tenant = $1",
             customer.name,
             count,
         )
-        await tx.execute("update penstock.guard_sets set version = version + 1 where tenant = $1", customer.name)
+        await tx.execute("update millpond.guard_sets set version = version + 1 where tenant = $1", customer.name)
 
 
 async def test_grd_07_rules_have_a_limit(place: Place, customer: Customer) -> None:
@@ -141,11 +141,11 @@ async def test_grd_07_a_kept_rule_that_cannot_be_applied_is_named_and_can_be_men
     rule = await customer.rule(SECRET, name="Old")
     async with place.engine.home(customer.name).transaction() as tx:
         await tx.execute(
-            "update penstock.guard_rules set matcher = $2 where tenant = $1",
+            "update millpond.guard_rules set matcher = $2 where tenant = $1",
             customer.name,
             '{"type": "classifier", "name": "gone"}',
         )
-        await tx.execute("update penstock.guard_sets set version = version + 1 where tenant = $1", customer.name)
+        await tx.execute("update millpond.guard_sets set version = version + 1 where tenant = $1", customer.name)
     other = {"name": "New", "matcher": EMAIL}
     refused = await customer.refused("POST", "/v1/rules", other, status=422, key=customer.admin_key)
     assert "'Old'" in refused["detail"]

@@ -11,10 +11,10 @@ import httpx2
 import jsonschema_rs
 import pytest
 
-from penstock.api import openapi
-from penstock.blueprints.guard import sets
-from penstock.blueprints.guard.routes import BLUEPRINT
-from penstock.engine.verify import verify_all
+from millpond.api import openapi
+from millpond.blueprints.guard import sets
+from millpond.blueprints.guard.routes import BLUEPRINT
+from millpond.engine.verify import verify_all
 from tests.blueprints.guard.places import Place, running_place
 from tests.checks import until
 from tests.waiting import PATIENCE
@@ -50,7 +50,7 @@ async def test_it_is_served_alone_with_the_native_api_beside_it(server: Server, 
         refused = await customer.refused("GET", "/v1/jobs", status=405)
         assert refused["code"] == "method_not_allowed"
         assert (await place.http.get("/openapi.json")).json()["info"]["title"] == "Guard"
-        assert (await place.http.get("/native/openapi.json")).json()["info"]["title"] == "Penstock"
+        assert (await place.http.get("/native/openapi.json")).json()["info"]["title"] == "Millpond"
         assert (await place.http.get("/")).headers["content-type"].startswith("text/html")
 
 
@@ -100,7 +100,7 @@ async def test_a_tenant_apart_sees_no_difference(server: Server, template: str) 
         assert all(one.verified(job["webhook_secret"]) for one in own)
         assert (await near.operate("GET", "/v1/rules"))["data"] == []
         async with place.engine.db.transaction() as tx:
-            assert await tx.fetchval("select count(*) from penstock.guard_rules") == 0
+            assert await tx.fetchval("select count(*) from millpond.guard_rules") == 0
         assert await verify_all(place.engine.homes) == []
 
 
@@ -108,7 +108,7 @@ async def test_a_tenant_apart_sees_no_difference(server: Server, template: str) 
 
 
 CLASSIFIER = """
-from penstock.rules import Finding
+from millpond.rules import Finding
 
 
 class Mood:
@@ -124,7 +124,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     about = tmp_path / "mood_of_text-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: mood-of-text\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[penstock.classifiers]\nmood = mood_of_text:Mood\n")
+    (about / "entry_points.txt").write_text("[millpond.classifiers]\nmood = mood_of_text:Mood\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     sets._classifiers.cache_clear()
     yield

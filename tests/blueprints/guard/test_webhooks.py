@@ -11,9 +11,9 @@ import pytest
 import standardwebhooks
 import svix.webhooks
 
-from penstock.blueprints.guard.kinds import EXPIRES_IN, KIND
-from penstock.errors import WebhookInvalidError
-from penstock.outbound import Outbound
+from millpond.blueprints.guard.kinds import EXPIRES_IN, KIND
+from millpond.errors import WebhookInvalidError
+from millpond.outbound import Outbound
 from tests.blueprints.guard.places import running_place
 from tests.blueprints.guard.receivers import status
 from tests.checks import until
@@ -34,7 +34,7 @@ async def _no_webhook_goes_where_it_should_not(place: Place) -> AsyncIterator[No
 
     async def is_quiet() -> bool:
         async with place.engine.db.transaction() as tx:
-            return not await tx.fetchval("select count(*) from penstock.dispatches where phase <> 'parked'")
+            return not await tx.fetchval("select count(*) from millpond.dispatches where phase <> 'parked'")
 
     yield
     await until(is_quiet)

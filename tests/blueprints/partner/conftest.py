@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.engine.verify import verify
+from millpond.engine.verify import verify
 from tests.blueprints.partner.places import Partner, Place, running_place
 from tests.blueprints.partner.sources import Sources, open_sources
 

@@ -7,14 +7,14 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from penstock.app import Penstock
-from penstock.blueprints.partner import routes
-from penstock.blueprints.partner.kinds import KINDS
-from penstock.blueprints.partner.orders import ContentOrder, InfluencerOrder
+from millpond.app import Millpond
+from millpond.blueprints.partner import routes
+from millpond.blueprints.partner.kinds import KINDS
+from millpond.blueprints.partner.orders import ContentOrder, InfluencerOrder
 from tests.factories import TENANT
 
 if TYPE_CHECKING:
-    from penstock.blueprints.partner.orders import Name, Order
+    from millpond.blueprints.partner.orders import Name, Order
     from tests.providers.places import Place
 
 CONTEXT = {
@@ -40,8 +40,8 @@ def influencer(**said: Any) -> InfluencerOrder:
     return InfluencerOrder(**dict[str, Any](given, **said))
 
 
-def app() -> Penstock:
-    made = Penstock()
+def app() -> Millpond:
+    made = Millpond()
     for kind in routes.BLUEPRINT.kinds:
         made.add(kind)
     return made

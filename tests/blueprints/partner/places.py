@@ -14,23 +14,23 @@ from uuid import uuid4
 
 import httpx2
 
-from penstock import ids
-from penstock.api.server import listen, serve
-from penstock.app import Penstock
-from penstock.blueprints.partner import routes
-from penstock.blueprints.partner.kinds import KINDS
-from penstock.cli.apps import Product
-from penstock.cli.deployment import parts, url_of
-from penstock.cli.processes import run_in_order
-from penstock.engine.engine import Engine
-from penstock.engine.vault import Vault
-from penstock.kinds import Kind
-from penstock.outbound import Outbound
-from penstock.replicate import Replicate
-from penstock.settings import Settings
-from penstock.storage.files import FileServer
-from penstock.storage.local import Local
-from penstock.testing import Clock
+from millpond import ids
+from millpond.api.server import listen, serve
+from millpond.app import Millpond
+from millpond.blueprints.partner import routes
+from millpond.blueprints.partner.kinds import KINDS
+from millpond.cli.apps import Product
+from millpond.cli.deployment import parts, url_of
+from millpond.cli.processes import run_in_order
+from millpond.engine.engine import Engine
+from millpond.engine.vault import Vault
+from millpond.kinds import Kind
+from millpond.outbound import Outbound
+from millpond.replicate import Replicate
+from millpond.settings import Settings
+from millpond.storage.files import FileServer
+from millpond.storage.local import Local
+from millpond.testing import Clock
 from tests.blueprints.guard.receivers import Receiver, receiving
 from tests.doubles.replicate import TOKEN
 from tests.waiting import PATIENCE
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
-    from penstock.api.blueprint import Blueprint, Code
-    from penstock.blueprints.partner.orders import Name
+    from millpond.api.blueprint import Blueprint, Code
+    from millpond.blueprints.partner.orders import Name
 
     Script = Callable[[Any, dict[str, Any]], Awaitable[dict[str, Any]]]
 
@@ -224,7 +224,7 @@ async def running_place(
     url = url_of(sock)
     store = Local(folder, url_of(files))
     blueprint: Blueprint = replace(routes.BLUEPRINT, handlers=scripted(lambda: place))
-    app = Penstock()
+    app = Millpond()
     for kind in (*blueprint.kinds, Kind(name="elsewhere")):
         app.add(kind)
     settings = replace(Settings(rate_limit=100_000, poll_limit=100_000, slots=20), **said)

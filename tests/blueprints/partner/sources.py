@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.blueprints.partner import ingest_appstore, ingest_github, ingest_website
-from penstock.settings import Settings
+from millpond.blueprints.partner import ingest_appstore, ingest_github, ingest_website
+from millpond.settings import Settings
 from tests.blueprints.studio.shop import Shop
 from tests.doubles.comfyui import served
 from tests.doubles.forge import API, Forge
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.blueprints.partner.orders import Name
+    from millpond.blueprints.partner.orders import Name
     from tests.blueprints.partner.places import Partner, Place
 
 HANDLERS = {

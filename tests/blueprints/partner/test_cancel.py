@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.blueprints.partner import identifiers
-from penstock.blueprints.partner.kinds import KINDS
-from penstock.blueprints.partner.orders import Name
-from penstock.errors import CanceledError, PermanentError, TransientError
+from millpond.blueprints.partner import identifiers
+from millpond.blueprints.partner.kinds import KINDS
+from millpond.blueprints.partner.orders import Name
+from millpond.errors import CanceledError, PermanentError, TransientError
 from tests.blueprints.partner.places import TENANT, kind_names, made, number
 from tests.waiting import PATIENCE
 

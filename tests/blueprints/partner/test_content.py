@@ -12,13 +12,13 @@ import msgspec
 import pytest
 from PIL import Image
 
-from penstock.blueprints.partner import planning, routes
-from penstock.engine.breakers import Breaker
-from penstock.errors import SettingsError
-from penstock.providers import models
-from penstock.replicate import Replicate as Provider
-from penstock.settings import Settings
-from penstock.storage.local import Local
+from millpond.blueprints.partner import planning, routes
+from millpond.engine.breakers import Breaker
+from millpond.errors import SettingsError
+from millpond.providers import models
+from millpond.replicate import Replicate as Provider
+from millpond.settings import Settings
+from millpond.storage.local import Local
 from tests.blueprints.partner.makers import CONTEXT, app, content, influencer, stages, submit
 from tests.doubles.replicate import Refusal, Replicate, Script, served_replicate
 from tests.factories import TENANT
@@ -98,9 +98,9 @@ def test_whatever_is_known_a_plan_can_be_made(summary: dict[str, Any]) -> None:
 
 def test_an_operator_names_other_models() -> None:
     assert models("static_ad=acme/painter")["static_ad"] == "acme/painter"
-    assert models("static_ad=acme/painter")["ugc_video"] == "penstock/ugc-video"
+    assert models("static_ad=acme/painter")["ugc_video"] == "millpond/ugc-video"
     for wrong in ("static_ad", "static_ad=painter", "poster=acme/painter"):
-        with pytest.raises(SettingsError, match="PENSTOCK_MODELS"):
+        with pytest.raises(SettingsError, match="MILLPOND_MODELS"):
             models(wrong)
 
 

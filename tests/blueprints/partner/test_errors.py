@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
-from penstock import errors
-from penstock.api import problems
-from penstock.blueprints.partner import failures, wire
-from penstock.errors import PermanentError, TransientError
-from penstock.github import GitHub
-from penstock.outbound import Outbound
+from millpond import errors
+from millpond.api import problems
+from millpond.blueprints.partner import failures, wire
+from millpond.errors import PermanentError, TransientError
+from millpond.github import GitHub
+from millpond.outbound import Outbound
 from tests.blueprints.partner.places import TENANT, new_key, number
 
 if TYPE_CHECKING:

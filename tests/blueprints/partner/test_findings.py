@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.blueprints.partner import findings
+from millpond.blueprints.partner import findings
 
 LONG = 'ü\\"\n' * 20_000
 MUCH: dict[str, Any] = {

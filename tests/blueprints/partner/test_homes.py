@@ -6,9 +6,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from penstock.blueprints.partner import projects, resources
-from penstock.errors import PermanentError
-from penstock.store import partitions
+from millpond.blueprints.partner import projects, resources
+from millpond.errors import PermanentError
+from millpond.store import partitions
 from tests.blueprints.partner.places import TENANT, made, new_key, running_place
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.blueprints.partner import personas, routes
+from millpond.blueprints.partner import personas, routes
 from tests.blueprints.partner.makers import app, influencer, stages, submit
 from tests.doubles.replicate import Replicate, Script, served_replicate
 from tests.factories import TENANT
@@ -16,7 +16,7 @@ from tests.providers.places import place
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.storage.local import Local
+    from millpond.storage.local import Local
 
 
 def test_the_same_seed_is_the_same_person_and_another_seed_another() -> None:

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from starlette.responses import Response
 
-from penstock.blueprints.partner import ingest_appstore, wire
-from penstock.errors import InvalidError
+from millpond.blueprints.partner import ingest_appstore, wire
+from millpond.errors import InvalidError
 from tests.blueprints.partner.sources import Sources
 from tests.doubles.itunes import LAMP
 

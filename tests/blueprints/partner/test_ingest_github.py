@@ -16,11 +16,11 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from penstock.blueprints.partner import cloning, git, pull_requests, repositories
-from penstock.engine import folders
-from penstock.errors import InvalidError, TransientError
-from penstock.outbound import Outbound
-from penstock.outbound.proxy import Proxy
+from millpond.blueprints.partner import cloning, git, pull_requests, repositories
+from millpond.engine import folders
+from millpond.errors import InvalidError, TransientError
+from millpond.outbound import Outbound
+from millpond.outbound.proxy import Proxy
 from tests.blueprints.partner.sources import APP, Sources
 from tests.doubles.git import git as run_git
 from tests.doubles.github import TOKEN, Refusal
@@ -69,26 +69,26 @@ async def test_without_a_token_the_patch_is_a_file_that_git_takes(
     sources: Sources, partner: Partner, lumen: str, tmp_path: Path
 ) -> None:
     result = await sources.read(partner, NAME, repoUrl=lumen)
-    assert (result["delivery"], result["sdkFiles"]) == ("artifact", ["penstock/README.md", "penstock/events.ts"])
+    assert (result["delivery"], result["sdkFiles"]) == ("artifact", ["millpond/README.md", "millpond/events.ts"])
     (asset,) = result["assets"]
-    assert (asset["type"], asset["name"], asset["contentType"]) == ("patch", "penstock.patch", "text/x-patch")
+    assert (asset["type"], asset["name"], asset["contentType"]) == ("patch", "millpond.patch", "text/x-patch")
     answer = await partner.send("GET", f"{sources.place.url}{asset['url']}", follow_redirects=True)
     assert (answer.status_code, len(answer.content)) == (200, asset["bytes"])
     run_git(tmp_path, "clone", "--quiet", str(sources.forge.git.folder / "ada/lumen.git"), "here")
     run_git(tmp_path / "here", "am", "--quiet", given=answer.content)
-    assert result["projectId"] in (tmp_path / "here/penstock/events.ts").read_text()
+    assert result["projectId"] in (tmp_path / "here/millpond/events.ts").read_text()
     assert sources.forge.asked == []
 
 
 async def test_the_client_of_a_python_project_sends_its_events(
     sources: Sources, partner: Partner, place: Place, tmp_path: Path
 ) -> None:
-    sources.forge.git.repository("ada/snake", {"snake/__init__.py": "x = 1\n" * 50, "penstock/mine.txt": "taken"})
+    sources.forge.git.repository("ada/snake", {"snake/__init__.py": "x = 1\n" * 50, "millpond/mine.txt": "taken"})
     branches = tmp_path / "branches"
     sources.use(github_token=None, branches=str(branches))
     result = await sources.read(partner, NAME, repoUrl=f"{sources.forge_url}/ada/snake.git")
-    assert result["sdkFiles"] == ["penstock-2/README.md", "penstock-2/events.py"]
-    text = run_git(branches / result["repository"], "show", f"{result['branch']}:penstock-2/events.py")
+    assert result["sdkFiles"] == ["millpond-2/README.md", "millpond-2/events.py"]
+    text = run_git(branches / result["repository"], "show", f"{result['branch']}:millpond-2/events.py")
     (tmp_path / "events.py").write_bytes(text)
     said = "import events; print(events.track('sign-up', plan='pro'))"
     for url, expected in (("", "False"), (f"{sources.itunes_url}/events", "True"), ("http://127.0.0.1:9/", "False")):
@@ -96,7 +96,7 @@ async def test_the_client_of_a_python_project_sends_its_events(
             subprocess.run,
             [sys.executable, "-c", said],
             cwd=tmp_path,
-            env={"PENSTOCK_EVENTS_URL": url},
+            env={"MILLPOND_EVENTS_URL": url},
             capture_output=True,
             check=True,
         )
@@ -114,7 +114,7 @@ async def test_without_a_token_a_branch_is_pushed_once(
     refs = run_git(bare, "for-each-ref", "--format=%(refname:short) %(objectname)").decode().splitlines()
     assert refs == [f"{result['branch']} {result['commit']}"]
     changed = run_git(bare, "show", "--name-status", "--format=%an", result["branch"]).decode().split()
-    assert changed == ["Penstock", "A", "penstock/README.md", "A", "penstock/events.ts"]
+    assert changed == ["Millpond", "A", "millpond/README.md", "A", "millpond/events.ts"]
 
 
 async def test_branches_are_pushed_past_stale_locks_and_at_the_same_time(
@@ -185,7 +185,7 @@ async def test_a_repository_that_is_not_on_the_operators_list_gets_no_pull_reque
     sources.use(repositories="ada/other, octo/*")
     result = await sources.read(partner, NAME, repoUrl=lumen)
     assert (result["delivery"], len(result["assets"])) == ("artifact", 1)
-    assert "PENSTOCK_REPOSITORIES" in result["deliveryNote"]
+    assert "MILLPOND_REPOSITORIES" in result["deliveryNote"]
     assert not sources.forge.pulls
 
 
@@ -205,7 +205,7 @@ async def test_the_token_is_used_for_no_repository_that_the_operator_has_not_nam
     sources.use(repositories="bob/*, ada/other")
     result = await sources.read(partner, NAME, repoUrl=lumen)
     assert (result["delivery"], sources.forge.asked) == ("artifact", [])
-    assert "PENSTOCK_REPOSITORIES" in result["deliveryNote"]
+    assert "MILLPOND_REPOSITORIES" in result["deliveryNote"]
 
 
 async def test_a_token_that_is_not_good_is_told_without_it(sources: Sources, partner: Partner, lumen: str) -> None:
@@ -353,7 +353,7 @@ async def test_names_that_no_branch_has_are_refused_at_once(partner: Partner, br
 async def test_what_will_not_get_better_fails_at_once(
     sources: Sources, partner: Partner, monkeypatch: pytest.MonkeyPatch, path: str, code: str, told: str
 ) -> None:
-    monkeypatch.setattr("penstock.blueprints.partner.ingest_github.SIZE_MAX", 4 * 1024**2)
+    monkeypatch.setattr("millpond.blueprints.partner.ingest_github.SIZE_MAX", 4 * 1024**2)
     error = await sources.failed(partner, NAME, repoUrl=f"{sources.forge_url}{path}")
     assert (error["code"], error["details"]["field"]) == (code, "repoUrl")
     assert told in error["message"]
@@ -572,7 +572,7 @@ async def test_the_clone_of_a_worker_that_was_killed_is_removed(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(folders, "YOUNG", -1.0)
-    (tmp_path / "penstock-clone-left" / "repository.git").mkdir(parents=True)
+    (tmp_path / "millpond-clone-left" / "repository.git").mkdir(parents=True)
     (tmp_path / "other").mkdir()
     await sources.read(partner, NAME, repoUrl=lumen)
     assert [path.name for path in tmp_path.iterdir()] == ["other"]

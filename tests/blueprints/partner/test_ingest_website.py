@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from starlette.responses import Response
 
-from penstock.blueprints.partner import ingest_website
+from millpond.blueprints.partner import ingest_website
 from tests.blueprints.partner.sources import Sources
 
 if TYPE_CHECKING:

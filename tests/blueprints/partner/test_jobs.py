@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.blueprints.partner.kinds import KINDS
-from penstock.blueprints.partner.orders import Name
-from penstock.errors import InputError, PermanentError, TransientError
-from penstock.lifecycle import OUTCOMES
+from millpond.blueprints.partner.kinds import KINDS
+from millpond.blueprints.partner.orders import Name
+from millpond.errors import InputError, PermanentError, TransientError
+from millpond.lifecycle import OUTCOMES
 from tests.blueprints.partner.places import RUNNING_FIELDS, STARTS, TENANT, kind_names, made, number, running_place
 from tests.waiting import PATIENCE
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.blueprints.partner.kinds import KINDS
-from penstock.blueprints.partner.orders import Name
-from penstock.engine import idempotency
+from millpond.blueprints.partner.kinds import KINDS
+from millpond.blueprints.partner.orders import Name
+from millpond.engine import idempotency
 from tests.blueprints.partner.places import STARTS, TENANT, new_key
 
 if TYPE_CHECKING:
@@ -145,9 +145,9 @@ async def test_par_11_a_replay_needs_nothing_that_the_first_request_needed(place
     home = place.engine.home(TENANT)
     async with home.transaction() as tx:
         await tx.execute(
-            "update penstock.partner_projects set context = '{\"website\": {}}' where id = $1", project[4:]
+            "update millpond.partner_projects set context = '{\"website\": {}}' where id = $1", project[4:]
         )
-        await tx.execute("delete from penstock.partner_resources where id = $1", source["containerId"][4:])
+        await tx.execute("delete from millpond.partner_resources where id = $1", source["containerId"][4:])
     available, _ = await place.balance(partner)
     await place.engine.adjust(TENANT, partner.account, -available, reason="spent")
     again = await _post(partner, path, body, key)
@@ -160,7 +160,7 @@ async def test_par_11_a_replay_mends_what_a_crash_has_left_out(place: Place, par
     async with place.paused("content_generate"):
         started = await partner.start("content_generate", project, key=key)
         async with place.engine.home(TENANT).transaction() as tx:
-            await tx.execute("delete from penstock.partner_resources where id = $1", started["containerId"][4:])
+            await tx.execute("delete from millpond.partner_resources where id = $1", started["containerId"][4:])
         path = f"/v1/projects/{project}/containers/{started['containerId']}"
         await partner.refused("GET", path, status=404, code="NOT_FOUND")
         assert await partner.start("content_generate", project, key=key) == started
@@ -174,7 +174,7 @@ async def test_par_11_a_key_is_forgotten_after_its_window(place: Place, partner:
     await partner.ended(first["jobId"])
     async with place.engine.home(TENANT).transaction() as tx:
         await tx.execute(
-            "update penstock.idempotency set created_at = created_at - $2::interval where key = $1",
+            "update millpond.idempotency set created_at = created_at - $2::interval where key = $1",
             key,
             timedelta(hours=25),
         )

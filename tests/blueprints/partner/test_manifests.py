@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.blueprints.partner import manifests, repositories
+from millpond.blueprints.partner import manifests, repositories
 
 POM = """<project><parent><artifactId>above</artifactId><version>9</version></parent>
 <artifactId>shop</artifactId><version>1.2</version><description>A shop</description>
@@ -99,13 +99,13 @@ def test_of_an_old_toml_with_dots_in_its_names_all_is_read() -> None:
 def test_a_listing_is_counted_as_it_comes_and_few_of_its_files_are_kept() -> None:
     lines = [f"100644 blob {n:040x} {7:7}\td{n % 50}/package.json\0" for n in range(5_000)]
     lines += [f"100644 blob {n:040x} {7:7}\t{'deep/' * 40}{n}.py\0" for n in range(5_000)]
-    lines += [f"100644 blob {1:040x} {7:7}\tpenstock-2/events.py\0", f"160000 commit {2:040x}       -\tother\0"]
+    lines += [f"100644 blob {1:040x} {7:7}\tmillpond-2/events.py\0", f"160000 commit {2:040x}       -\tother\0"]
     listing = repositories.Listing()
     content = "".join(lines).encode()
     for start in range(0, len(content), 997):
         listing._take(content[start : start + 997])
     assert (listing.files, listing.bytes, listing.spoken) == (10_002, 70_007, {"Python": 35_007})
-    assert (len(listing.manifests), listing.clients) == (40, {"penstock-2/events.py": f"{1:040x}"})
+    assert (len(listing.manifests), listing.clients) == (40, {"millpond-2/events.py": f"{1:040x}"})
     assert {entry.path for entry in listing.manifests} == {"d0/package.json"}
 
 

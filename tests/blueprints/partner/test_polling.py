@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.api.limits import WINDOW
+from millpond.api.limits import WINDOW
 from tests.blueprints.partner.places import TENANT, Place, number, running_place
 from tests.waiting import PATIENCE
 

@@ -10,9 +10,9 @@ from uuid import UUID
 
 import pytest
 
-from penstock.blueprints.partner import identifiers, projects, resources
-from penstock.blueprints.partner.kinds import KINDS
-from penstock.errors import LeaseLostError, PermanentError, TransientError
+from millpond.blueprints.partner import identifiers, projects, resources
+from millpond.blueprints.partner.kinds import KINDS
+from millpond.errors import LeaseLostError, PermanentError, TransientError
 from tests.blueprints.partner.places import TENANT, made, new_key, number
 from tests.waiting import PATIENCE
 
@@ -203,7 +203,7 @@ async def _kept(place: Place, container: str) -> tuple[str | None, bool]:
     """How its job has ended, as the resource itself says, and whether something is kept of it."""
     async with place.engine.home(TENANT).transaction() as tx:
         row = await tx.fetchrow(
-            "select status, made is not null as is_made from penstock.partner_resources where id = $1", container[4:]
+            "select status, made is not null as is_made from millpond.partner_resources where id = $1", container[4:]
         )
     assert row is not None
     return row["status"], row["is_made"]
@@ -213,7 +213,7 @@ async def _forget(place: Place, project: str) -> None:
     """As when the week of the jobs was dropped, before anybody had read what they made."""
     async with place.engine.home(TENANT).transaction() as tx:
         await tx.execute(
-            "update penstock.partner_resources set job_id = gen_random_uuid() where project_id = $1", project[4:]
+            "update millpond.partner_resources set job_id = gen_random_uuid() where project_id = $1", project[4:]
         )
 
 
@@ -254,7 +254,7 @@ async def test_a_job_that_ends_before_it_is_answered_for_says_how(place: Place, 
     async with place.paused("content_generate"):
         started = await partner.start("content_generate", project, key=(key := new_key()))
         async with place.engine.home(TENANT).transaction() as tx:
-            await tx.execute("delete from penstock.partner_resources where id = $1", started["containerId"][4:])
+            await tx.execute("delete from millpond.partner_resources where id = $1", started["containerId"][4:])
         await partner.post(f"/v1/jobs/{started['jobId']}/cancel", status=202)
     assert await partner.start("content_generate", project, key=key) == started
     assert await _kept(place, started["containerId"]) == ("canceled", False)

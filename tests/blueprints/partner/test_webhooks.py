@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import ids
-from penstock.errors import PermanentError
+from millpond import ids
+from millpond.errors import PermanentError
 from tests.blueprints.partner.places import TENANT
 from tests.checks import until
 
@@ -123,7 +123,7 @@ async def test_par_13_an_endpoint_with_what_has_no_name_is_told_nevertheless(pla
     made, _ = await _make(place, partner, "job.failed")
     async with place.engine.home(TENANT).transaction() as tx:
         await tx.execute(
-            "update penstock.endpoints set moments = '{*,started,canceled}' where id = $1",
+            "update millpond.endpoints set moments = '{*,started,canceled}' where id = $1",
             ids.parse("ep", made["endpointId"]),
         )
     (told,) = (await partner.get(BASE))["data"]

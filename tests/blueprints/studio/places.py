@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from penstock import logs
-from penstock.api.server import listen, serve
-from penstock.app import Penstock
-from penstock.blueprints.studio.routes import BLUEPRINT
-from penstock.cli.apps import Product
-from penstock.cli.deployment import parts, url_of
-from penstock.cli.processes import run_in_order
-from penstock.engine.engine import Engine
-from penstock.kinds import Kind
-from penstock.outbound import Outbound
-from penstock.replicate import Replicate
-from penstock.settings import Settings
-from penstock.storage.files import FileServer
-from penstock.storage.local import Local
-from penstock.testing import Clock
+from millpond import logs
+from millpond.api.server import listen, serve
+from millpond.app import Millpond
+from millpond.blueprints.studio.routes import BLUEPRINT
+from millpond.cli.apps import Product
+from millpond.cli.deployment import parts, url_of
+from millpond.cli.processes import run_in_order
+from millpond.engine.engine import Engine
+from millpond.kinds import Kind
+from millpond.outbound import Outbound
+from millpond.replicate import Replicate
+from millpond.settings import Settings
+from millpond.storage.files import FileServer
+from millpond.storage.local import Local
+from millpond.testing import Clock
 from tests.blueprints.studio.shop import Shop
 from tests.doubles.comfyui import served
 from tests.doubles.replicate import TOKEN, served_replicate
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-    from penstock.providers import Provider
+    from millpond.providers import Provider
     from tests.doubles import replicate
 
 ENDED = ("completed", "failed", "canceled", "expired")
@@ -205,7 +205,7 @@ async def running_place(
     sock = listen("127.0.0.1", 0)
     url = url_of(sock)
     store = Local(folder, url_of(files))
-    app = Penstock()
+    app = Millpond()
     for kind in (*BLUEPRINT.kinds, Kind(name="elsewhere")):
         app.add(kind)
     with served(Shop()) as shop, served_replicate() as double:

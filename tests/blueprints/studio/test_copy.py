@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, get_args
 import pytest
 from starlette.responses import JSONResponse, Response
 
-from penstock.blueprints.studio import chat, grammar
-from penstock.blueprints.studio.grammar import Tone
-from penstock.blueprints.studio.products import Product
-from penstock.errors import TransientError
+from millpond.blueprints.studio import chat, grammar
+from millpond.blueprints.studio.grammar import Tone
+from millpond.blueprints.studio.products import Product
+from millpond.errors import TransientError
 from tests.blueprints.studio.places import LAMP, Lines, Place, listening, running_place
 from tests.blueprints.studio.shop import KEY
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import asyncpg
 
-from penstock.blueprints.studio.kinds import STUDIO
-from penstock.store.db import connect
+from millpond.blueprints.studio.kinds import STUDIO
+from millpond.store.db import connect
 from tests.blueprints.studio.places import BODIES
 from tests.doubles.replicate import Script
 
@@ -112,11 +112,11 @@ async def test_stu_02_every_pair_by_hand(place: Place) -> None:
             for source in STUDIO.states:
                 job_id = await brought_to(place, user, source)
                 number = (await place.engine.read("acme", job_id)).job_id
-                before = await connection.fetchrow("select * from penstock.jobs where id = $1", number)
+                before = await connection.fetchrow("select * from millpond.jobs where id = $1", number)
                 for target in set(STUDIO.states) - {source}:
                     is_guarded = await _update(connection, number, target)
                     assert is_guarded == ((source, target) not in ARROWS), f"{source} -> {target}"
-                assert await connection.fetchrow("select * from penstock.jobs where id = $1", number) == before
+                assert await connection.fetchrow("select * from millpond.jobs where id = $1", number) == before
                 await user.send("POST", f"/api/jobs/{job_id}/cancel")
     finally:
         await connection.close()
@@ -129,7 +129,7 @@ async def _update(connection: asyncpg.Connection, job_id: object, state: str) ->
     try:
         end = STUDIO.states[state]
         await connection.execute(
-            "update penstock.jobs set state = $2, phase = $3, outcome = $4, captured = $5,"
+            "update millpond.jobs set state = $2, phase = $3, outcome = $4, captured = $5,"
             " finished_at = case when $4::text is null then null else now() + interval '1 hour' end where id = $1",
             job_id,
             state,

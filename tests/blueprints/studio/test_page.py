@@ -105,6 +105,6 @@ async def test_it_can_be_canceled_and_fits_a_phone(browser: Browser, place: Plac
 
 
 async def test_a_wrong_key_is_told(browser: Browser, place: Place) -> None:
-    async with browsing(browser, place, "ps_client_nonsense") as page:
+    async with browsing(browser, place, "mp_client_nonsense") as page:
         await expect(page.locator("#key-error")).not_to_be_empty()
         await expect(page.locator("#order")).to_be_hidden()

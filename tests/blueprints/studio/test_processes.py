@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from penstock.engine.engine import Engine
-from penstock.engine.verify import verify
-from penstock.store.db import connect
+from millpond.engine.engine import Engine
+from millpond.engine.verify import verify
+from millpond.store.db import connect
 from tests.acceptance.processes import Shell, shell, until
 from tests.blueprints.studio.places import BODIES, User
 from tests.blueprints.studio.shop import Shop
@@ -65,10 +65,10 @@ async def town(
     async with server.database(template) as dsn:
         with shell(folder, dsn) as sh, served(Shop()) as shop, served_replicate() as double:
             environment = {
-                "PENSTOCK_REPLICATE_API_TOKEN": TOKEN,
-                "PENSTOCK_REPLICATE_URL": double.url,
-                "PENSTOCK_OUTBOUND_ALLOW": "loopback",
-                "PENSTOCK_STORAGE": str(folder / "files"),
+                "MILLPOND_REPLICATE_API_TOKEN": TOKEN,
+                "MILLPOND_REPLICATE_URL": double.url,
+                "MILLPOND_OUTBOUND_ALLOW": "loopback",
+                "MILLPOND_STORAGE": str(folder / "files"),
             }
             engine = await Engine.open(dsn, pool_size=2)
             yield Town(sh, engine, double.double, shop.url, environment, {})

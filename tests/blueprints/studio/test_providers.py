@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from PIL import Image
 
-from penstock.blueprints.studio.kinds import LIFETIME
-from penstock.blueprints.studio.studio_jobs import EXPIRED, LATE
+from millpond.blueprints.studio.kinds import LIFETIME
+from millpond.blueprints.studio.studio_jobs import EXPIRED, LATE
 from tests.blueprints.studio.places import BODIES, COSTS, LAMP
 from tests.doubles.replicate import Refusal, Script
 from tests.waiting import PATIENCE
@@ -20,7 +20,7 @@ from tests.waiting import PATIENCE
 if TYPE_CHECKING:
     from tests.blueprints.studio.places import Lines, Place, User
 
-MODELS = {"static-ad": "penstock/static-ad", "video": "penstock/ugc-video", "tts": "penstock/tts"}
+MODELS = {"static-ad": "millpond/static-ad", "video": "millpond/ugc-video", "tts": "millpond/tts"}
 ENDLESS = Script(seconds=float("inf"))
 
 

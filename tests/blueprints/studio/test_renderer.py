@@ -9,7 +9,7 @@ import av
 import pytest
 from PIL import Image
 
-from penstock.replicate import Replicate
+from millpond.replicate import Replicate
 from tests.blueprints.studio.places import running_place
 from tests.renderer.renderers import TOKEN, renderer
 

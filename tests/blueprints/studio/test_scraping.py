@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from starlette.responses import Response
 
-from penstock.blueprints.studio import chat, markup
-from penstock.errors import TransientError
-from penstock.outbound import Answer, Outbound
-from penstock.pages import fetching
+from millpond.blueprints.studio import chat, markup
+from millpond.errors import TransientError
+from millpond.outbound import Answer, Outbound
+from millpond.pages import fetching
 
 if TYPE_CHECKING:
     from tests.blueprints.studio.places import Place

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.blueprints.studio.kinds import STUDIO
-from penstock.store.db import connect
+from millpond.blueprints.studio.kinds import STUDIO
+from millpond.store.db import connect
 from tests.blueprints.studio.places import BODIES, COSTS, LAMP
 
 if TYPE_CHECKING:
@@ -195,8 +195,8 @@ async def test_stu_10_the_database_itself_holds_the_key(place: Place) -> None:
     try:
         with pytest.raises(Exception, match="idempotency_pkey"):
             await connection.execute(
-                "insert into penstock.idempotency (tenant, scope, key, job_id, created_at)"
-                " select tenant, scope, key, penstock.uuid7(), created_at from penstock.idempotency"
+                "insert into millpond.idempotency (tenant, scope, key, job_id, created_at)"
+                " select tenant, scope, key, millpond.uuid7(), created_at from millpond.idempotency"
                 " where scope = $1 and key = 'held'",
                 user.name,
             )

@@ -811,16 +811,16 @@ function HowTo() {
   return (
     <div class="fleet-how">
       <Step title="Beside the database" text="for kinds that your own code runs">
-        penstock worker app.py
+        millpond worker app.py
       </Step>
       <Step
         title="Anywhere, over HTTP"
         text="for kinds with runs=&quot;fleet&quot;; the secret is a key of scope worker"
       >
-        {`penstock keys create --scope worker\nexport PENSTOCK_FLEET_SECRET=ps_worker_…\npenstock worker app.py --url ${url} --route ROUTE`}
+        {`millpond keys create --scope worker\nexport MILLPOND_FLEET_SECRET=mp_worker_…\nmillpond worker app.py --url ${url} --route ROUTE`}
       </Step>
       <Step title="ComfyUI" text="beside the ComfyUI of a GPU machine">
-        {`pip install 'penstock[comfyui]'\nexport PENSTOCK_FLEET_SECRET=ps_worker_…\npython -m penstock.comfyui --url ${url} --comfyui http://127.0.0.1:8188 --route ROUTE`}
+        {`pip install 'millpond[comfyui]'\nexport MILLPOND_FLEET_SECRET=mp_worker_…\npython -m millpond.comfyui --url ${url} --comfyui http://127.0.0.1:8188 --route ROUTE`}
       </Step>
     </div>
   );

@@ -156,7 +156,7 @@ function NoneFits() {
 }
 
 function NoJobs() {
-  const command = `penstock run hello --input name=Ada`;
+  const command = `millpond run hello --input name=Ada`;
   return (
     <Empty title="There are no jobs yet.">
       <p>A job is one piece of work of a kind: it waits, a worker runs it, and what it costs is held until it ends.</p>

@@ -103,7 +103,7 @@ function KindTable({ kinds, queues, counts }: KindTableProps) {
       empty={
         <Empty title="There is no kind of job yet.">
           A kind is a function of yours with a name and a price. Declare one in an app and start it:{" "}
-          <code>penstock up app.py</code>.
+          <code>millpond up app.py</code>.
         </Empty>
       }
       columns={[

@@ -171,7 +171,7 @@ function Workers({ now }: { now: Board }) {
       {isNone ? (
         <p>
           No machine of the fleet is heard from. Functions of an app run beside the server, or where{" "}
-          <code>penstock worker app.py</code> runs.
+          <code>millpond worker app.py</code> runs.
         </p>
       ) : (
         <p class="overview-workers">
@@ -234,7 +234,7 @@ function Beginning() {
   const kinds = useLoaded((signal) => get<Kinds>("kinds", {}, signal), [], { live: false });
   if (!jobs.value || jobs.value.data.length || jobs.value.next_cursor || !kinds.value) return null;
   const kind = (kinds.value.data.find(isEasy) ?? kinds.value.data[0])?.name;
-  const command = `penstock run ${kind ?? "KIND"}`;
+  const command = `millpond run ${kind ?? "KIND"}`;
   return (
     <Panel title="Nothing has run here yet">
       <ol class="overview-first">
@@ -247,7 +247,7 @@ function Beginning() {
             </>
           ) : (
             <>
-              Declare a kind of job in an app, and start it: <code>penstock up app.py</code>.
+              Declare a kind of job in an app, and start it: <code>millpond up app.py</code>.
             </>
           )}
         </li>

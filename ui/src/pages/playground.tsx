@@ -216,7 +216,7 @@ function Choose() {
               empty={
                 <Empty title="There is no kind yet.">
                   <p>A kind is a sort of job that your app declares.</p>
-                  <pre class="playground-command">penstock up app.py</pre>
+                  <pre class="playground-command">millpond up app.py</pre>
                 </Empty>
               }
               columns={[

@@ -133,7 +133,7 @@ async function revoke(id: string): Promise<void> {
   if (!session.value) return;
   await fetch(`${ROOT}/api/v1/keys/${encodeURIComponent(id)}`, {
     method: "DELETE",
-    headers: { "Penstock-Csrf": session.value.csrf },
+    headers: { "Millpond-Csrf": session.value.csrf },
     keepalive: true,
     signal: AbortSignal.timeout(PATIENCE),
   }).catch(() => null);

@@ -70,7 +70,7 @@ function Process({ system }: { system: SystemShape }) {
   return (
     <Panel title="This process">
       <Facts>
-        <Fact name="Penstock">{system.version}</Fact>
+        <Fact name="Millpond">{system.version}</Fact>
         <Fact name="Python">{system.python}</Fact>
         <Fact name="Host">{system.host}</Fact>
         <Fact name="Process">{system.pid}</Fact>

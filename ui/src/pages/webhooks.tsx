@@ -120,7 +120,7 @@ function NoEndpoints() {
   return (
     <Empty title="There is no endpoint yet.">
       <p>An endpoint is a URL of a tenant that is told of its jobs, by signed requests that are tried again.</p>
-      <pre class="webhooks-command">penstock webhooks endpoints create https://acme.example/hooks --tenant acme</pre>
+      <pre class="webhooks-command">millpond webhooks endpoints create https://acme.example/hooks --tenant acme</pre>
       {session.value?.is_development && (
         <p>
           Here, in development, <code>{inbox("name")}</code> takes whatever comes, and the{" "}
@@ -538,7 +538,7 @@ function One({ endpoint }: { endpoint: EndpointInfo }) {
             <Events names={endpoint.events} />
           </Fact>
           <Fact name="Kinds">{endpoint.kinds.join(", ") || "all"}</Fact>
-          <Fact name="Told in">{endpoint.is_native ? "the words of Penstock" : "the words of each kind"}</Fact>
+          <Fact name="Told in">{endpoint.is_native ? "the words of Millpond" : "the words of each kind"}</Fact>
           <Fact name="Requests at once">{endpoint.limit ?? "the server's limit"}</Fact>
           <Fact name="Made">
             <Ago at={endpoint.created_at} />
@@ -887,7 +887,7 @@ function Inbox() {
       <Page title="Inbox">
         <Empty title="Production has no inbox.">
           <p>
-            It is a part of <code>penstock up</code>: a receiver of webhooks for whoever develops one.
+            It is a part of <code>millpond up</code>: a receiver of webhooks for whoever develops one.
           </p>
         </Empty>
       </Page>

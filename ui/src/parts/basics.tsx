@@ -24,7 +24,7 @@ interface PageProps {
 
 export function Page({ title, aside, acts, tab, children }: PageProps) {
   useEffect(() => {
-    document.title = `${tab ?? title} · Penstock`;
+    document.title = `${tab ?? title} · Millpond`;
   }, [title, tab]);
   return (
     <>

@@ -60,7 +60,7 @@ export function Frame({ children }: { children: ComponentChildren }) {
             <rect width="32" height="32" rx="7" />
             <path d="M7 9h8c5 0 4 14 10 14" />
           </svg>
-          <span>Penstock</span>
+          <span>Millpond</span>
         </Link>
         {WAYS.map((way) => (
           <Link key={way.to} to={way.to} query={whose()} class="way" current={isAt(way.to, path)}>
@@ -83,7 +83,7 @@ export function Frame({ children }: { children: ComponentChildren }) {
         <Search />
         <TenantMark />
         {session.value?.is_development && (
-          <span class="dev" title="Served by penstock up, with the keys of a developer">
+          <span class="dev" title="Served by millpond up, with the keys of a developer">
             DEV
           </span>
         )}
@@ -172,7 +172,7 @@ function Who() {
       <button type="button" class="small" onClick={() => (isHelpOpen.value = true)}>
         Keys
       </button>
-      <p class="soft version">Penstock {found.version}</p>
+      <p class="soft version">Millpond {found.version}</p>
     </div>
   );
 }

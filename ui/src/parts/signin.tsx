@@ -45,7 +45,7 @@ function Form() {
 export function SignIn() {
   const isAway = asking.value === "away";
   useEffect(() => {
-    document.title = isAway ? "Away · Penstock" : "Sign in · Penstock";
+    document.title = isAway ? "Away · Millpond" : "Sign in · Millpond";
   }, [isAway]);
   return (
     <main class="sign-in">
@@ -54,7 +54,7 @@ export function SignIn() {
           <rect width="32" height="32" rx="7" />
           <path d="M7 9h8c5 0 4 14 10 14" />
         </svg>
-        Penstock
+        Millpond
       </h1>
       {isAway ? hindrance.value && <Trouble problem={hindrance.value} /> : <Asks />}
     </main>
@@ -66,8 +66,8 @@ function Asks() {
     <>
       <Form />
       <p class="soft">
-        <code>penstock keys create --scope viewer</code> makes a key that may look and not touch. In development,{" "}
-        <code>penstock up</code> prints a link that signs in.
+        <code>millpond keys create --scope viewer</code> makes a key that may look and not touch. In development,{" "}
+        <code>millpond up</code> prints a link that signs in.
       </p>
     </>
   );

@@ -21,7 +21,7 @@ export function asCurl(job: Given): string {
   const address = `${base()}/v1/jobs?tenant=${encodeURIComponent(job.tenant)}`;
   return [
     `curl -sS ${quoted(address)}`,
-    `-H "Authorization: Bearer $PENSTOCK_API_KEY"`,
+    `-H "Authorization: Bearer $MILLPOND_API_KEY"`,
     `-H 'Content-Type: application/json'`,
     `-d ${quoted(JSON.stringify(body))}`,
   ].join(" \\\n  ");
@@ -32,7 +32,7 @@ function quoted(text: string): string {
   return `'${text.replaceAll("'", `'\\''`)}'`;
 }
 
-/** For Python: the client reads the key from PENSTOCK_API_KEY. */
+/** For Python: the client reads the key from MILLPOND_API_KEY. */
 export function asPython(job: Given): string {
   const options = [
     `tenant=${literal(job.tenant)}`,
@@ -40,7 +40,7 @@ export function asPython(job: Given): string {
     ...(job.priority ? [`priority=${job.priority}`] : []),
   ].join(", ");
   return [
-    "from penstock import Client",
+    "from millpond import Client",
     "",
     `with Client(${literal(base())}) as client:`,
     `    job = client.submit(${literal(job.kind)}, ${literal(job.input)}, ${options})`,

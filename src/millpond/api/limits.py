@@ -1,0 +1,65 @@
+"""Rate limits: how many requests a key may send, kept in memory.
+
+The generic cell rate algorithm: each request moves a theoretical time of arrival forward, and one that would move it
+further than the burst allows is refused. One number per key, no window whose edge could be gamed.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from millpond.errors import RateLimitedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from millpond.api.calls import Headers
+
+WINDOW: Final = 10
+"""Seconds whose requests may come all at once."""
+_KEYS_MAX: Final = 100_000
+
+
+@dataclass(slots=True)
+class Limiter:
+    """The limits of all keys in this process; ``rate`` is for those that have none of their own."""
+
+    rate: int
+    clock: Callable[[], float] = time.monotonic
+    _arrivals: dict[Hashable, float] = field(default_factory=dict["Hashable", float], init=False)
+
+    def take(self, key: Hashable, rate: int | None) -> Headers:
+        """Count one request; the headers that tell what is left, or the refusal."""
+        rate = rate or self.rate
+        now = self.clock()
+        ahead = max(self._arrivals.get(key, now), now) - now
+        left = int((WINDOW - ahead) * rate + 1e-6)
+        if left < 1:
+            raise RateLimitedError(
+                f"The limit is {rate:,} requests a second.",
+                retry_after=math.ceil(ahead + 1 / rate - WINDOW),
+                limit=rate,
+            )
+        if len(self._arrivals) >= _KEYS_MAX:
+            self._forget(now)
+        self._arrivals[key] = now + ahead + 1 / rate
+        return [_policy(rate), (b"ratelimit", b'"key";r=%d;t=%d' % (left - 1, math.ceil(ahead)))]
+
+    def give_back(self, key: Hashable, rate: int) -> None:
+        """Let a request that was counted count no more."""
+        if key in self._arrivals:
+            self._arrivals[key] -= 1 / rate
+
+    def refused(self, rate: int | None) -> Headers:
+        return [_policy(rate or self.rate), (b"ratelimit", b'"key";r=0;t=%d' % WINDOW)]
+
+    def _forget(self, now: float) -> None:
+        """Let go of the keys that have been quiet: they have all their requests again."""
+        self._arrivals = {key: arrival for key, arrival in self._arrivals.items() if arrival > now}
+
+
+def _policy(rate: int) -> tuple[bytes, bytes]:
+    return b"ratelimit-policy", b'"key";q=%d;w=%d' % (rate * WINDOW, WINDOW)

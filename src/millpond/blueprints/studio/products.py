@@ -1,0 +1,70 @@
+"""Products: what is known of what is to be sold."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from millpond.wire import Request
+
+NAME_MAX: Final = 200
+TEXT_MAX: Final = 5_000
+IMAGES_MAX: Final = 20
+FEATURES_MAX: Final = 12
+URL_MAX: Final = 2_048
+FEATURE_MAX: Final = 200
+STARS: Final = 5.0
+
+Url = Annotated[
+    str, Meta(min_length=8, max_length=URL_MAX, pattern="^https?://", examples=["https://shop.example/p/7"])
+]
+
+
+class Product(Request):
+    """What is known of a product."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=NAME_MAX, pattern=r"\S")]
+    description: Annotated[str, Meta(max_length=TEXT_MAX)] = ""
+    brand: Annotated[str, Meta(max_length=NAME_MAX)] = ""
+    price: Annotated[str, Meta(max_length=40, description="As it is to be read, or a plain amount.")] = ""
+    currency: Annotated[str, Meta(max_length=8, description="ISO 4217, for a plain amount.", examples=["USD"])] = ""
+    features: Annotated[
+        list[Annotated[str, Meta(min_length=1, max_length=FEATURE_MAX)]], Meta(max_length=FEATURES_MAX)
+    ] = msgspec.field(default_factory=list[str])
+    rating: Annotated[float, Meta(ge=0, le=STARS, description="Stars, of five.")] | None = None
+    reviews: Annotated[int, Meta(ge=0, le=10**9)] | None = None
+    url: Url | None = None
+    image: Annotated[Url, Meta(description="A picture of it.")] | None = None
+
+
+class Page(msgspec.Struct, kw_only=True):
+    """What a page says of its product."""
+
+    url: str
+    title: str
+    description: str
+    brand: str
+    price: str
+    currency: str
+    features: list[str]
+    rating: float | None
+    reviews: int | None
+    images: list[str]
+    json_ld: dict[str, Any] | None
+    open_graph: dict[str, str]
+
+    def product(self) -> Product:
+        return Product(
+            name=self.title or self.url[:NAME_MAX],
+            description=self.description,
+            brand=self.brand,
+            price=self.price,
+            currency=self.currency,
+            features=self.features,
+            rating=self.rating,
+            reviews=self.reviews,
+            url=self.url,
+            image=self.images[0] if self.images else None,
+        )

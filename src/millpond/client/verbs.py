@@ -1,0 +1,390 @@
+"""The verbs of a client: what can be done with jobs and credits, written once for both clients."""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+
+import msgspec
+
+from millpond import wire
+from millpond.client.admin import Admin
+from millpond.client.errors import WaitTimeoutError, check_outcome, from_problem
+from millpond.client.files import Files
+from millpond.client.handles import Handle
+from millpond.client.requests import ANYTHING, Deadline, encode, given, length, plain, segment
+from millpond.client.watching import Watch
+from millpond.errors import InputError, InvalidError, MillpondError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime, timedelta
+
+    from millpond.client.ports import Port
+    from millpond.client.requests import Server
+
+H = TypeVar("H", bound=Handle)
+T = TypeVar("T")
+
+POLL_MAX: Final = 25.0
+LATE_MAX: Final = 2.0
+"""How much longer than the caller waits for a job the last look at it may take, in seconds."""
+_LANES: Final = 8
+_CROWDED_POLL: Final = 1.0
+_BULK_BYTES_MAX: Final = 8 * 1024 * 1024
+_SUBMIT_FIELDS: Final = frozenset(wire.Submit.__struct_fields__)
+
+
+class Verbs(Admin, Files, Generic[H]):
+    """What a client can do. ``H`` is the handle that it gives out."""
+
+    def __init__(
+        self, port: Port, server: Server, timeout: float, *, handle: Callable[..., H], can_stream: bool = True
+    ) -> None:
+        super().__init__(port, server, timeout)
+        self._handle = handle
+        self._can_stream = can_stream
+
+    # Submitting
+
+    async def run(
+        self,
+        kind: str,
+        input: Any = None,
+        *,
+        timeout: float | None = None,
+        cancel_on_timeout: bool = False,
+        on_event: Callable[[wire.Event], object] | None = None,
+        **options: Any,
+    ) -> H:
+        """Submit a job and wait for it; any other outcome than success is raised. Options are those of ``submit``.
+
+        When ``timeout`` seconds are over, the job goes on, unless ``cancel_on_timeout`` says otherwise.
+        """
+        deadline = Deadline(timeout)
+        job = await self.submit(kind, input, **options)
+        try:
+            if on_event is not None:
+                async for event in self.events(job, timeout=timeout and deadline.left()):
+                    on_event(event)
+            await self.wait(job, timeout=timeout and deadline.left())
+        except WaitTimeoutError:
+            if cancel_on_timeout:
+                await self.cancel(job)
+            raise
+        check_outcome(job)
+        return job
+
+    async def submit(
+        self,
+        kind: str,
+        input: Any = None,
+        *,
+        account: str | None = None,
+        tenant: str | None = None,
+        idempotency_key: str | None = None,
+        priority: int | None = None,
+        run_at: datetime | None = None,
+        expires_in: timedelta | str | float | None = None,
+        webhook: wire.JobWebhook | Mapping[str, Any] | str | None = None,
+    ) -> H:
+        """Submit a job. Without a key of its own the call makes one, so that its retries are the same job.
+
+        ``webhook`` is a URL that is told of it, or that with ``secret`` and ``events``; where no secret is given, the
+        handle's ``webhook_secret`` is what is signed with.
+        """
+        key = idempotency_key or _new_key()
+        options = {"account": account, "priority": priority, "run_at": run_at, "webhook": webhook}
+        body = _submit(kind=kind, input=input, expires_in=expires_in, **options)
+        accepted = await self.request(
+            "POST", "/v1/jobs", body=body, params={"tenant": tenant}, type=wire.Accepted, idempotency_key=key
+        )
+        return self._handle(self, accepted.id, accepted)
+
+    async def submit_many(
+        self, requests: Iterable[Mapping[str, Any]], *, tenant: str | None = None
+    ) -> list[H | MillpondError]:
+        """Submit many jobs; each is accepted or refused by itself. A request holds the arguments of ``submit``."""
+        answers: list[H | MillpondError] = []
+        for body in _bulks([_keyed(index, request) for index, request in enumerate(requests)]):
+            results = await self.request(
+                "POST", "/v1/jobs/bulk", body=body, params={"tenant": tenant}, type=wire.Results, is_repeatable=True
+            )
+            answers.extend(self._answer(result) for result in results.results)
+        return answers
+
+    def _answer(self, result: wire.Result) -> H | MillpondError:
+        if result.job is not None:
+            return self._handle(self, result.job.id, result.job)
+        told: dict[str, Any] = msgspec.to_builtins(result.problem) or {}
+        return from_problem({"code": "error"} | told, result.status)
+
+    async def quote(
+        self, kind: str, input: Any = None, *, account: str | None = None, tenant: str | None = None
+    ) -> wire.Quote:
+        """What a job would cost, and whether the account could pay."""
+        body = wire.AskPrice(kind=kind, input=_input(input), account=account)
+        return await self.request(
+            "POST", "/v1/quotes", body=body, params={"tenant": tenant}, type=wire.Quote, is_repeatable=True
+        )
+
+    # Reading and waiting
+
+    def job(self, job_id: str) -> H:
+        """A handle of a job that is known by its id. Nothing is asked yet."""
+        return self._handle(self, job_id)
+
+    async def get(self, job: Handle | str) -> H:
+        """A job as it stands."""
+        return self._known(job, await self._read(job, 0, None))
+
+    def jobs(
+        self,
+        *,
+        kind: str | None = None,
+        state: str | None = None,
+        phase: wire.Phase | None = None,
+        account: str | None = None,
+        tenant: str | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[H]:
+        """All jobs that fit, the newest first, page by page; ``limit`` is the size of a page."""
+        return self._jobs(
+            {"kind": kind, "state": state, "phase": phase, "account": account, "tenant": tenant, "limit": limit}
+        )
+
+    async def _jobs(self, params: dict[str, Any]) -> AsyncIterator[H]:
+        async for record in self.pages("/v1/jobs", wire.Jobs, params):
+            yield self._handle(self, record.id, record)
+
+    async def wait(self, job: Handle | str, *, timeout: float | None = None) -> H:
+        """Wait until a job has ended, whichever way."""
+        deadline = Deadline(timeout)
+        pauses = 0
+        while True:
+            started = Deadline(POLL_MAX)
+            known = self._known(job, await self._read(job, deadline.left(POLL_MAX), deadline))
+            if known.is_ended:
+                return known
+            if deadline.is_over:
+                raise WaitTimeoutError(
+                    f"{known.id} is {known.state} after {timeout:.3g} s; it goes on.",
+                    job=known,
+                    hint="Wait again, or cancel it.",
+                )
+            # A proxy or an old server may answer at once; then the pause is ours.
+            pauses = pauses + 1 if started.left() > POLL_MAX / 2 else 0
+            if pauses > 1:
+                await self._port.sleep(deadline.left(min(0.1 * pauses, 2.0)))
+
+    async def _read(self, job: Handle | str, wait: float, deadline: Deadline | None) -> wire.Job:
+        """Read a job, once it has ended or the time is over."""
+        params = {"wait": f"{wait:.3f}"} if wait else None
+        timeout = self._timeout + wait
+        if deadline is not None:
+            timeout = deadline.left(timeout) + LATE_MAX
+        return await self.request("GET", f"/v1/jobs/{_id(job)}", params=params, type=wire.Job, timeout=timeout)
+
+    async def result(self, job: Handle | str, type: type[T] = ANYTHING, *, timeout: float | None = None) -> T:
+        """Wait for a job's output, read as this type; any other outcome than success is raised."""
+        known = await self.wait(job, timeout=timeout)
+        check_outcome(known)
+        return convert(known.output, type)
+
+    def events(self, job: Handle | str, *, after: int = 0, timeout: float | None = None) -> AsyncIterator[wire.Event]:
+        """What happens to a job, as it happens, each event once, until it has ended.
+
+        A stream that breaks is taken up again after the last event; where streams do not come through, it polls.
+        """
+        handle, path, deadline = self._of(job), f"/v1/jobs/{_id(job)}", Deadline(timeout)
+        watch = Watch(
+            port=self._port,
+            job=handle,
+            path=f"{path}/stream",
+            read=lambda wait: self._read(handle, wait, deadline),
+            page=lambda seen: self._numbered(f"{path}/events", wire.Events, seen),
+            deadline=deadline,
+            seen=after,
+        )
+        return watch.events(can_stream=self._can_stream)
+
+    async def as_completed(self, jobs: Iterable[Handle | str], *, timeout: float | None = None) -> AsyncIterator[H]:
+        """The jobs as they end, in that order, whichever way they end."""
+        line = deque(self._of(job) for job in jobs)
+        deadline = Deadline(timeout)
+        running = len(line)
+
+        async def lane() -> AsyncIterator[H]:
+            """Take a job from the line, look at it, and put it back unless it has ended."""
+            while line:
+                job = line.popleft()
+                patience = POLL_MAX if len(line) == 0 else _CROWDED_POLL
+                self._known(job, await self._read(job, deadline.left(patience), deadline))
+                if job.is_ended:
+                    yield job
+                elif deadline.is_over:
+                    raise WaitTimeoutError(f"Not all jobs have ended after {timeout:.3g} s; they go on.", job=job)
+                else:
+                    line.append(job)
+
+        try:
+            async with self._port.merge([lane() for _ in range(min(_LANES, running))]) as ended:
+                async for job in ended:
+                    yield job
+        finally:
+            line.clear()  # ends the lanes
+
+    def logs(self, job: Handle | str, *, after: int = 0) -> AsyncIterator[wire.LogLine]:
+        """The lines of a job's log so far."""
+        return self._numbered(f"/v1/jobs/{_id(job)}/logs", wire.Logs, after)
+
+    async def _numbered(self, path: str, type: Any, after: int) -> AsyncIterator[Any]:
+        """All things of a list that is numbered, from one number on."""
+        following: int | None = after
+        while following is not None:
+            page = await self.request("GET", path, params={"after": following}, type=type)
+            for thing in page.data:
+                yield thing
+            following = page.next
+
+    # Steering
+
+    async def cancel(self, job: Handle | str) -> wire.Canceled:
+        """Stop a job, or ask its worker to."""
+        return await self.request("POST", f"/v1/jobs/{_id(job)}/cancel", type=wire.Canceled, is_repeatable=True)
+
+    async def retry(self, job: Handle | str) -> H:
+        """Run an ended job once more; the handle is of the job that runs now."""
+        accepted = await self.request("POST", f"/v1/jobs/{_id(job)}/retry", type=wire.Accepted)
+        return self._handle(self, accepted.id, accepted)
+
+    async def answer(self, job: Handle | str, answer: Any) -> wire.State:
+        """Give a parked job what it waits for."""
+        body = wire.GiveAnswer(answer=plain(answer, field="answer"))
+        return await self.request("POST", f"/v1/jobs/{_id(job)}/answer", body=body, type=wire.State)
+
+    async def token(
+        self,
+        job: Handle | str,
+        scopes: Sequence[wire.TokenScope] = ("read",),
+        *,
+        expires_in: timedelta | str | float = "15m",
+    ) -> wire.Token:
+        """A token with which a browser may watch one job, or cancel it too."""
+        body = wire.MakeToken(scopes=list(scopes), expires_in=length(expires_in, field="expires_in"))
+        return await self.request("POST", f"/v1/jobs/{_id(job)}/tokens", body=body, type=wire.Token, is_repeatable=True)
+
+    # Credits and kinds
+
+    async def wallet(self, *, tenant: str | None = None, account: str | None = None) -> wire.Wallet:
+        """What an account has, and what is held for its jobs."""
+        params = {"tenant": tenant, "account": account}
+        return await self.request("GET", "/v1/wallet", params=params, type=wire.Wallet)
+
+    def entries(self, *, tenant: str | None = None, account: str | None = None) -> AsyncIterator[wire.Entry]:
+        """The ledger of an account, the newest entry first."""
+        return self.pages("/v1/wallet/entries", wire.Entries, {"tenant": tenant, "account": account})
+
+    async def kinds(self) -> list[wire.KindInfo]:
+        """All kinds of jobs: what they take, what they cost, how they live."""
+        return (await self.request("GET", "/v1/kinds", type=wire.Kinds)).data
+
+    async def kind(self, name: str) -> wire.KindInfo:
+        """One kind of job."""
+        return await self.request("GET", f"/v1/kinds/{segment(name)}", type=wire.KindInfo)
+
+    async def diagram(self, kind: str) -> str:
+        """The lifecycle of a kind, as Mermaid text."""
+        return await self.request(
+            "GET", f"/v1/kinds/{segment(kind)}/diagram", headers={"Accept": "text/plain"}, type=str
+        )
+
+    # The rest
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        await self._port.close()
+
+    def _known(self, job: Handle | str, record: wire.Job) -> H:
+        handle = self._of(job)
+        handle.learn(record)
+        return handle
+
+    def _of(self, job: Handle | str) -> H:
+        return cast("H", job) if isinstance(job, Handle) else self.job(job)
+
+
+def convert(output: Any, type: Any) -> Any:
+    """An output as the type that its reader wants."""
+    validate = getattr(type, "model_validate", None)
+    if validate is not None:
+        return validate(output)
+    try:
+        return msgspec.convert(output, type)
+    except msgspec.ValidationError as error:
+        raise InputError(f"The output is no {getattr(type, '__name__', type)}: {error}.", field="output") from error
+
+
+def _id(job: Handle | str) -> str:
+    return segment(job.id if isinstance(job, Handle) else job)
+
+
+def _new_key() -> str:
+    return f"auto-{uuid.uuid4()}"
+
+
+def _input(given: Any) -> dict[str, Any]:
+    written = plain({} if given is None else given, field="input")
+    if not isinstance(written, dict):
+        raise InputError("It must be an object: names and values.", field="input")
+    return cast("dict[str, Any]", written)
+
+
+def _submit(
+    *, kind: str, input: Any = None, expires_in: Any = None, webhook: Any = None, **options: Any
+) -> wire.Submit:
+    lifetime = None if expires_in is None else length(expires_in, field="expires_in")
+    hook = None if webhook is None else _webhook(webhook)
+    return wire.Submit(kind=kind, input=_input(input), expires_in=lifetime, webhook=hook, **given(options))
+
+
+def _webhook(given: wire.JobWebhook | Mapping[str, Any] | str) -> wire.JobWebhook:
+    """A URL alone, or with its secret and events."""
+    if isinstance(given, wire.JobWebhook):
+        return given
+    try:
+        return msgspec.convert({"url": given} if isinstance(given, str) else dict(given), wire.JobWebhook)
+    except msgspec.ValidationError as error:
+        raise InvalidError(f"{error}.", field="webhook") from None
+
+
+def _keyed(index: int, request: Mapping[str, Any]) -> bytes:
+    """One job of a bulk, with a key, written out."""
+    if unknown := sorted(request.keys() - _SUBMIT_FIELDS):
+        raise InvalidError(f"There is no such option of a job: {', '.join(unknown)}.", field=f"requests[{index}]")
+    if "kind" not in request:
+        raise InvalidError("It has no kind.", field=f"requests[{index}].kind")
+    try:
+        return encode(_submit(**{"idempotency_key": _new_key()} | given(request)))
+    except MillpondError as error:
+        error.field = f"requests[{index}].{error.field}"
+        raise
+
+
+def _bulks(jobs: list[bytes]) -> Iterator[bytes]:
+    """The bodies of bulk submits, none with too many jobs or bytes."""
+    bulk: list[bytes] = []
+    size = 0
+    for job in jobs:
+        if bulk and (len(bulk) == wire.BULK_MAX or size + len(job) > _BULK_BYTES_MAX):
+            yield _bulk(bulk)
+            bulk, size = [], 0
+        bulk.append(job)
+        size += len(job) + 1
+    if bulk:
+        yield _bulk(bulk)
+
+
+def _bulk(jobs: list[bytes]) -> bytes:
+    return b'{"jobs":[' + b",".join(jobs) + b"]}"

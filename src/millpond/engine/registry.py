@@ -1,0 +1,78 @@
+"""Registry: what the app declares, written where the database's guard and functions can see it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from millpond.errors import LifecycleError
+from millpond.lifecycle import STANDARD, Lifecycle
+from millpond.store.db import fetch
+from millpond.store.queries import queries
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from millpond.kinds import Kind
+    from millpond.store.db import Connection, Database
+
+SQL: Final = queries("millpond.engine", "registry")
+
+BIRTH: Final = "*"
+
+
+async def register(db: Database, kinds: Iterable[Kind] = (), lifecycles: Iterable[Lifecycle] = ()) -> None:
+    """Make kinds and lifecycles known to the database; harmless to repeat, safe from many processes."""
+    kinds = list(kinds)
+    drawn = {made.name: made for made in (STANDARD, *lifecycles, *(kind.lifecycle for kind in kinds))}
+    async with db.transaction() as tx:
+        await fetch(tx, SQL["lock"])
+        changed = [await _write_lifecycle(tx, made) for made in drawn.values()]
+        if any(changed):
+            await fetch(tx, SQL["compile_guard"])
+        for kind in kinds:
+            await _write_kind(tx, kind)
+
+
+async def _write_lifecycle(tx: Connection, made: Lifecycle) -> bool:
+    states = made.states.values()
+    row = await fetch(
+        tx,
+        SQL["register_lifecycle"],
+        made.name,
+        [state.name for state in states],
+        [state.phase for state in states],
+        [state.outcome for state in states],
+        [state.name in made.entries for state in states],
+        [move.source or BIRTH for move in made.moves],
+        [move.moment for move in made.moves],
+        [move.target for move in made.moves],
+    )
+    if row["has_changed"]:
+        for homeless in await fetch(tx, SQL["homeless"], made.name):
+            raise LifecycleError(
+                f"Lifecycle {made.name!r}: {homeless['jobs']} jobs are in state {homeless['state']!r}, which it lacks.",
+                hint="Keep the state until they have ended: a job that has no arrow to go cannot even be claimed.",
+            )
+    return bool(row["has_changed"])
+
+
+async def _write_kind(tx: Connection, kind: Kind) -> None:
+    await fetch(tx, SQL["register_queue"], kind.queue, kind.runs == "fleet")
+    await fetch(
+        tx,
+        SQL["register_kind"],
+        kind.name,
+        kind.lifecycle.name,
+        kind.queue,
+        kind.is_fair,
+        kind.lifecycle.initial,
+        kind.entry_state,
+        list(kind.stages),
+        list(kind.firm_stages),
+        kind.attempts_max,
+        kind.interruptions_max,
+        kind.lapses_max,
+        msgspec.json.encode(kind.declaration(), enc_hook=str).decode(),
+    )

@@ -1,0 +1,305 @@
+-- Verify: the invariants, each as a query for what breaks it. An empty answer is a proof; a row names the offender.
+-- `$1` is the oldest job to look at (the zero id for all). These queries compare the homes with each other on
+-- purpose, which nothing else may do.
+
+-- name: account_equals_its_entries :many
+select format('%s/%s', coalesce(a.tenant, e.tenant), coalesce(a.account, e.account)) as subject, null::uuid as job_id,
+    format('account has %s available, %s held, %s entries; its entries say %s, %s, %s',
+        a.available, a.held, a.entries, coalesce(e.available, 0), coalesce(e.held, 0), coalesce(e.entries, 0)) as detail
+from millpond.accounts a
+full join (
+    select tenant, account, sum(available) as available, sum(held) as held, count(*) as entries, max(seq) as last
+    from millpond.entries group by tenant, account
+) e on e.tenant = a.tenant and e.account = a.account
+where $1::uuid is not null
+    and (a.available, a.held, a.entries, a.entries)
+        is distinct from (coalesce(e.available, 0), coalesce(e.held, 0), coalesce(e.entries, 0), coalesce(e.last, 0))
+limit 100;
+
+-- name: entries_form_a_chain :many
+-- Each entry's balance is the one before it and its own amount; numbers have no gap.
+select format('%s/%s', e.tenant, e.account) as subject, e.job_id,
+    format('entry %s: %s available and %s held do not follow from the entry before', e.seq, e.available_after, e.held_after) as detail
+from (
+    select *,
+        lag(available_after, 1, 0) over account as available_before,
+        lag(held_after, 1, 0) over account as held_before,
+        lag(seq, 1, 0) over account as seq_before
+    from millpond.entries
+    window account as (partition by tenant, account order by seq)
+) e
+where $1::uuid is not null
+    and (e.available_before + e.available, e.held_before + e.held, e.seq_before + 1) <> (e.available_after, e.held_after, e.seq)
+limit 100;
+
+-- name: held_equals_open_holds :many
+select format('%s/%s', a.tenant, a.account) as subject, null::uuid as job_id,
+    format('account has %s held; its open holds add up to %s', a.held, coalesce(h.held, 0)) as detail
+from millpond.accounts a
+left join (
+    select h.tenant, h.account, sum(h.held) as held
+    from millpond.entries h
+    where h.type = 'hold' and not exists (
+        select from millpond.entries s where s.job_id = h.job_id and s.run = h.run and s.type in ('capture', 'release')
+    )
+    group by h.tenant, h.account
+) h on h.tenant = a.tenant and h.account = a.account
+where $1::uuid is not null and a.held <> coalesce(h.held, 0)
+limit 100;
+
+-- name: active_equals_unended_jobs :many
+select format('%s/%s', coalesce(a.tenant, j.tenant), coalesce(a.account, j.account)) as subject, null::uuid as job_id,
+    format('account counts %s active jobs; %s have not ended', a.active, coalesce(j.active, 0)) as detail
+from millpond.accounts a
+full join (
+    select tenant, account, count(*) as active from millpond.jobs where phase <> 'ended' group by tenant, account
+) j on j.tenant = a.tenant and j.account = a.account
+where $1::uuid is not null and a.active is distinct from coalesce(j.active, 0)
+limit 100;
+
+-- name: ended_jobs_are_settled_once :many
+-- A job that costs has one hold a run; that of an earlier run and of an ended job is settled, that of a live one is not.
+select j.state as subject, j.id as job_id,
+    format('price %s, captured %s, outcome %s: its hold and settlement of run %s do not fit', j.price, j.captured, j.outcome, r.run) as detail
+from millpond.jobs j
+cross join lateral generate_series(1, j.run) as r(run)
+left join millpond.entries h on h.job_id = j.id and h.run = r.run and h.type = 'hold'
+left join millpond.entries s on s.job_id = j.id and s.run = r.run and s.type in ('capture', 'release')
+where j.id >= $1 and case
+    when j.price = 0 then h.job_id is null and s.job_id is null
+    when r.run < j.run then h.held = j.price and s.held = -j.price
+    when j.phase <> 'ended' then h.held = j.price and s.job_id is null
+    else h.held = j.price and s.held = -j.price and s.outside = j.captured and s.available = j.price - j.captured
+        and (j.captured < j.price or j.outcome = 'succeeded') and s.at = j.finished_at
+end is not true
+limit 100;
+
+-- name: refunds_fit_what_was_captured :many
+-- What was given back of a job's price went to the account that had paid it, and is no more than that.
+select format('%s/%s', r.tenant, r.account) as subject, r.job_id,
+    format('%s credits of it were given back; it has cost %s', r.back, coalesce(c.paid, 0)) as detail
+from (
+    select tenant, account, job_id, sum(available) as back, bool_and(available > 0) as gives
+    from millpond.entries where type = 'adjust' and job_id >= $1
+    group by tenant, account, job_id
+) r
+left join (
+    select tenant, account, job_id, sum(outside) as paid from millpond.entries where type = 'capture' and job_id >= $1
+    group by tenant, account, job_id
+) c on c.tenant = r.tenant and c.account = r.account and c.job_id = r.job_id
+where not r.gives or r.back > coalesce(c.paid, 0)
+limit 100;
+
+-- name: unended_jobs_have_a_dispatch :many
+select coalesce(j.state, d.phase) as subject, coalesce(j.id, d.job_id) as job_id,
+    case
+        when d.job_id is null then 'it has not ended and stands in no queue: nothing will ever happen to it'
+        when j.id is null then 'a dispatch without its job'
+        else format('the job is %s, its dispatch %s', j.phase, d.phase)
+    end as detail
+from (select id, state, phase from millpond.jobs where id >= $1 and phase <> 'ended') j
+full join (select job_id, phase from millpond.dispatches where job_id >= $1 and not is_away) d on d.job_id = j.id
+where d.phase is distinct from j.phase
+limit 100;
+
+-- name: dispatches_agree_with_their_job :many
+-- What both homes keep of a job is the same in both.
+select d.queue as subject, d.job_id,
+    format('the job is %s, its dispatch %s',
+        (j.tenant, j.account, j.kind, j.queue, -j.priority, j.epoch, j.attempts, j.expires_at),
+        (d.tenant, d.account, d.kind, d.queue, d.rank, d.epoch, d.attempts, d.expires_at)) as detail
+from millpond.dispatches d join millpond.jobs j on j.id = d.job_id
+where d.job_id >= $1
+    and (j.tenant, j.account, j.kind, j.queue, -j.priority, j.epoch, j.attempts, j.expires_at)
+        is distinct from (d.tenant, d.account, d.kind, d.queue, d.rank, d.epoch, d.attempts, d.expires_at)
+limit 100;
+
+-- name: ready_dispatches_stand_in_line :many
+select coalesce(r.queue, d.queue) as subject, coalesce(r.job_id, d.job_id) as job_id,
+    case when r.job_id is null then 'it is ready and does not stand in line' else 'it stands in line and is not ready' end as detail
+from (select * from millpond.dispatches where phase = 'ready') d
+full join millpond.ready r on r.queue = d.queue and r.rank = d.rank and r.turn = d.turn and r.job_id = d.job_id
+where coalesce(r.job_id, d.job_id) >= $1 and (r.job_id is null or d.job_id is null)
+limit 100;
+
+-- name: leased_dispatches_have_a_lease :many
+-- Nobody holds a job without a lease, and no lease outlives its end by more than the reaper needs.
+select d.queue as subject, d.job_id,
+    case when l.token is null then 'its lease does not exist'
+        else format('its lease ran out at %s and was not taken back', l.expires_at) end as detail
+from millpond.dispatches d
+left join millpond.leases l on l.token = d.lease_token and d.job_id = any(l.job_ids)
+where d.job_id >= $1 and d.phase = 'leased' and (l.token is null or l.expires_at < millpond.clock() - interval '60 seconds')
+limit 100;
+
+-- name: nothing_outlives_its_deadline :many
+select d.phase as subject, d.job_id, format('it should have expired at %s', d.expires_at) as detail
+from millpond.dispatches d
+where d.job_id >= $1 and d.expires_at < millpond.clock() - interval '60 seconds'
+limit 100;
+
+-- name: caps_hold :many
+select d.queue as subject, d.job_id,
+    format('%s attempts, %s interruptions, %s lapses are beyond the caps of its kind', d.attempts, d.interruptions, d.lapses) as detail
+from millpond.dispatches d join millpond.kinds k on k.kind = d.kind
+where d.job_id >= $1
+    and (d.attempts >= k.attempts_max or d.interruptions >= k.interruptions_max or d.lapses >= k.lapses_max)
+limit 100;
+
+-- name: events_have_no_gap :many
+select coalesce(j.state, 'absent') as subject, coalesce(j.id, e.job_id) as job_id,
+    format('its last event should be number %s; it has %s events up to number %s', j.events, coalesce(e.events, 0), e.last) as detail
+from (select id, state, events from millpond.jobs where id >= $1) j
+full join (
+    select job_id, count(*) as events, max(seq) as last from millpond.events where job_id >= $1 group by job_id
+) e on e.job_id = j.id
+where (j.events, j.events) is distinct from (coalesce(e.events, 0), coalesce(e.last, 0))
+limit 100;
+
+-- name: states_follow_from_events :many
+-- Each event's state follows from the one before it by an arrow, and the last one's is the job's, with the outcome
+-- that its lifecycle gives it.
+select j.state as subject, j.id as job_id,
+    case when e.seq is null then 'it has no event'
+        else format('event %s (%s) says %s after %s', e.seq, e.type, e.state, coalesce(e.before, 'nothing')) end as detail
+from millpond.jobs j
+left join (
+    select *, lag(state) over job as before, lead(seq) over job is null as is_last
+    from millpond.events where job_id >= $1
+    window job as (partition by job_id order by seq)
+) e on e.job_id = j.id
+where j.id >= $1 and (
+    e.seq is null
+    or (e.is_last and e.state <> j.state)
+    or (e.is_last and not exists (
+        select from millpond.lifecycle_states s
+        where s.lifecycle = j.lifecycle and s.state = j.state and s.outcome is not distinct from j.outcome
+    ))
+    or (e.before is distinct from e.state and not exists (
+        select from millpond.lifecycle_moves m
+        where m.lifecycle = j.lifecycle and m.from_state = coalesce(e.before, '*') and m.to_state = e.state and m.moment = e.type
+    ))
+)
+limit 100;
+
+-- name: jobs_end_once_a_run :many
+-- As many ends as runs (one fewer while the last is under way), and after an end nothing but a retry.
+select j.state as subject, j.id as job_id, format('%s ends in %s runs', count(e.seq) filter (where e.ends), j.run) as detail
+from millpond.jobs j
+join (
+    select e.job_id, e.seq, e.type in ('succeeded', 'failed', 'canceled', 'expired', 'blocked') as ends,
+        lead(e.type) over (partition by e.job_id order by e.seq) as next
+    from millpond.events e where e.job_id >= $1
+) e on e.job_id = j.id
+where j.id >= $1
+group by j.id, j.state, j.run, j.phase
+having count(e.seq) filter (where e.ends) <> j.run - (j.phase <> 'ended')::int
+    or bool_or(e.ends and e.next is distinct from null and e.next <> 'retried')
+limit 100;
+
+-- name: keys_name_their_job :many
+select format('%s/%s', k.tenant, k.scope) as subject, k.job_id, 'its key names a job that does not exist' as detail
+from millpond.idempotency k
+where k.job_id >= $1 and not exists (select from millpond.jobs j where j.id = k.job_id and j.tenant = k.tenant)
+limit 100;
+
+-- name: delivering_jobs_are_delivered :many
+-- A job whose URL has yet to take the news has the delivery that decides, and no other job has one.
+select coalesce(j.state, d.fate) as subject, coalesce(j.id, d.job_id) as job_id,
+    case when d.job_id is null then 'it is being delivered, and there is no delivery that decides'
+        else 'a delivery is to decide its end, and it is not being delivered' end as detail
+from (
+    select j.id, j.state from millpond.jobs j join millpond.hooks h on h.job_id = j.id
+    where j.id >= $1 and j.phase = 'delivering' and h.decides
+) j
+full join (select d.job_id, d.fate from millpond.deliveries d where d.job_id >= $1 and d.decides) d on d.job_id = j.id
+where j.id is null or d.job_id is null
+limit 100;
+
+-- name: deliveries_go_in_order :many
+-- Of what goes to one URL about one job, nothing was taken, or is in hand, while something before it is pending; unless
+-- somebody had one of them sent once more.
+select d.moment as subject, d.job_id, format('number %s went before number %s', l.seq, d.seq) as detail
+from millpond.deliveries d
+join millpond.deliveries l on l.job_id = d.job_id and l.seq > d.seq and l.endpoint_id is not distinct from d.endpoint_id
+where d.job_id >= $1 and d.due_at is not null and d.tries_before = 0 and l.tries_before = 0
+    and (l.fate = 'delivered' or l.is_out)
+limit 100;
+
+-- name: hooks_are_told :many
+-- Each moment of a job that its URL is to be told of has its delivery. Those that are done are kept for a while.
+select e.type as subject, e.job_id, format('its URL is to be told of event %s, and there is no delivery', e.seq) as detail
+from millpond.hooks h
+join millpond.events e on e.job_id = h.job_id and e.type = any(h.moments)
+where h.job_id >= $1 and e.at > millpond.clock() - interval '1 hour' and not exists (
+    select from millpond.deliveries d where d.job_id = e.job_id and d.seq = e.seq and d.endpoint_id is null
+)
+limit 100;
+
+-- name: endpoints_are_subscribed :many
+-- An endpoint that is disabled is told of nothing; every other one of what it wants.
+select coalesce(e.tenant, s.tenant) as subject, null::uuid as job_id,
+    case when s.endpoint_id is null then format('endpoint %s is told of nothing', e.id)
+        when e.id is not null then format('endpoint %s is not told of what it wants', e.id)
+        else format('endpoint %s is disabled, or gone, and is told of something', s.endpoint_id) end as detail
+from (select e.id, e.tenant, e.moments from millpond.endpoints e where e.disabled_at is null) e
+full join (
+    select s.endpoint_id, s.tenant, array_agg(s.moment collate "default") as moments from millpond.subscriptions s
+    group by s.endpoint_id, s.tenant
+) s on s.endpoint_id = e.id
+where $1::uuid is not null and (
+    e.id is null or s.endpoint_id is null
+    or ('*' <> all(e.moments) and not (e.moments <@ s.moments and s.moments <@ e.moments))
+)
+limit 100;
+
+-- name: deliveries_follow_their_endpoint :many
+-- Nothing waits for ever for an endpoint that has been enabled, or gone, for a while.
+select d.tenant as subject, d.job_id, format('endpoint %s is not disabled, and number %s waits for it', d.endpoint_id, d.id) as detail
+from millpond.deliveries d
+left join millpond.endpoints e on e.id = d.endpoint_id
+where $1::uuid is not null and d.due_at = 'infinity' and e.disabled_at is null
+    and coalesce(e.enabled_at, e.created_at, '-infinity') < millpond.clock() - interval '10 minutes'
+limit 100;
+
+-- name: submissions_are_looked_after :many
+-- What a provider has for a job that has not ended is looked at again at some time, or the job would never hear of it.
+select s.status as subject, s.job_id, 'its job has not ended, and nobody will look at it again' as detail
+from millpond.submissions s join millpond.jobs j on j.id = s.job_id and j.run = s.run
+where s.job_id >= $1 and j.phase <> 'ended' and s.due_at is null and s.prediction_id is not null and s.status <> 'unwanted'
+    and s.kept is null
+limit 100;
+
+-- name: provided_jobs_have_a_submission :many
+-- A job that waits for a provider has something there that the reconciler comes back to, or nothing would ever wake it.
+select j.state as subject, j.id as job_id, 'it waits for a provider, and nothing that was submitted for it is open' as detail
+from millpond.jobs j join millpond.kinds k on k.kind = j.kind
+where j.id >= $1 and j.phase = 'parked' and k.declaration ->> 'runs' = 'provider' and not exists (
+    select from millpond.submissions s
+    where s.job_id = j.id and s.run = j.run and s.due_at is not null and s.status <> 'unwanted'
+)
+limit 100;
+
+-- name: counts_are_those_of_jobs :many
+-- What is counted as jobs move is what there is. Only over all jobs: of the newest alone nothing is counted.
+select format('%s/%s', coalesce(c.tenant, j.tenant), coalesce(c.kind, j.kind)) as subject, null::uuid as job_id,
+    format('%s jobs are %s (%s) and hold %s credits; counted are %s, and %s credits', coalesce(j.n, 0),
+        coalesce(c.state, j.state), coalesce(c.phase, j.phase), coalesce(j.held, 0), coalesce(c.n, 0), coalesce(c.held, 0)) as detail
+from (
+    select j.tenant, j.kind, j.state, j.phase, count(*) as n, sum(j.price) as held
+    from millpond.jobs j where j.phase <> 'ended' group by j.tenant, j.kind, j.state, j.phase
+) j
+full join (
+    select c.tenant, c.kind, c.state, c.phase, sum(c.n) as n, sum(c.held) as held
+    from (
+        select c.tenant, c.kind, c.state, c.phase, c.n, c.held from millpond.counts c
+        union all
+        select c.tenant, c.kind, c.state, c.phase, c.n, c.held
+        from millpond.counted(array(select t from millpond.tallies t)) c
+    ) c
+    where c.phase <> 'ended'
+    group by c.tenant, c.kind, c.state, c.phase
+) c on c.tenant = j.tenant and c.kind = j.kind and c.state = j.state and c.phase = j.phase
+where $1::uuid = '00000000-0000-0000-0000-000000000000'
+    and (coalesce(j.n, 0), coalesce(j.held, 0)) is distinct from (coalesce(c.n, 0), coalesce(c.held, 0))
+limit 100;

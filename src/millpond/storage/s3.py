@@ -1,0 +1,265 @@
+"""Any S3-compatible bucket as a store: obstore reads, writes and lists; URLs are signed by :mod:`~.sigv4`."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import os
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import parse_qsl, urlsplit
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import S3Store
+
+from millpond.errors import NotFoundError, SettingsError, StorageUnavailableError
+from millpond.storage.sigv4 import Keys, encode, presign
+from millpond.storage.storage import (
+    SCHEME,
+    SIZE_MAX,
+    Object,
+    check_lifetime,
+    check_path,
+    check_sha256,
+    check_size,
+    check_type,
+    disposition,
+)
+from millpond.wire import Signed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+_OPTIONS: Final = {"endpoint", "region", "style"}
+_STYLES: Final = ("path", "host")
+_REGION: Final = "us-east-1"
+_RETRY: Final = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
+_TIMEOUTS: Final = {"timeout": "60s", "connect_timeout": "5s"}
+_PIECE: Final = 1024 * 1024
+
+
+class S3:
+    """A store in a bucket, below a prefix."""
+
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str = "",
+        *,
+        endpoint: str | None = None,
+        region: str = _REGION,
+        style: str | None = None,
+        keys: Keys | None = None,
+        size_max: int = SIZE_MAX,
+    ) -> None:
+        self.size_max = size_max
+        self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+        self._region = region
+        self._keys = keys
+        is_host = (style or ("path" if endpoint else "host")) == "host"
+        self._base = _base(bucket, endpoint or f"https://s3.{region}.amazonaws.com", is_host=is_host)
+        self._store = _store(bucket, endpoint, region, keys, self._base, is_host=is_host)
+
+    @classmethod
+    def from_url(cls, url: str, environ: Mapping[str, str] | None = None, *, size_max: int = SIZE_MAX) -> S3:
+        """As ``s3://bucket/prefix?endpoint=…&region=…&style=path|host``, with the keys of the environment."""
+        environ = os.environ if environ is None else environ
+        place = urlsplit(url)
+        options = dict(parse_qsl(place.query))
+        if not place.netloc or options.keys() - _OPTIONS or options.get("style", "path") not in _STYLES:
+            raise SettingsError(
+                f"{url[:120]!r} names no bucket.",
+                field="storage",
+                hint=f"Write {SCHEME}bucket/prefix?endpoint=URL&region=NAME&style=path, each option if it is needed.",
+            )
+        given = [environ.get(f"AWS_{name}") for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN")]
+        region = options.pop("region", None) or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
+        keys = Keys(given[0], given[1], given[2] or None) if given[0] and given[1] else None
+        endpoint = options.pop("endpoint", None) or environ.get("AWS_ENDPOINT_URL") or None
+        return cls(
+            place.netloc,
+            place.path,
+            endpoint=endpoint,
+            region=region or _REGION,
+            style=options.get("style"),
+            keys=keys,
+            size_max=size_max,
+        )
+
+    @property
+    def is_binding(self) -> bool:
+        return self._keys is not None
+
+    # Signing
+
+    def sign_get(
+        self, path: str, *, lifetime: timedelta, filename: str | None = None, content_type: str | None = None
+    ) -> Signed:
+        query = {} if filename is None else {"response-content-disposition": disposition(filename, content_type)}
+        return self._sign("GET", path, lifetime, query=query)
+
+    def sign_put(
+        self, path: str, *, lifetime: timedelta, content_type: str, size: int | None, sha256: str | None = None
+    ) -> Signed:
+        headers = {"Content-Type": check_type(content_type)}
+        if check_sha256(sha256) is not None:
+            headers["x-amz-checksum-sha256"] = base64.b64encode(bytes.fromhex(sha256 or "")).decode()
+        implied = {} if size is None else {"Content-Length": str(check_size(size, self.size_max))}
+        return self._sign("PUT", path, lifetime, headers=headers, implied=implied)
+
+    def _sign(
+        self,
+        method: Literal["GET", "PUT"],
+        path: str,
+        lifetime: timedelta,
+        *,
+        headers: dict[str, str] | None = None,
+        query: dict[str, str] | None = None,
+        implied: dict[str, str] | None = None,
+    ) -> Signed:
+        """``implied`` headers are signed too; their sender's library sets them by itself."""
+        seconds, at = check_lifetime(lifetime), datetime.now(UTC).replace(microsecond=0)
+        key = self._prefix + check_path(path)
+        if self._keys is None:
+            # Keys that come and go are the library's to find. It signs the path alone; what is uploaded is looked at
+            # by `confirm` in any case.
+            with _told():
+                url = obstore.sign(self._store, method, key, timedelta(seconds=seconds))
+        else:
+            url = presign(
+                self._keys,
+                method,
+                f"{self._base}/{encode(key, safe='/')}",
+                region=self._region,
+                at=at,
+                seconds=seconds,
+                headers={**(headers or {}), **(implied or {})},
+                query=query,
+            )
+        return Signed(method=method, url=url, headers=headers or {}, expires_at=at + timedelta(seconds=seconds))
+
+    # Files
+
+    async def head(self, path: str) -> Object | None:
+        # A plain head of obstore's tells no type; a get without a body does.
+        try:
+            with _told():
+                found = await obstore.get_async(self._store, self._prefix + check_path(path), options={"head": True})
+        except NotFoundError:
+            return None
+        return Object(path, found.meta["size"], found.meta["last_modified"], found.attributes.get("Content-Type"))
+
+    async def read(self, path: str) -> bytes:
+        return b"".join([piece async for piece in self.stream(path)])
+
+    async def stream(self, path: str) -> AsyncIterator[bytes]:
+        with _told():
+            found = await obstore.get_async(self._store, self._prefix + check_path(path))
+            async for piece in found.stream(min_chunk_size=_PIECE):
+                yield bytes(piece)
+
+    async def write(
+        self, path: str, data: bytes | AsyncIterator[bytes], *, content_type: str = "application/octet-stream"
+    ) -> Object:
+        key = self._prefix + check_path(path)
+        attributes = {"Content-Type": check_type(content_type)}
+        seen = _Seen()
+        with _told():
+            if isinstance(data, bytes):
+                seen.add(data)
+                await obstore.put_async(self._store, key, data, attributes=attributes, use_multipart=False)
+            else:
+                await obstore.put_async(self._store, key, seen.through(data), attributes=attributes)
+        return Object(path, seen.size, datetime.now(UTC), content_type, seen.sha256)
+
+    async def delete(self, path: str) -> None:
+        with _told(), contextlib.suppress(FileNotFoundError):
+            await obstore.delete_async(self._store, self._prefix + check_path(path))
+
+    async def list(self, prefix: str = "", *, after: str = "", limit: int = 1_000) -> list[Object]:
+        if prefix:
+            check_path(prefix.removesuffix("/"))
+        found: list[Object] = []
+        begin = self._prefix + after if after else None
+        with _told():
+            pages: Any = obstore.list(  # pyright: ignore[reportUnknownMemberType] - it can give Arrow's tables too
+                self._store, (self._prefix + prefix) or None, offset=begin, chunk_size=limit
+            )
+            async for page in pages:
+                found += [_listed(each, self._prefix) for each in page]
+                if len(found) >= limit:
+                    break
+        return found[:limit]
+
+    async def tidy(self) -> int:
+        """Nothing: what is not whole is no object, and its parts are for a lifecycle rule of the bucket."""
+        return 0
+
+    async def close(self) -> None: ...
+
+
+class _Seen:
+    """What goes by, counted and hashed."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._hash = hashlib.sha256()
+
+    def add(self, piece: bytes) -> None:
+        self.size += len(piece)
+        self._hash.update(piece)
+
+    @property
+    def sha256(self) -> str:
+        return self._hash.hexdigest()
+
+    async def through(self, data: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        async for piece in data:
+            self.add(piece)
+            yield piece
+
+
+def _base(bucket: str, endpoint: str, *, is_host: bool) -> str:
+    """Where the bucket's own paths begin. The port that a scheme implies is not part of what is signed."""
+    place = urlsplit(endpoint)
+    try:
+        port = place.port
+    except ValueError:
+        port = -1
+    if place.scheme not in ("http", "https") or not place.hostname or port == -1:
+        raise SettingsError(f"{endpoint[:120]!r} is no endpoint.", field="storage", hint="Write http://host:port.")
+    host = f"[{place.hostname}]" if ":" in place.hostname else place.hostname
+    if port is not None and (place.scheme, port) not in (("http", 80), ("https", 443)):
+        host = f"{host}:{port}"
+    root = place.path.rstrip("/")
+    return f"{place.scheme}://{bucket}.{host}{root}" if is_host else f"{place.scheme}://{host}{root}/{bucket}"
+
+
+def _store(bucket: str, endpoint: str | None, region: str, keys: Keys | None, base: str, *, is_host: bool) -> S3Store:
+    config: dict[str, Any] = {"region": region, "virtual_hosted_style_request": is_host}
+    if endpoint is not None:
+        config["endpoint"] = base if is_host else endpoint
+    if keys is not None:
+        config |= {"access_key_id": keys.access_key, "secret_access_key": keys.secret_key}
+        if keys.session_token is not None:
+            config["session_token"] = keys.session_token
+    client: dict[str, Any] = {**_TIMEOUTS, "allow_http": base.startswith("http://")}
+    return S3Store(bucket, config=config, client_options=client, retry_config=_RETRY)  # pyright: ignore[reportArgumentType]
+
+
+def _listed(each: Any, prefix: str) -> Object:
+    return Object(str(each["path"]).removeprefix(prefix), each["size"], each["last_modified"])
+
+
+@contextlib.contextmanager
+def _told() -> Any:
+    """What the library says, in our own words."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise NotFoundError("There is no such file.", field="path") from None
+    except (BaseError, OSError) as error:
+        reason = str(error).strip().splitlines()[0][:300]
+        raise StorageUnavailableError(f"The bucket cannot be used: {reason}") from error
