@@ -1,7 +1,8 @@
-"""Does the dashboard stay fast? Every read of it, at the server, with millions of finished jobs behind it.
+"""Measures every read of the dashboard, at the server, with millions of finished jobs.
 
-`python -m bench.board --dsn postgresql://…` fills a database of its own on that server, and prints a table; without a
-server it makes one and throws it away. The counters are made by tallying and folding, as they are when jobs move.
+`python -m bench.board --dsn postgresql://…` fills a database of its own on that server, and prints a table; without
+`--dsn`, it starts a temporary server. The counters are created by writing and merging counter changes, as when jobs
+run.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from bench.product import opened
 from millpond import Engine, Millpond, ids
 from millpond.api.app import create_app
 from millpond.api.calls import JSON
+from millpond.api.jobs.streams import Hub
 from millpond.api.native import ROUTES
 from millpond.api.server import listen, serve
-from millpond.api.streams import Hub
-from millpond.engine import tallies
-from millpond.engine.dispatches import Lanes
-from millpond.engine.tallies import FOLD_MAX
-from millpond.services.bell import Bell
+from millpond.engine.queue.dispatches import Lanes
+from millpond.engine.reads import counters
+from millpond.engine.reads.counters import MERGE_MAX
+from millpond.services.notifier import Notifier
 from millpond.settings import Settings
 from millpond.store.embedded import open_embedded
 
@@ -46,10 +47,10 @@ KINDS = [f"kind-{n}" for n in range(4)]
 TENANT, ACCOUNT = "tenant-3", "account-3"
 HISTORY = Path(__file__).with_name("board.sql")
 LEFT_OUT = ("/v1/verify", "/metrics", "/v1/board/stream", "/v1/jobs/{id}/stream")
-"""What looks at everything on purpose, or does not end."""
+"""Routes that read everything by design, or that do not end."""
 
-# As statements would have tallied them: by the minute for the last day, and by the hour before it.
-TOLD = """
+# The granularity of the real counters: minutes for the last day, hours before that.
+ENDED = """
 create temporary table told as
 select j.tenant, j.kind, j.outcome, j.price, j.captured, millpond.bucket(j.started_at - j.created_at) as wait,
     millpond.bucket(j.finished_at - j.started_at) as run, j.fingerprint, j.error ->> 'code' as code,
@@ -58,29 +59,30 @@ select j.tenant, j.kind, j.outcome, j.price, j.captured, millpond.bucket(j.start
         else date_trunc('hour', j.created_at) end as at
 from millpond.jobs j where j.phase = 'ended'
 """
-TALLIES = (
+CHANGES = (
     """
-    insert into millpond.tallies (at, tenant, kind, moment, to_state, to_phase, n, price)
+    insert into millpond.counter_changes (at, tenant, kind, event, to_state, to_phase, n, price)
     select at, tenant, kind, 'submitted', 'queued', 'ready', count(*), sum(price) from told group by at, tenant, kind
     """,
     """
-    insert into millpond.tallies (
-        at, tenant, kind, moment, from_state, from_phase, to_state, to_phase, n, price, bucket
+    insert into millpond.counter_changes (
+        at, tenant, kind, event, from_state, from_phase, to_state, to_phase, n, price, bucket
     )
     select at, tenant, kind, 'started', 'queued', 'ready', 'running', 'leased', count(*), sum(price), max(wait)
     from told group by at, tenant, kind
     """,
     """
-    insert into millpond.tallies (
-        at, tenant, kind, moment, from_state, from_phase, to_state, to_phase, outcome, n, price, captured, bucket
+    insert into millpond.counter_changes (
+        at, tenant, kind, event, from_state, from_phase, to_state, to_phase, outcome, n, price, captured, bucket
     )
     select at, tenant, kind, outcome, 'running', 'leased', outcome, 'ended', outcome, count(*), sum(price),
         sum(captured), max(run)
     from told group by at, tenant, kind, outcome
     """,
     """
-    insert into millpond.tallies (at, tenant, kind, moment, n, price, captured, fingerprint, code, message, sample)
-    select at, tenant, kind, 'failed', count(*), sum(price), sum(captured), fingerprint, min(code), min(message),
+    insert into millpond.counter_changes (at, tenant, kind, event, n, price, captured, fingerprint, code, message,
+    sample) select at, tenant, kind, 'failed', count(*), sum(price), sum(captured), fingerprint, min(code),
+    min(message),
         (array_agg(id))[1]
     from told where fingerprint is not null group by at, tenant, kind, fingerprint
     """,
@@ -89,7 +91,7 @@ TALLIES = (
 
 async def main() -> None:
     parser = argparse.ArgumentParser(description="Measures every read of the dashboard on a long history.")
-    parser.add_argument("--dsn", help="the server to measure on; without one, an embedded one is made")
+    parser.add_argument("--dsn", help="the server to measure on (default: a temporary embedded one)")
     parser.add_argument("--jobs", type=int, default=JOBS)
     arguments = parser.parse_args()
     if arguments.dsn:
@@ -113,8 +115,8 @@ async def measure(server: str, jobs: int) -> None:
         print(f"{jobs:,} jobs in {time.monotonic() - began:.0f} s", flush=True)
         began = time.monotonic()
         await count(engine)
-        print(f"tallied and folded in {time.monotonic() - began:.0f} s", flush=True)
-        await enliven(engine)
+        print(f"written and merged in {time.monotonic() - began:.0f} s", flush=True)
+        await add_active_jobs(engine)
         await ask_all(engine)
 
 
@@ -122,7 +124,7 @@ async def _nothing(job: Any, sequence: int = 0) -> None: ...
 
 
 async def fill(dsn: str, jobs: int) -> None:
-    """The weeks, and the jobs in them, by two connections."""
+    """Create the partitions, and insert the jobs with two connections."""
     chunks = iter(range(0, jobs, CHUNK))
 
     async def insert() -> None:
@@ -145,18 +147,18 @@ async def fill(dsn: str, jobs: int) -> None:
 async def count(engine: Engine) -> None:
     connection = await asyncpg.connect(engine.db.dsn)
     await connection.execute("set work_mem = '256MB'")
-    for statement in (TOLD, *TALLIES):
+    for statement in (ENDED, *CHANGES):
         await connection.execute(statement)
-    while await connection.fetchval("select millpond.fold($1)", FOLD_MAX * 4):
-        await connection.execute("vacuum millpond.tallies")
+    while await connection.fetchval("select millpond.merge_counter_changes($1)", MERGE_MAX * 4):
+        await connection.execute("vacuum millpond.counter_changes")
     await connection.execute("vacuum analyze")
     await connection.close()
-    while await tallies.prune(engine.db, FOLD_MAX):
+    while await counters.prune(engine.db, MERGE_MAX):
         pass
 
 
-async def enliven(engine: Engine) -> None:
-    """Some jobs that have not ended, in line and held."""
+async def add_active_jobs(engine: Engine) -> None:
+    """Add jobs that have not ended: in the queue, and leased."""
     await engine.grant(TENANT, ACCOUNT, 1_000_000)
     given = [{"kind": KINDS[n % len(KINDS)], "tenant": TENANT, "account": ACCOUNT, "input": {}} for n in range(5_000)]
     await engine.submit_many(given)
@@ -164,7 +166,7 @@ async def enliven(engine: Engine) -> None:
 
 
 async def ask_all(engine: Engine) -> None:
-    hub = Hub(engine, Bell(engine))
+    hub = Hub(engine, Notifier(engine))
     server = create_app(engine, settings=Settings(rate_limit=1_000_000), hub=hub)
     sock, stop = listen("127.0.0.1", 0), asyncio.Event()
     _, key = await engine.access.make_key(scope="admin", actor="bench")
@@ -195,7 +197,7 @@ async def ask(http: httpx2.AsyncClient, path: str) -> None:
 
 
 async def samples(engine: Engine) -> dict[str, str]:
-    failure = (await engine.tallies.failures("7d", tenant=TENANT, most=1)).data[0]
+    failure = (await engine.counters.failures("7d", tenant=TENANT, limit=1)).data[0]
     return {
         "id": ids.text("job", failure.sample),
         "fingerprint": failure.fingerprint,
@@ -207,20 +209,20 @@ async def samples(engine: Engine) -> dict[str, str]:
 
 
 def asked(given: Mapping[str, str]) -> Iterator[str]:
-    """Every GET that an operator may read, with what it needs; and those with filters with some of them."""
+    """Every GET route that an operator may read, with the parameters that it requires, and with some of its filters."""
     for route in ROUTES:
         if route.method != "GET" or "viewer" not in route.who or route.path in LEFT_OUT or JSON not in route.offers:
             continue
         if "{id}" in route.path and "/jobs/" not in route.path:
-            continue  # there is none
+            continue  # no such object exists
         path = route.path.format_map({**given, "route": KINDS[0]})
         needs = ("tenant", "account") if route.path.startswith("/v1/wallet") and "wallets" not in route.path else ()
         yield path + ("?q=" + given["id"] if "q" in route.query.__struct_fields__ else _query(given, needs))
         if "tenant" in route.query.__struct_fields__ and "/jobs/" not in path and not needs:
             yield path + _query(given, ("tenant",))
-    yield from (f"/v1/board/series?span={span}" for span in tallies.SPANS)
+    yield from (f"/v1/board/series?span={span}" for span in counters.SPANS)
     yield f"/v1/board/series?span=30d&tenant={TENANT}&kind={given['kind']}"
-    yield from (f"/v1/failures?since={since}" for since in tallies.FAILURE_STRETCHES)
+    yield from (f"/v1/failures?since={since}" for since in counters.FAILURE_STRETCHES)
     yield from (
         f"/v1/board/jobs?{query}"
         for query in (
@@ -239,7 +241,7 @@ def asked(given: Mapping[str, str]) -> Iterator[str]:
             "since=30d&until=29d&outcome=failed",
         )
     )
-    yield from (f"/v1/find?q={word}" for word in (TENANT, ACCOUNT, "kind-1", "nothing-of-the-sort"))
+    yield from (f"/v1/search?q={word}" for word in (TENANT, ACCOUNT, "kind-1", "nothing-of-the-sort"))
 
 
 def _query(given: Mapping[str, str], names: tuple[str, ...]) -> str:

@@ -1,4 +1,4 @@
--- Finished jobs of the past weeks, as the engine leaves them: $1 jobs, numbered from $2, of $3 in all, spread over $4 days.
+-- Inserts ended jobs of the past weeks, with the rows that the engine writes: $1 jobs, numbered from $2, of $3 in all, over $4 days.
 with born as (
     select n, millpond.clock() - interval '1 minute' - (n::float8 / $3::bigint) * $4::integer * interval '1 day' as at
     from generate_series($2::bigint, $2::bigint + $1::bigint - 1) n

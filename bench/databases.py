@@ -1,4 +1,4 @@
-"""A database for each thing that is measured, so that none finds what another left."""
+"""A new database for each measurement, so that none is affected by another one's data."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from uuid import uuid4
 
 import asyncpg
 
-from bench.processes import WAIT_SECONDS, end_in_order, within
+from bench.processes import WAIT_SECONDS, cancel_on_sigterm, within
 
 
 @contextlib.asynccontextmanager
 async def fresh(server: str) -> AsyncIterator[str]:
-    """The address of a new database on the server of this one, dropped when the block is left."""
+    """The DSN of a new database on the given server, which is dropped at the end of the block."""
     name = f"bench_{uuid4().hex[:12]}"
     parts = urlsplit(server)
-    end_in_order()
+    cancel_on_sigterm()
     try:
-        await order(server, f"create database {name}")
+        await run_statement(server, f"create database {name}")
         yield f"{parts.scheme}://{parts.netloc}/{name}?{parts.query}"
     finally:
-        await order(server, f"drop database if exists {name} with (force)")
+        await run_statement(server, f"drop database if exists {name} with (force)")
 
 
-async def order(server: str, statement: str) -> None:
+async def run_statement(server: str, statement: str) -> None:
     async with within(WAIT_SECONDS, f"`{statement}`"):
         connection = await asyncpg.connect(server)
         try:

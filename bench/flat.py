@@ -1,6 +1,6 @@
-"""Does Millpond stay fast? With millions of finished jobs behind it, and with a snapshot that nobody closes.
+"""Measures the speed with millions of finished jobs, and with a snapshot that stays open.
 
-`python -m bench.flat --dsn postgresql://…`; prints one JSON line per number.
+`python -m bench.flat --dsn postgresql://…` prints one JSON line per number.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import asyncpg
 import uvloop
 
 from bench.product import KIND, Product
-from millpond.engine.dispatches import Lanes
-from millpond.engine.leases import End
+from millpond.engine.queue.dispatches import Lanes
+from millpond.engine.queue.leases import End
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -50,7 +50,7 @@ async def main() -> None:
 
 
 async def rates(product: Product) -> dict[str, float]:
-    """Jobs a second through one submit, one claim and one finish at a time, the median over rounds."""
+    """Jobs per second of single submits, claims and finishes: the median of all rounds."""
     engine, lanes = product.engine, Lanes([KIND])
     taken: dict[str, list[float]] = {"submit": [], "claim": [], "finish": []}
     for _ in range(ROUNDS):
@@ -67,19 +67,19 @@ async def rates(product: Product) -> dict[str, float]:
 
 
 async def pinned(product: Product, seconds: float) -> None:
-    """The rate of whole lives of jobs before a snapshot is pinned, and at the end of the time it was."""
-    before = await lives(product, 10)
+    """The rate of jobs from submit to finish, before a snapshot is opened and when it has been open for long."""
+    before = await complete_jobs(product, 10)
     connection = await asyncpg.connect(product.store)
     async with connection.transaction(isolation="repeatable_read"):
         await connection.fetchval("select count(*) from millpond.kinds")
         if seconds > 10:
-            await lives(product, seconds - 10)
-        after = await lives(product, 10)
+            await complete_jobs(product, seconds - 10)
+        after = await complete_jobs(product, 10)
     await connection.close()
     report("pinned", after / before, "of the rate before the snapshot", seconds=seconds, jobs_per_second=round(after))
 
 
-async def lives(product: Product, seconds: float) -> float:
+async def complete_jobs(product: Product, seconds: float) -> float:
     lanes, done, began = Lanes([KIND]), 0, time.monotonic()
     while time.monotonic() - began < seconds:
         await submit(product)

@@ -1,9 +1,9 @@
 """The worker protocol under load, beside a bare echo: `python -m bench.fleet --dsn postgresql://…`.
 
-As `bench.http`: one server process, 64 connections, PostgreSQL with durable settings on the same machine. Each poll is
-given a job, each heartbeat prolongs the lease of one, each completion ends one (its hold is captured, its artifacts are
-none). Then a thousand workers say every ten seconds that they live, each with a job in its hands; the processor time of
-the server and of PostgreSQL is read from the system. Prints one JSON line per number.
+As in `bench.http`: one server process, 64 connections, PostgreSQL with durable settings on the same machine. Each poll
+receives a job, each heartbeat extends the lease of one, each completion ends one (its hold is captured, it has no
+artifacts). Then a thousand workers, each with one job, send heartbeats every ten seconds; the processor time of the
+server and of PostgreSQL is read from the system. Prints one JSON line per number.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ import msgspec
 import uvloop
 
 from bench import http, processes
-from bench.http import CONNECTIONS, WARM_UP, Caller, Tally
+from bench.http import CONNECTIONS, WARM_UP, Caller, Measured
 from bench.processes import WAIT_SECONDS, within
 from bench.product import opened
 from millpond import Engine, Millpond, ids
 from millpond.api.app import create_app
-from millpond.api.streams import Hub
-from millpond.engine.access import Principal
-from millpond.engine.workers import Rules
-from millpond.services.bell import Bell
+from millpond.api.jobs.streams import Hub
+from millpond.engine.access.access import Principal
+from millpond.engine.fleet.workers import Rules
+from millpond.services.notifier import Notifier
 from millpond.settings import Settings
 
 if TYPE_CHECKING:
@@ -76,10 +76,10 @@ async def main() -> None:
 
 async def serve(dsn: str) -> None:
     engine = await Engine.open(dsn, app())
-    bell = Bell(engine)
-    hub = Hub(engine, bell)
+    notifier = Notifier(engine)
+    hub = Hub(engine, notifier)
     stop = asyncio.Event()
-    listening = asyncio.create_task(bell.run(stop))
+    listening = asyncio.create_task(notifier.run(stop))
     await http.serving(create_app(engine, settings=settings(), hub=hub))
     stop.set()
     await listening
@@ -107,7 +107,7 @@ def heartbeats(leases: list[tuple[str, str, str]]) -> Iterator[bytes]:
 
 
 def completions(leases: list[tuple[str, str, str]]) -> Iterator[bytes]:
-    """Each ends another job; who runs out of them measures less than there is, and says so."""
+    """Each ends another job. If there are no more jobs, the measured rate is too low, and a warning is printed."""
     padding = "x" * 100
     for token, job_id, lease in leases:
         body = {"job_id": job_id, "lease_token": lease, "output": {"url": padding}}
@@ -144,21 +144,21 @@ async def measure(engine: Engine) -> None:
             (f"{name}_p50", result["p50"], "ms"),
             (f"{name}_p99", result["p99"], "ms"),
         ):
-            tell(metric, value, unit)
-    tell("fleet_heartbeats_share", share * 100, "% of a core")
+            report(metric, value, unit)
+    report("fleet_heartbeats_share", share * 100, "% of a core")
 
 
 async def rate(port: int, requests: Iterator[bytes]) -> dict[str, float]:
     await http.load(port, requests, 200, WARM_UP)
-    tally = await http.load(port, requests, 200, SECONDS)
-    if tally.refused:
-        print(f"refused: {tally.refused}", file=sys.stderr)
-    waits = sorted(tally.waits)
+    measured = await http.load(port, requests, 200, SECONDS)
+    if measured.refused:
+        print(f"refused: {measured.refused}", file=sys.stderr)
+    waits = sorted(measured.waits)
     return {"rate": len(waits) / SECONDS, "p50": waits[len(waits) // 2], "p99": waits[int(len(waits) * 0.99)]}
 
 
 async def drained(engine: Engine, port: int, tokens: dict[str, str]) -> None:
-    """Nothing is left in line: what is handed out from now on is no more than a server remembers."""
+    """Empty the queue: the jobs that are leased from now on are so few that the server keeps all of them in memory."""
     requests = polls(tokens.values())
     async with within(WAIT_SECONDS, "an empty queue"):
         while await engine.db.pool.fetchval("select exists (select from millpond.ready)"):
@@ -166,7 +166,7 @@ async def drained(engine: Engine, port: int, tokens: dict[str, str]) -> None:
 
 
 async def fresh(engine: Engine, port: int, tokens: dict[str, str]) -> list[tuple[str, str, str]]:
-    """Leases that the server has just given."""
+    """Leases that the server has just granted."""
     before = {lease for _, _, lease in await held(engine, tokens)}
     await submit(engine, COMPLETED)
     await drained(engine, port, tokens)
@@ -183,7 +183,7 @@ async def submit(engine: Engine, jobs: int) -> None:
 
 
 async def held(engine: Engine, tokens: dict[str, str]) -> list[tuple[str, str, str]]:
-    """What the workers hold: the token of the worker, the job, the token of the lease."""
+    """The leased jobs: the token of the worker, the id of the job, the token of the lease."""
     rows = await engine.db.pool.fetch("select worker, token, unnest(job_ids) as job_id from millpond.leases")
     return [
         (tokens[row["worker"]], ids.text("job", row["job_id"]), str(row["token"]))
@@ -193,15 +193,15 @@ async def held(engine: Engine, tokens: dict[str, str]) -> list[tuple[str, str, s
 
 
 async def beating(engine: Engine, port: int, pid: int, tokens: dict[str, str]) -> float:
-    """Which part of a core it takes when all workers say every ten seconds that they live, each at one job."""
+    """The share of a core that the heartbeats of all workers take, every ten seconds, each with one job."""
     by_worker = {lease[0]: lease for lease in await fresh(engine, port, tokens)}
     pace = itertools.count()
     beats = heartbeats(list(by_worker.values()))
     postmaster = await engine.db.pool.fetchval("select pg_backend_pid()")
     group = int(stat(postmaster)[1])
-    tally, loop = Tally(), asyncio.get_running_loop()
+    measured, loop = Measured(), asyncio.get_running_loop()
     callers = [
-        (await loop.create_connection(lambda: Paced(beats, tally, 200), "127.0.0.1", port))[1]
+        (await loop.create_connection(lambda: Paced(beats, measured, 200), "127.0.0.1", port))[1]
         for _ in range(CONNECTIONS)
     ]
     spare = itertools.cycle(callers)
@@ -214,12 +214,12 @@ async def beating(engine: Engine, port: int, pid: int, tokens: dict[str, str]) -
     share = (used(pid, group) - before) / took
     for caller in callers:
         caller.transport.close()
-    print(f"{len(tally.waits) / took:.0f} heartbeats/s of {len(by_worker)} workers", file=sys.stderr)
+    print(f"{len(measured.waits) / took:.0f} heartbeats/s of {len(by_worker)} workers", file=sys.stderr)
     return share
 
 
 class Paced(Caller):
-    """A connection that sends when it is told to."""
+    """A connection that sends only when ``beat`` is called."""
 
     def send(self) -> None: ...
 
@@ -228,7 +228,7 @@ class Paced(Caller):
 
 
 def stat(pid: int) -> list[str]:
-    """What the system tells of a process, from its state on."""
+    """The fields of /proc/PID/stat, from the state on."""
     return Path(f"/proc/{pid}/stat").read_text("utf-8").rsplit(")", 1)[1].split()
 
 
@@ -244,7 +244,7 @@ def used(server_pid: int, postmaster: int) -> float:
     return total / os.sysconf("SC_CLK_TCK")
 
 
-def tell(metric: str, value: float, unit: str) -> None:
+def report(metric: str, value: float, unit: str) -> None:
     line = {
         "peer": "millpond",
         "version": version("millpond"),

@@ -1,4 +1,4 @@
--- A stretch of finished jobs, as the engine leaves them: $1 jobs, numbered from $2, all born this week.
+-- Inserts ended jobs, with the rows that the engine writes: $1 jobs, numbered from $2, all created this week.
 with born as (
     select n, millpond.first_id(millpond.week(millpond.clock()) + n * interval '50 milliseconds') as start,
         gen_random_uuid() as random

@@ -1,8 +1,8 @@
-"""The API under load, beside a bare echo on the same kind of server: `python -m bench.http --dsn postgresql://…`.
+"""Measures the API under load, and a bare echo on the same kind of server: `python -m bench.http --dsn postgresql://…`.
 
-One server process, 64 connections that each send the next request when they have the answer to the last, PostgreSQL
-with durable settings on the same machine. The echo is Starlette and msgspec and nothing else: it reads a body of the
-same size, checks it and sends it back. Prints one JSON line per number.
+One server process, 64 connections that each send the next request when they have the response to the last one,
+PostgreSQL with durable settings on the same machine. The echo is Starlette and msgspec and nothing else: it reads a
+body of the same size, validates it and sends it back. Prints one JSON line per number.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from bench.processes import WAIT_SECONDS, within
 from bench.product import ACCOUNT, CREDITS, KIND, TENANT, app, opened
 from millpond import Engine
 from millpond.api.app import create_app
+from millpond.api.jobs.streams import Hub
 from millpond.api.server import serve
-from millpond.api.streams import Hub
-from millpond.engine.dispatches import Lanes
-from millpond.services.bell import Bell
+from millpond.engine.queue.dispatches import Lanes
+from millpond.services.notifier import Notifier
 from millpond.settings import Settings
 from millpond.wire import Submit
 
@@ -60,8 +60,8 @@ async def main() -> None:
         await serving(bare())
     elif arguments.serve == "product":
         engine = await Engine.open(arguments.dsn, app())
-        bell = Bell(engine)
-        hub = Hub(engine, bell)
+        notifier = Notifier(engine)
+        hub = Hub(engine, notifier)
         await serving(create_app(engine, settings=Settings(), hub=hub))
     else:
         async with opened(arguments.dsn, app()) as engine:
@@ -91,18 +91,18 @@ def bare() -> Starlette:
 
 
 @dataclass(slots=True)
-class Tally:
-    """What came back, and how long it took."""
+class Measured:
+    """The response times, and the unexpected statuses with their counts."""
 
     waits: list[float] = field(default_factory=list)
     refused: dict[int, int] = field(default_factory=dict)
 
 
 class Caller(asyncio.Protocol):
-    """One connection: sends a request, reads its answer, sends the next."""
+    """One connection: sends a request, reads the response, sends the next one."""
 
-    def __init__(self, requests: Iterator[bytes], tally: Tally, wanted: int) -> None:
-        self.requests, self.tally, self.wanted = requests, tally, wanted
+    def __init__(self, requests: Iterator[bytes], measured: Measured, wanted: int) -> None:
+        self.requests, self.measured, self.wanted = requests, measured, wanted
         self.parser = httptools.HttpResponseParser(self)
         self.ended = asyncio.get_running_loop().create_future()
         self.is_stopping = False
@@ -121,9 +121,9 @@ class Caller(asyncio.Protocol):
     def on_message_complete(self) -> None:
         status = self.parser.get_status_code()
         if status == self.wanted:
-            self.tally.waits.append((time.perf_counter() - self.began) * 1000)
+            self.measured.waits.append((time.perf_counter() - self.began) * 1000)
         else:
-            self.tally.refused[status] = self.tally.refused.get(status, 0) + 1
+            self.measured.refused[status] = self.measured.refused.get(status, 0) + 1
         self.parser = httptools.HttpResponseParser(self)
         if self.is_stopping:
             self.transport.close()
@@ -135,19 +135,19 @@ class Caller(asyncio.Protocol):
             self.ended.set_result(None)
 
 
-async def load(port: int, requests: Iterator[bytes], wanted: int, seconds: float) -> Tally:
-    tally = Tally()
+async def load(port: int, requests: Iterator[bytes], wanted: int, seconds: float) -> Measured:
+    measured = Measured()
     loop = asyncio.get_running_loop()
     async with within(seconds + WAIT_SECONDS, "the answers to all requests"):
         callers = [
-            (await loop.create_connection(lambda: Caller(requests, tally, wanted), "127.0.0.1", port))[1]
+            (await loop.create_connection(lambda: Caller(requests, measured, wanted), "127.0.0.1", port))[1]
             for _ in range(CONNECTIONS)
         ]
         await asyncio.sleep(seconds)
         for caller in callers:
             caller.is_stopping = True
         await asyncio.gather(*(caller.ended for caller in callers))
-    return tally
+    return measured
 
 
 # Measurements
@@ -175,7 +175,7 @@ async def measure(engine: Engine) -> None:
 
 
 async def leased(engine: Engine) -> list[str]:
-    """Jobs that a worker is at."""
+    """The ids of leased jobs."""
     requests = [{"kind": KIND, "input": {"sequence": n, "padding": ""}} for n in range(CONNECTIONS)]
     await engine.submit_many([request | {"tenant": TENANT, "account": ACCOUNT} for request in requests])
     leases = await engine.claim(Lanes([KIND]), CONNECTIONS, worker="bench", duration=LEASE)
@@ -184,10 +184,10 @@ async def leased(engine: Engine) -> list[str]:
 
 async def rate(port: int, requests: Callable[[], Iterator[bytes]], wanted: int) -> dict[str, float]:
     await load(port, requests(), wanted, WARM_UP)
-    tally = await load(port, requests(), wanted, SECONDS)
-    if tally.refused:
-        print(f"refused: {tally.refused}", file=sys.stderr)
-    waits = sorted(tally.waits)
+    measured = await load(port, requests(), wanted, SECONDS)
+    if measured.refused:
+        print(f"refused: {measured.refused}", file=sys.stderr)
+    waits = sorted(measured.waits)
     return {
         "rate": len(waits) / SECONDS,
         "p50": waits[len(waits) // 2],
@@ -196,7 +196,7 @@ async def rate(port: int, requests: Callable[[], Iterator[bytes]], wanted: int) 
 
 
 def posts(path: str, key: str | None) -> Iterator[bytes]:
-    """Submits, each with a key of its own."""
+    """Submits, each with its own idempotency key."""
     start = time.monotonic_ns()
     number = 0
     while True:

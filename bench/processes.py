@@ -1,6 +1,6 @@
-"""Processes that end with what started them, and waits that end some day.
+"""Processes that are stopped at the end of a block, and waits with a time limit.
 
-Standard library only, as the peers' harness is.
+Standard library only, like the peers' harness.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
-STOP_SECONDS = 40.0  # a server gives those it serves half a minute
+STOP_SECONDS = 40.0  # a server gives its clients half a minute
 WAIT_SECONDS = 600.0
-"""Longer than anything here takes when all is well."""
+"""Longer than any step takes without an error."""
 BENCHMARK_SECONDS = 3_600.0
 
 
@@ -25,7 +25,7 @@ BENCHMARK_SECONDS = 3_600.0
 def started(
     command: Sequence[object], *, stop: signal.Signals = signal.SIGTERM, **how: Any
 ) -> Iterator[subprocess.Popen[Any]]:
-    """A process that is gone when the block is left: told to stop, and killed if it does not."""
+    """A process that is stopped at the end of the block, and killed if it does not stop."""
     with subprocess.Popen([str(word) for word in command], **how) as process:
         try:
             yield process
@@ -37,12 +37,13 @@ def started(
                 print(f"killed, because it did not stop: {process.args}", file=sys.stderr)
             finally:
                 process.kill()
-                with contextlib.suppress(ProcessLookupError):  # those it left behind, if it led a session
+                # Its remaining children, if it was started in a session of its own.
+                with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
 
 
 def has_succeeded(process: subprocess.Popen[Any]) -> bool:
-    """Wait until a measuring process ends by itself."""
+    """Wait until a measuring process ends, and return whether it succeeded."""
     try:
         return process.wait(BENCHMARK_SECONDS) == 0
     except subprocess.TimeoutExpired as error:
@@ -52,7 +53,7 @@ def has_succeeded(process: subprocess.Popen[Any]) -> bool:
 
 @contextlib.contextmanager
 def serving(module: str, *words: str) -> Iterator[tuple[int, int]]:
-    """A module that prints its port once it serves: the port, and the id of the process."""
+    """Run a module that prints its port when it serves; yields the port and the process id."""
     with started([sys.executable, "-m", module, *words], stdout=subprocess.PIPE, text=True) as process:
         readable, _, _ = select.select([process.stdout], [], [], WAIT_SECONDS)
         port = process.stdout.readline() if readable else ""
@@ -61,8 +62,8 @@ def serving(module: str, *words: str) -> Iterator[tuple[int, int]]:
         yield int(port), process.pid
 
 
-def end_in_order() -> None:
-    """From here on SIGTERM is a failure like another: what was started is stopped, what was made is dropped."""
+def cancel_on_sigterm() -> None:
+    """From now on, SIGTERM cancels this task, so that processes are stopped and databases are dropped."""
     task = asyncio.current_task()
     if task is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -70,7 +71,7 @@ def end_in_order() -> None:
 
 @contextlib.asynccontextmanager
 async def within(seconds: float, what: str) -> AsyncIterator[None]:
-    """A wait that fails with its name."""
+    """A time limit; its error contains what was waited for."""
     limit = asyncio.timeout(seconds)
     try:
         async with limit:

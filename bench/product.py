@@ -1,6 +1,6 @@
 """Measures Millpond in the peers' own harness: `python -m bench.product --dsn postgresql://…`.
 
-Every job has an idempotency key and a price: key, hold, job, dispatch, events and capture are all written.
+Every job has an idempotency key and a price, so key, hold, job, dispatch, events and capture are all written.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bench import databases
 from bench.peers import harness
 from bench.processes import STOP_SECONDS, within
 from millpond import Engine, Millpond, Worker
-from millpond.services.bell import Bell
+from millpond.services.notifier import Notifier
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -38,7 +38,7 @@ def app(board: Board | None = None, measure: str = "drain") -> Millpond:
     made = Millpond()
 
     @made.kind(KIND, price=5)
-    async def noop(job: Job, sequence: int, padding: str) -> dict[str, Any]:  # noqa: ARG001 - it does nothing
+    async def noop(job: Job, sequence: int, padding: str) -> dict[str, Any]:  # noqa: ARG001 - a no-op
         if board is not None and measure == "drain":
             board.count()
         elif board is not None:
@@ -80,14 +80,14 @@ class Product:
     async def opened(self) -> AsyncIterator[None]:
         async with opened(self.server, app()) as self.engine:
             self.store = self.engine.db.dsn
-            Bell(self.engine)
+            Notifier(self.engine)
             await self.engine.grant(TENANT, ACCOUNT, CREDITS)
             self.made = 0
             await asyncio.gather(*[self.warm_up() for _ in range(CONNECTIONS)])
             yield
 
     async def warm_up(self) -> None:
-        """A server lives long: its connections have seen these statements before."""
+        """Prepare the statements on all connections, as in a server that has run for some time."""
         for _ in range(WARM_UPS):
             warm = await self.engine.submit(WARM, {}, tenant=TENANT, account=ACCOUNT)
             await self.engine.submit_many([{"kind": WARM, "tenant": TENANT, "account": ACCOUNT}])
@@ -131,10 +131,10 @@ class Product:
 async def work(dsn: str, board: Board, measure: str, settings: Settings) -> None:
     made = app(board, measure)
     engine = await Engine.open(dsn, made)
-    bell = Bell(engine)
+    notifier = Notifier(engine)
     stop = asyncio.Event()
     worker = Worker(engine.source(), made, slots=settings["slots"])
-    listening = asyncio.create_task(bell.run(stop))
+    listening = asyncio.create_task(notifier.run(stop))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     board.wait_at_gate()
     await worker.run(stop)

@@ -1,6 +1,6 @@
-"""How long a decision of a hundred rules takes on 4 kB of text, and on a megabyte.
+"""Measures how long a decision by a hundred rules takes for 4 kB of text, and for a megabyte.
 
-`python -m bench.rules`; prints one JSON line per number. Needs no database.
+`python -m bench.rules` prints one JSON line per number. It needs no database.
 """
 
 from __future__ import annotations
@@ -12,13 +12,25 @@ import statistics
 import time
 from typing import Any
 
-from millpond.rules import Keywords, Length, Matcher, Pattern, Pii, Profanity, Rule, RuleSet, Secrets, Urls, compile  # noqa: A004 - the verb
+from millpond_products.rules import (
+    Keywords,
+    Length,
+    Matcher,
+    Pattern,
+    Pii,
+    Profanity,
+    Rule,
+    RuleSet,
+    Secrets,
+    Urls,
+    compile,  # noqa: A004 - its public name
+)
 
 ROUNDS = 2_000
 SIZE = 4_096
 MEGABYTE = 1_048_576
 
-# Prose of the kind that is sent to models, made up for this.
+# Invented text, similar to what users send to models.
 _PROSE = """
 Our team has looked at the draft of the brochure, and we'd like to change a few things before it goes to the printer on
 Friday. The headline should say what the jacket does, not what it is made of. Could you make three versions: one that is
@@ -31,7 +43,7 @@ over a helmet, and there's a pocket for a phone. Delivery takes 2-3 days. Return
 
 
 def rules() -> list[Rule]:
-    """A hundred, of all sorts, as a tenant with a long history would have."""
+    """A hundred rules of all types, as a long-standing tenant might have."""
     chance = random.Random(7)
     letters = "abcdefghijklmnopqrstuvwxyz"
     word = lambda: "".join(chance.choices(letters, k=chance.randint(4, 10)))  # noqa: E731
@@ -58,7 +70,7 @@ def rules() -> list[Rule]:
 async def seconds(compiled: RuleSet, text: str, rounds: int) -> list[float]:
     taken: list[float] = []
     for n in range(rounds):
-        given = f"{n:06d} {text}"[: len(text)]  # never the same text twice
+        given = f"{n:06d} {text}"[: len(text)]  # different each time, so that nothing is cached
         began = time.perf_counter()
         await compiled.decide(given)
         taken.append(time.perf_counter() - began)
@@ -78,7 +90,7 @@ async def main() -> None:
         ("_with_accents", foreign, ROUNDS),
         ("_megabyte", prose, 10),
     ):
-        await seconds(compiled, text, max(5, rounds // 20))  # until every table is warm
+        await seconds(compiled, text, max(5, rounds // 20))  # warm-up
         taken = await seconds(compiled, text, rounds)
         size = {"rules": len(compiled.rules), "bytes": len(text.encode())}
         report(f"rules{name}_p50", statistics.median(taken), **size)

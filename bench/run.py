@@ -1,8 +1,8 @@
-"""Measures Millpond and its peers side by side and writes `bench/RESULTS.md`: `make bench`.
+"""Measures Millpond and its peers, and writes `bench/RESULTS.md`: `make bench`.
 
-One machine, one PostgreSQL with durable settings, one run: read the ratios. Peers come from the registry into an
-environment of their own and are never imported by the product. `--quick` leaves out the long ones. What fails is
-left out of the results and told by the exit code.
+All run on one machine, with one PostgreSQL with durable settings, so the ratios are what counts. The peers are
+installed from the registry into their own environment and are never imported by Millpond. `--quick` measures each once,
+with a short history. Measurements that fail are missing in the results, and the exit code is then 1.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LONG_LIVED = f"min_wal_size = {LOG_MEGABYTES}MB\n"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A ratio that must hold: ours to a peer's, to a number of our own, or to a limit; or ours is a ratio itself."""
+    """The least ratio of Millpond's result to a peer's, to another of its own or to a limit; or of a ratio itself."""
 
     what: str
     ours: str
@@ -63,17 +63,17 @@ TARGETS = (
     Target("submit to start, p50 (theirs / ours)", "latency_p50", "procrastinate", "latency_p50", 1.0, is_latency=True),
     Target("submit at 5,000,000 finished jobs / empty", "flat_submit", None, "", 1 / 1.2),
     Target("claim at 5,000,000 finished jobs / empty", "flat_claim", None, "", 1 / 1.2),
-    Target("whole lives, 60 s into an open snapshot / before", "pinned", None, "", 0.8),
+    Target("jobs from submit to finish, 60 s into an open snapshot / before", "pinned", None, "", 0.8),
     Target("HTTP submit / bare echo, 64 connections", "http_submit", "millpond", "http_echo", 0.35),
     Target("HTTP poll of a running job / bare echo", "http_poll", "millpond", "http_echo", 0.5),
     Target("a worker's poll / bare echo, 64 connections", "fleet_poll", "millpond", "fleet_echo", 0.35),
     Target("a worker's heartbeat / bare echo", "fleet_heartbeat", "millpond", "fleet_echo", 0.35),
     Target("a worker's complete / bare echo", "fleet_complete", "millpond", "fleet_echo", 0.35),
     Target("1,000 workers' heartbeats, % of a core, at most", "fleet_heartbeats_share", None, "", 1.0, limit=15),
-    Target("an event at all 5,000 streams of a job, at most", "streams_one_job_all_max", None, "", 1.0, limit=1_000),
-    Target("an event each at 5,000 streams, at most", "streams_own_job_all_max", None, "", 1.0, limit=1_000),
-    Target("100 rules on 4 kB of text, p50, at most", "rules_p50", None, "", 1.0, limit=1),
-    Target("100 rules on 4 kB of text, p99, at most", "rules_p99", None, "", 1.0, limit=1),
+    Target("one event to 5,000 streams of one job, at most", "streams_one_job_all_max", None, "", 1.0, limit=1_000),
+    Target("one event to each of 5,000 streams, at most", "streams_own_job_all_max", None, "", 1.0, limit=1_000),
+    Target("100 rules for 4 kB of text, p50, at most", "rules_p50", None, "", 1.0, limit=1),
+    Target("100 rules for 4 kB of text, p99, at most", "rules_p99", None, "", 1.0, limit=1),
     Target("webhooks delivered / a bare loop of the same client", "webhooks_courier", "millpond", "webhooks_bare", 0.5),
     Target("100,000 jobs due at once, until all have expired", "expiry_of_100000", None, "", 1.0, limit=30),
     Target("`millpond --help`", "startup_help", None, "", 1.0, limit=200),
@@ -83,12 +83,12 @@ TARGETS = (
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one run of each, a short history, a short snapshot")
-    parser.add_argument("--runs", type=int, default=3, help="each number is the median of so many")
-    parser.add_argument("--dsn", help="measure on this server instead of an embedded one, in databases made for it")
+    parser.add_argument("--quick", action="store_true", help="one run each, with a short history and a short snapshot")
+    parser.add_argument("--runs", type=int, default=3, help="the number of runs, of which the median is reported")
+    parser.add_argument("--dsn", help="the server to measure on, in new databases (default: an embedded one)")
     arguments = parser.parse_args()
-    for told in (signal.SIGINT, signal.SIGTERM):  # also in the background, where a shell ignores the first
-        signal.signal(told, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):  # shells ignore SIGINT for background jobs
+        signal.signal(number, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="millpond-bench-", ignore_cleanup_errors=True) as folder:
         if arguments.dsn:
             numbers, server, failed = measure(arguments.dsn, arguments.runs, quick=arguments.quick)
@@ -97,7 +97,7 @@ def main() -> int:
             data.mkdir()
             (data / "postgres.conf").write_text(LONG_LIVED, "utf-8")
             with open_embedded(data) as postgres:
-                age(postgres.dsn)
+                fill_log(postgres.dsn)
                 numbers, server, failed = measure(postgres.dsn, arguments.runs, quick=arguments.quick)
     text = render(numbers, server, quick=arguments.quick)
     RESULTS.write_text(text, "utf-8")
@@ -107,10 +107,10 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def age(dsn: str) -> None:
-    """Let the server write its log once round, as one that has run for a day has.
+def fill_log(dsn: str) -> None:
+    """Let the server create all its log files, as if it had run for a day.
 
-    A young one makes a new file for every 16 MB, and whoever is measured first pays for them.
+    A new server creates a file for every 16 MB, which would slow down the first measurement.
     """
     with psycopg.connect(dsn, autocommit=True) as connection:
         for _ in range(LOG_MEGABYTES):
@@ -119,10 +119,10 @@ def age(dsn: str) -> None:
 
 
 def measure(dsn: str, runs: int, *, quick: bool) -> tuple[Numbers, str, list[str]]:
-    """Round after round, each measuring us and our peers one after another: a machine has faster and slower minutes."""
+    """Measure Millpond and its peers in turn, in several rounds: the speed of a machine varies over time."""
     with psycopg.connect(dsn) as connection:
         row = connection.execute("select current_setting('server_version'), current_setting('fsync')").fetchone()
-    heard: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    results: dict[tuple[str, str], list[dict[str, Any]]] = {}
     failed: list[str] = []
     for name, words in commands(dsn, 1 if quick else runs, quick=quick):
         began = time.monotonic()
@@ -130,16 +130,16 @@ def measure(dsn: str, runs: int, *, quick: bool) -> tuple[Numbers, str, list[str
         lines, is_whole = run([sys.executable, "-m", *name.split(), *words])
         for line in lines:
             print(json.dumps(line), file=sys.stderr)
-            heard.setdefault((line["peer"], line["metric"]), []).append(line)
+            results.setdefault((line["peer"], line["metric"]), []).append(line)
         if not is_whole:
             failed.append(name)
         print(f"--- {name} {'ended' if is_whole else 'FAILED'} after {time.monotonic() - began:.0f} s", file=sys.stderr)
     server = f"PostgreSQL {row[0]}, fsync {row[1]}" if row else ""
-    return {name: middle(lines) for name, lines in heard.items()}, server, failed
+    return {name: middle(lines) for name, lines in results.items()}, server, failed
 
 
 def commands(dsn: str, rounds: int, *, quick: bool) -> Iterator[tuple[str, Sequence[str]]]:
-    """What is measured, and with which further words."""
+    """The modules that measure, with their arguments."""
     server = ["--dsn", dsn]
     for _ in range(rounds):
         for metric in METRICS:
@@ -156,20 +156,20 @@ def commands(dsn: str, rounds: int, *, quick: bool) -> Iterator[tuple[str, Seque
 
 
 def run(command: Sequence[str]) -> tuple[list[dict[str, Any]], bool]:
-    """The JSON lines of one measuring process, and whether they are all."""
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as said:
-        with started(command, stop=signal.SIGINT, stdout=said, cwd=ROOT, start_new_session=True) as process:
+    """The JSON lines of one measuring process, and whether they are complete."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as output:
+        with started(command, stop=signal.SIGINT, stdout=output, cwd=ROOT, start_new_session=True) as process:
             is_whole = has_succeeded(process)
-        said.seek(0)
+        output.seek(0)
         try:
-            return [json.loads(line) for line in said], is_whole
+            return [json.loads(line) for line in output], is_whole
         except ValueError as error:
             print(f"not JSON: {error}", file=sys.stderr)
             return [], False
 
 
 def middle(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The median of the rounds, with the settings that made it."""
+    """The median of the rounds, with its settings."""
     ordered = sorted(lines, key=lambda line: line["value"])
     return ordered[len(ordered) // 2] | {"runs": [line["value"] for line in lines]}
 
@@ -182,12 +182,12 @@ def render(numbers: Numbers, server: str, *, quick: bool) -> str:
             f"Written by `make bench` on {datetime.now(UTC):%Y-%m-%d}{' (quick: not for use)' if quick else ''}.",
             f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {server}.",
             "",
-            "The job is a no-op with a 200-byte body. Millpond writes all it stands for: idempotency key, cap, hold,",
+            "The job is a no-op with a 200-byte body. Millpond writes all its rows: idempotency key, cap, hold,",
             "job, dispatch, events, capture. The queues are measured in turn, round after round, each with its best",
             "settings, and each number is the median over the rounds (of two, the higher); the methods are in",
             "`bench/peers/harness.py`, `bench/callers.py`, `bench/flat.py`, `bench/http.py`, `bench/fleet.py`,",
-            "`bench/streams.py`, `bench/webhooks.py`, `bench/rules.py` and `bench/startup.py`. Read the ratios.",
-            "Where a target is missed, `docs/why/batching.md` says why.",
+            "`bench/streams.py`, `bench/webhooks.py`, `bench/rules.py` and `bench/startup.py`. Compare the ratios.",
+            "If a target is missed, `docs/why/batching.md` explains why.",
             "",
             "## Targets",
             "",

@@ -1,4 +1,4 @@
-"""How long a newcomer waits: `millpond --help`, and a warm `millpond up`: `python -m bench.startup`."""
+"""Measures the start of `millpond --help`, and of `millpond up` with existing data: `python -m bench.startup`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMMAND = (sys.executable, "-m", "millpond")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measures how soon the command line answers.")
+    parser = argparse.ArgumentParser(description="Measures how long commands take to start.")
     parser.add_argument("--runs", type=int, default=15)
     runs = parser.parse_args().runs
     report("startup_help", [help_once() for _ in range(runs)][1:])
@@ -41,7 +41,7 @@ def help_once() -> float:
 
 
 def up_once(folder: Path) -> float:
-    """From the word to a server that takes requests; then it is ended in order."""
+    """The time from the command to a server that accepts requests; the server is then stopped."""
     ready = folder / "ready.json"
     began = time.perf_counter()
     words = ("up", "--data-dir", str(folder / "data"), "--port", "0", "--ready-file", str(ready))

@@ -1,8 +1,8 @@
-"""Five thousand open streams on one server process: `python -m bench.streams --dsn postgresql://…`.
+"""Measures five thousand open streams of one server process: `python -m bench.streams --dsn postgresql://…`.
 
-A worker in another process writes events; the clock runs from its commit until the last reader has the frame. Once all
-readers watch one job, once each has a job of its own. Readers, server, worker and PostgreSQL share the machine. Memory
-is what the server process has grown by. Prints one JSON line per number.
+A worker in another process writes events; the time is from its commit until the last reader has received the frame.
+First each reader watches a job of its own, then all watch one job. Readers, server, worker and PostgreSQL share the
+machine. Memory is the growth of the server process. Prints one JSON line per number.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from bench.processes import WAIT_SECONDS, within
 from bench.product import ACCOUNT, CREDITS, KIND, TENANT, app, opened
 from millpond import Engine, ids
 from millpond.api.app import create_app
+from millpond.api.jobs.streams import Hub
 from millpond.api.server import serve
-from millpond.api.streams import Hub
-from millpond.engine.dispatches import Lanes
-from millpond.engine.leases import Lease, Note
-from millpond.services.bell import Bell
+from millpond.engine.queue.dispatches import Lanes
+from millpond.engine.queue.leases import Lease, Note
+from millpond.services.notifier import Notifier
 from millpond.settings import Settings
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ async def main() -> None:
     parser.add_argument("--streams", type=int, default=STREAMS)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     if arguments.serve:
         await serving(arguments.dsn)
         return
@@ -66,17 +66,17 @@ async def main() -> None:
 
 async def serving(dsn: str) -> None:
     engine = await Engine.open(dsn, app())
-    bell = Bell(engine)
-    hub = Hub(engine, bell)
+    notifier = Notifier(engine)
+    hub = Hub(engine, notifier)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     listening = socket.create_server(("127.0.0.1", 0), backlog=4_096)
     port = listening.getsockname()[1]
     await asyncio.gather(
         hub.run(stop),
-        bell.run(stop),
+        notifier.run(stop),
         serve(
-            create_app(engine, settings=Settings(), hub=hub),
+            create_app(engine, settings=Settings(streams_per_key=100_000, streams_per_account=100_000), hub=hub),
             host="127.0.0.1",
             port=port,
             sock=listening,
@@ -88,7 +88,7 @@ async def serving(dsn: str) -> None:
 
 
 class Crowd:
-    """All readers together: how many frames came, and when the awaited number was there."""
+    """All readers together: counts the frames, and sets an event when the expected number has been received."""
 
     def __init__(self) -> None:
         self.frames = 0
@@ -129,7 +129,7 @@ class Reader(asyncio.Protocol):
 
 
 async def opened_streams(port: int, key: str, jobs: Sequence[str]) -> tuple[Crowd, list[Reader]]:
-    """A stream for each of these jobs, all of which have come to what there is: submitted and started."""
+    """Open a stream for each of these jobs, and wait until all have received the past events: submitted and started."""
     crowd = Crowd()
     crowd.expect(2 * len(jobs))
     loop = asyncio.get_running_loop()
@@ -146,27 +146,27 @@ async def opened_streams(port: int, key: str, jobs: Sequence[str]) -> tuple[Crow
 
 
 async def measure(engine: Engine, name: str, watched: Sequence[Lease], leases: Sequence[Lease]) -> None:
-    """A stream for each of the watched; then events of all leases."""
+    """Open a stream for each watched job, then write events for all leases."""
     _, key = await engine.access.make_key(
         scope="client", tenant=TENANT, account=ACCOUNT, rate_limit=RATE_LIMIT, actor="bench"
     )
     jobs = [ids.text("job", lease.job_id) for lease in watched]
     streams = len(jobs)
     with processes.serving("bench.streams", "--dsn", engine.db.dsn, "--serve") as (port, pid):
-        _, first = await opened_streams(port, key, jobs[:1])  # what the first one costs is not the streams' cost
+        _, first = await opened_streams(port, key, jobs[:1])  # excludes one-time costs from the memory of the streams
         before = memory(pid)
         crowd, readers = await opened_streams(port, key, jobs)
         size = (memory(pid) - before) / streams / 1024
-        times = [await told(engine, crowd, leases, streams, number) for number in range(1, EVENTS + 1)]
+        times = [await event_time(engine, crowd, leases, streams, number) for number in range(1, EVENTS + 1)]
         for reader in (*first, *readers):
             reader.transport.close()
-    tell(f"streams_{name}_all_p50", statistics.median(times) * 1000, "ms", streams)
-    tell(f"streams_{name}_all_max", max(times) * 1000, "ms", streams)
-    tell(f"streams_{name}_memory", size, "KiB/stream", streams)
+    report(f"streams_{name}_all_p50", statistics.median(times) * 1000, "ms", streams)
+    report(f"streams_{name}_all_max", max(times) * 1000, "ms", streams)
+    report(f"streams_{name}_memory", size, "KiB/stream", streams)
 
 
-async def told(engine: Engine, crowd: Crowd, leases: Sequence[Lease], streams: int, number: int) -> float:
-    """Write one event for each job; how long until every stream has told it."""
+async def event_time(engine: Engine, crowd: Crowd, leases: Sequence[Lease], streams: int, number: int) -> float:
+    """Write one event for each job, and return how long it takes to reach all streams."""
     crowd.expect(streams)
     notes = (Note(lease, number, "progress", '{"progress": 0.5}', value=0.5) for lease in leases)
     await asyncio.gather(*map(engine.note, notes))
@@ -176,7 +176,7 @@ async def told(engine: Engine, crowd: Crowd, leases: Sequence[Lease], streams: i
 
 
 async def leased(engine: Engine, count: int) -> list[Lease]:
-    """Jobs that a worker is at."""
+    """Leased jobs."""
     await engine.grant(TENANT, ACCOUNT, CREDITS)
     requests = [{"kind": KIND, "input": {"sequence": n, "padding": ""}} for n in range(count)]
     await engine.submit_many([request | {"tenant": TENANT, "account": ACCOUNT} for request in requests])
@@ -184,11 +184,11 @@ async def leased(engine: Engine, count: int) -> list[Lease]:
 
 
 def memory(pid: int) -> int:
-    """The bytes that a process holds in memory."""
+    """The resident memory of a process, in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text("utf-8").split()[1]) * PAGE
 
 
-def tell(metric: str, value: float, unit: str, streams: int) -> None:
+def report(metric: str, value: float, unit: str, streams: int) -> None:
     line = {"peer": "millpond", "version": version("millpond"), "metric": metric, "value": round(value, 1)}
     print(json.dumps(line | {"unit": unit, "settings": {"streams": streams}}), flush=True)
 

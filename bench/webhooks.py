@@ -1,11 +1,11 @@
-"""Webhooks beside a bare loop of the same client, and a hundred thousand deadlines at once.
+"""Measures webhooks, compared with a bare loop of the same client, and a hundred thousand deadlines at once.
 
     python -m bench.webhooks --dsn postgresql://…
 
-The courier sends what is due to receivers on the same machine that answer at once: it claims, signs, posts, and writes
-down each try. The bare loop signs and posts bodies of the same size with the same client, as many at a time, and writes
-nothing. Then a hundred thousand jobs reach their deadline in the same moment, while others are submitted one after
-another. Prints one JSON line per number.
+The courier sends webhooks to receivers on the same machine that respond at once: it claims, signs, posts, and records
+each attempt. The bare loop signs and posts bodies of the same size with the same client and the same concurrency, and
+records nothing. Then a hundred thousand jobs reach their deadline at the same time, while others are submitted one
+after another. Prints one JSON line per number.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from bench import processes
 from bench.processes import STOP_SECONDS, WAIT_SECONDS, within
 from bench.product import opened
 from millpond import Engine, Millpond, webhooks
-from millpond.engine.dispatches import Lanes
-from millpond.engine.leases import End
-from millpond.engine.vault import Vault
+from millpond.engine.queue.dispatches import Lanes
+from millpond.engine.queue.leases import End
+from millpond.engine.webhooks.vault import Vault
 from millpond.outbound import Outbound
 from millpond.services.courier import ROOM, courier
 from millpond.services.expirer import expirer
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from millpond.services.courier import Courier
     from millpond.services.service import Service
 
-KIND, PRICED = "told", "late"
+KIND, PRICED = "announced", "late"
 RECEIVERS = 16
 CONNECTIONS = RECEIVERS * ROOM
 DELIVERIES = 10_000
@@ -60,7 +60,7 @@ def app() -> Millpond:
     made = Millpond()
 
     @made.kind(KIND)
-    def told(job: Any, sequence: int, padding: str) -> None: ...
+    def announced(job: Any, sequence: int, padding: str) -> None: ...
 
     @made.kind(PRICED, price=5)
     def late(job: Any, sequence: int, padding: str) -> None: ...
@@ -89,7 +89,7 @@ async def main() -> None:
 
 
 class Receiver(asyncio.Protocol):
-    """Answers at once."""
+    """Responds at once."""
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -114,37 +114,37 @@ async def receive() -> None:
 async def measure_webhooks(engine: Engine, outbound: Outbound, count: int) -> None:
     with processes.serving("bench.webhooks", "--dsn", engine.db.dsn, "--receive") as (port, _):
         tenants = await endpoints(engine, port)
-        await happen(engine, tenants, count)
+        await succeed(engine, tenants, count)
         body = await example(engine)
         await bare(outbound, port, body, CONNECTIONS * 4)  # warm
-        # Before and after: a machine has faster and slower minutes.
+        # Before and after, because the speed of a machine varies over time.
         before = await bare(outbound, port, body, count)
         rate = count / await delivered(engine, count)
         after = await bare(outbound, port, body, count)
         print(f"bare: {count / before:.0f}/s before, {count / after:.0f}/s after", file=sys.stderr)
         loop_rate = count * 2 / (before + after)
-    tell("webhooks_bare", loop_rate, "deliveries/s")
-    tell("webhooks_courier", rate, "deliveries/s")
+    report("webhooks_bare", loop_rate, "deliveries/s")
+    report("webhooks_courier", rate, "deliveries/s")
 
 
 async def measure_expiry(engine: Engine, expiring: int) -> None:
     took, waits = await expire(engine, expiring)
-    tell("expiry_of_100000", took * EXPIRING / expiring, "s")
+    report("expiry_of_100000", took * EXPIRING / expiring, "s")
     waits.sort()
-    tell("expiry_submits", len(waits) / took, "submits/s")
-    tell("expiry_submit_p50", waits[len(waits) // 2] * 1000, "ms")
-    tell("expiry_submit_p99", waits[int(len(waits) * 0.99)] * 1000, "ms")
+    report("expiry_submits", len(waits) / took, "submits/s")
+    report("expiry_submit_p50", waits[len(waits) // 2] * 1000, "ms")
+    report("expiry_submit_p99", waits[int(len(waits) * 0.99)] * 1000, "ms")
 
 
 async def endpoints(engine: Engine, port: int) -> list[str]:
-    tenants = [f"told-{number}" for number in range(RECEIVERS)]
+    tenants = [f"tenant-{number}" for number in range(RECEIVERS)]
     for tenant in tenants:
-        await engine.endpoints.make(tenant, url=f"http://127.0.0.1:{port}/{tenant}", moments=("succeeded",))
+        await engine.endpoints.make(tenant, url=f"http://127.0.0.1:{port}/{tenant}", events=("succeeded",))
     return tenants
 
 
-async def happen(engine: Engine, tenants: list[str], count: int) -> None:
-    """Jobs that have succeeded, of which nobody has been told yet."""
+async def succeed(engine: Engine, tenants: list[str], count: int) -> None:
+    """Create jobs that have succeeded and whose webhooks are not sent yet."""
     owners = itertools.cycle(tenants)
     requests = [
         {"kind": KIND, "input": {"sequence": number, "padding": PADDING}, "tenant": tenant, "account": tenant}
@@ -161,15 +161,15 @@ async def happen(engine: Engine, tenants: list[str], count: int) -> None:
 
 
 async def example(engine: Engine) -> bytes:
-    """A body as the courier makes it."""
-    row = await engine.db.pool.fetchrow("select job_id, moment, at, data from millpond.deliveries limit 1")
+    """A body in the format of the courier."""
+    row = await engine.db.pool.fetchrow("select job_id, event, at, data from millpond.deliveries limit 1")
     job = row["data"] if isinstance(row["data"], dict) else msgspec.json.decode(row["data"])
-    told = webhooks.Told(row["job_id"], row["moment"], row["at"], job)
-    return msgspec.json.encode(webhooks.NATIVE.body(told))
+    event = webhooks.WebhookData(row["job_id"], row["event"], row["at"], job)
+    return msgspec.json.encode(webhooks.NATIVE.body(event))
 
 
 async def bare(outbound: Outbound, port: int, body: bytes, count: int) -> float:
-    """The same client, signing and posting, as many at a time; nothing is read and nothing is written down."""
+    """Sign and post with the same client and the same concurrency, without reading or recording anything."""
     secret = webhooks.new_secret()
     numbers = iter(range(count))
 
@@ -187,12 +187,12 @@ async def bare(outbound: Outbound, port: int, body: bytes, count: int) -> float:
 
 
 async def delivered(engine: Engine, count: int) -> float:
-    """How long the courier takes until all is told and written down."""
+    """How long the courier takes to send and record all webhooks."""
     done = "select count(*) from millpond.deliveries where fate = 'delivered'"
     part = courier(engine)
     began = time.perf_counter()
     async with running(part), within(WAIT_SECONDS, f"{count} deliveries"):
-        while await engine.db.pool.fetchval(done) < count:  # noqa: ASYNC110 - the store can only be asked
+        while await engine.db.pool.fetchval(done) < count:  # noqa: ASYNC110 - the database can only be polled
             await asyncio.sleep(0.05)
         return time.perf_counter() - began
 
@@ -210,7 +210,7 @@ async def running(part: Courier | Service) -> AsyncIterator[None]:
 
 
 async def expire(engine: Engine, count: int) -> tuple[float, list[float]]:
-    """From the deadline of all of them until the last has ended; and how long each submit took meanwhile."""
+    """The time from the common deadline until the last job has ended, and the times of the submits meanwhile."""
     tenant = "late"
     await engine.grant(tenant, tenant, 10**11)
     deadline = time.time() + AHEAD_SECONDS * max(count / EXPIRING, 0.1)
@@ -243,7 +243,7 @@ async def expire(engine: Engine, count: int) -> tuple[float, list[float]]:
                     return time.perf_counter() - began, waits
 
 
-def tell(metric: str, value: float, unit: str) -> None:
+def report(metric: str, value: float, unit: str) -> None:
     line = {
         "peer": "millpond",
         "version": version("millpond"),

@@ -28,31 +28,37 @@ import msgspec
 
 from millpond import app, errors, lifecycle, logs, retry, settings, wire
 from millpond import kinds as kinds_module
-from millpond.api import blueprint, openapi, problems
-from millpond.api.advice import ADVICE
-from millpond.api.manual import meaning
+from millpond.api import problems, product
+from millpond.api.documents import openapi
+from millpond.api.documents.advice import ADVICE
+from millpond.api.documents.schemas import meaning
 from millpond.api.native import ROUTES
-from millpond.blueprints import LIFECYCLES
 from millpond.cli import COMMANDS, load
 from millpond.cli.output import EXIT_CODES, INTERRUPTED, OUTCOME_CODES, TIMED_OUT, USAGE
 from millpond.client import admin, handles, requests, verbs
 from millpond.client import errors as client_errors
-from millpond.engine import engine, events, jobs, ledger, verify
+from millpond.engine import engine, verify
+from millpond.engine.credits import ledger
+from millpond.engine.jobs import events, jobs
 from millpond.store import embedded, queries
 from millpond.store.db import connect
 from millpond.store.migrate import migrate
 from millpond.worker import context, worker
+from millpond_products import settings as products_settings
+from millpond_products.lifecycles import LIFECYCLES
+from millpond_products.log_events import LOG_EVENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-REFERENCE = Path(__file__).parent / "reference"
-SHAPES = Path(__file__).parents[1] / "ui" / "src" / "wire.ts"
+ROOT = Path(__file__).parents[1]
+FOLDERS = (ROOT / "docs", ROOT / "products" / "docs")
+SHAPES = ROOT / "ui" / "src" / "wire.ts"
 
 _PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
 _HEADER = re.compile(r"^-- (name|function): (\w+).*\n((?:-- .*\n)*)", re.MULTILINE)
 
-_SHAPES_HEAD = "// Made from src/millpond/wire.py by docs/generate.py; `make reference` makes it anew.\n"
+_SHAPES_HEAD = "// Made from src/millpond/wire.py by docs/generate.py; `make reference` makes it again.\n"
 _PLAIN_TYPES = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
 
 
@@ -63,7 +69,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="millpond-docs-") as folder, embedded.open_embedded(Path(folder)) as server:
         stale = asyncio.run(stale_pages(server.dsn))
     for page, text in stale.items():
-        print(f"{'stale' if is_check else 'written'}: {page.relative_to(REFERENCE.parent.parent)}")
+        print(f"{'stale' if is_check else 'written'}: {page.relative_to(ROOT)}")
         if not is_check:
             page.write_text(text, "utf-8")
     sys.exit(1 if is_check and stale else 0)
@@ -75,7 +81,7 @@ async def stale_pages(dsn: str) -> dict[Path, str]:
     parts = {name: "\n".join(make()) for name, make in PARTS.items()}
     parts["schema"] = "\n".join(await schema(dsn))
     stale: dict[Path, str] = {}
-    for page in sorted(REFERENCE.parent.rglob("*.md")):
+    for page in sorted(page for folder in FOLDERS for page in folder.rglob("*.md")):
         text = page.read_text("utf-8")
         made = _PART.sub(lambda part: f"{part[1]}\n{parts[part[2]].strip()}\n\n{part[3]}", text)
         if made != text:
@@ -86,11 +92,19 @@ async def stale_pages(dsn: str) -> dict[Path, str]:
     return stale
 
 
-# Lifecycles and moments
+# Lifecycles and events
 
 
 def lifecycles() -> Iterator[str]:
-    for made in (lifecycle.STANDARD, *LIFECYCLES):
+    yield from _drawn(lifecycle.STANDARD)
+
+
+def product_lifecycles() -> Iterator[str]:
+    yield from _drawn(*LIFECYCLES)
+
+
+def _drawn(*lifecycles: lifecycle.Lifecycle) -> Iterator[str]:
+    for made in lifecycles:
         yield f"\n## {made.name}\n"
         yield f"```mermaid\n{made.mermaid().strip()}\n```\n"
         yield from table(
@@ -106,9 +120,9 @@ def _targets(made: lifecycle.Lifecycle, source: str) -> str:
     return ", ".join(f"`{target}`" for start, target in sorted(made.pairs) if start == source)
 
 
-def moments() -> Iterator[str]:
+def lifecycle_events() -> Iterator[str]:
     yield from table(
-        ("moment", "phase afterwards"), ((f"`{name}`", phase) for name, phase in lifecycle.MOMENTS.items())
+        ("event", "phase afterwards"), ((f"`{name}`", phase) for name, phase in lifecycle.LIFECYCLE_EVENTS.items())
     )
 
 
@@ -209,7 +223,7 @@ def _http_answers(route: Any) -> Iterator[tuple[str, str]]:
     by_status: dict[int, list[str]] = {}
     for kind in (*route.errors, *openapi.refusals(route)):
         codes = by_status.setdefault(kind.status, [])
-        link = f"[`{kind.code}`](problems.md#{kind.code})"
+        link = f"[`{kind.code}`](errors.md#{kind.code})"
         if link not in codes:
             codes.append(link)
     for status, codes in sorted(by_status.items()):
@@ -217,10 +231,10 @@ def _http_answers(route: Any) -> Iterator[tuple[str, str]]:
 
 
 def problem_pages() -> Iterator[str]:
-    for kind in problems.every_kind():
-        yield f"\n## {kind.code}\n"
-        again = "may succeed when sent again" if kind.retryable else "fails again"
-        yield f"{problems.title(kind)}. HTTP status {kind.status}; the same request {again}.\n"
+    for kind in problems.all_errors():
+        yield f"\n### {kind.code}\n"
+        again = "; the same request may succeed later" if kind.retryable else ""
+        yield f"{problems.title(kind)}. HTTP status {kind.status}{again}.\n"
         yield f"{ADVICE[kind.code]}\n"
 
 
@@ -228,19 +242,45 @@ def problem_pages() -> Iterator[str]:
 
 
 def settings_table() -> Iterator[str]:
-    told = _field_docs(settings.Settings)
-    yield from table(
-        ("variable", "default", "meaning"),
-        (
-            (f"`{settings.PREFIX}{field.name.upper()}`", _setting(field.default), told[field.name])
-            for field in dataclasses.fields(settings.Settings)
-        ),
-    )
+    yield from _settings(settings.Settings, dataclasses.fields(settings.Settings))
+
+
+def product_settings() -> Iterator[str]:
+    of_core = {field.name for field in dataclasses.fields(settings.Settings)}
+    own = products_settings.ProductSettings
+    yield from _settings(own, [field for field in dataclasses.fields(own) if field.name not in of_core])
+
+
+GROUPS = (
+    *("first steps", "production", "workers", "storage", "webhooks", "providers", "fleet", "fleet on EC2"),
+    *("dashboard", "logs"),
+)
+"""The order of the groups on the settings page; the products' own follow in the order of their declaration."""
+
+
+def _settings(made: type, fields: Iterable[dataclasses.Field[Any]]) -> Iterator[str]:
+    """A table for each group: settings are looked for by who needs them."""
+    meanings = _field_docs(made)
+    groups = {name: list[dataclasses.Field[Any]]() for name in GROUPS}
+    for field in fields:
+        groups.setdefault(field.metadata["group"], []).append(field)
+    for name, members in groups.items():
+        if members:
+            yield f"\n## {name[0].upper()}{name[1:]}\n"
+            yield from table(
+                ("variable", "default", "meaning"),
+                (
+                    (f"`{settings.PREFIX}{field.name.upper()}`", _setting(field.default), meanings[field.name])
+                    for field in members
+                ),
+            )
 
 
 def _setting(default: Any) -> str:
-    if default is None:
+    if default is None or default == "":
         return "none"
+    if isinstance(default, bool):
+        return f"`{default}`".lower()
     if isinstance(default, timedelta):
         return f"`{_length(default)}`"
     return f"`{default}`"
@@ -249,14 +289,22 @@ def _setting(default: Any) -> str:
 def _length(span: timedelta) -> str:
     seconds = int(span.total_seconds())
     for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
-        if seconds % size == 0 and seconds > size:
+        if seconds % size == 0 and seconds >= size and (unit, seconds) != ("m", size):
             return f"{seconds // size}{unit}"
     return f"{seconds}s"
 
 
 def log_events() -> Iterator[str]:
+    yield from _events({name: told for name, told in logs.CATALOGUE.items() if name not in LOG_EVENTS})
+
+
+def product_log_events() -> Iterator[str]:
+    yield from _events(LOG_EVENTS)
+
+
+def _events(events: Mapping[str, tuple[str, str]]) -> Iterator[str]:
     yield from table(
-        ("event", "level", "meaning"), ((f"`{name}`", level, told) for name, (level, told) in logs.CATALOGUE.items())
+        ("event", "level", "meaning"), ((f"`{name}`", level, told) for name, (level, told) in events.items())
     )
 
 
@@ -318,8 +366,8 @@ def python_kind() -> Iterator[str]:
     yield from _fields(kinds_module.Kind)
 
 
-def python_blueprint() -> Iterator[str]:
-    yield from _fields(blueprint.Blueprint)
+def python_product() -> Iterator[str]:
+    yield from _fields(product.Product)
 
 
 def python_job() -> Iterator[str]:
@@ -328,7 +376,7 @@ def python_job() -> Iterator[str]:
 
 
 def python_engine() -> Iterator[str]:
-    hidden = {"claim", "extend", "note", "finish", "give_back", "park", "abandon", "close_leases", "ring_back"}
+    hidden = {"claim", "extend", "note", "finish", "give_back", "park", "abandon", "close_leases", "notify_requeued"}
     yield from _methods(engine.Engine, [name for name in _public(engine.Engine) if name not in hidden])
 
 
@@ -384,8 +432,10 @@ def python_records() -> Iterator[str]:
         yield f"\n### {made.__name__}\n"
         if made.__doc__ and not made.__doc__.startswith(f"{made.__name__}("):
             yield f"{_sentence(made)}\n"
-        names = list(inspect.get_annotations(made))
-        names += [name for name in _public(made) if isinstance(inspect.getattr_static(made, name), property)]
+        names = list(getattr(made, "__struct_fields__", inspect.get_annotations(made)))
+        names += [
+            name for name in dir(made) if name[0] != "_" and isinstance(inspect.getattr_static(made, name), property)
+        ]
         yield ", ".join(f"`{name}`" for name in names) + "\n"
 
 
@@ -432,9 +482,9 @@ NOUNS = {
     "kind": "The name of its kind.",
     "kinds": "The kinds by name.",
     "list_jobs": "One page of an account's jobs, the newest first; filters: before, kind, state, phase, limit.",
-    "pause": "Hand out no more of a queue's jobs; what runs goes on.",
+    "pause": "Pause a queue: its jobs do not start, running jobs continue.",
     "read": "A job as it stands.",
-    "resume": "Let a paused queue move again.",
+    "resume": "Resume a paused queue.",
     "set_cap": "Limit how many jobs an account may have active at once; None lifts the limit.",
     "state": "The state in which it was started.",
     "tenant": "Whose job it is.",
@@ -466,7 +516,7 @@ FIELDS = {
     "kinds": "The kinds of its jobs.",
     "lapses_max": "How often its lease may run out before the job fails.",
     "lease": "How long a silent worker keeps its jobs.",
-    "lifecycle": "Its states and moves.",
+    "lifecycle": "Its states and transitions.",
     "name": "Its name.",
     "price": "Credits to hold: a number, or a function of the input.",
     "priority": "From -100 to 100; the highest goes first.",
@@ -529,8 +579,12 @@ async def schema(dsn: str) -> list[str]:
     connection = await connect(dsn)
     try:
         for found in await connection.fetch(_TABLES):
-            home, _, told = (found["told"] or "").partition(". ")
-            lines += [f"\n## {found['name']}\n", f"{told or ''}\n", f"Home: {home.removeprefix('home: ')}.\n"]
+            database, _, told = (found["told"] or "").partition(". ")
+            lines += [
+                f"\n## {found['name']}\n",
+                f"{told or ''}\n",
+                f"Database: {database.removeprefix('database: ')}.\n",
+            ]
             if found["partition_key"]:
                 lines += [f"Partitioned by `{found['partition_key']}`.\n"]
             columns = await connection.fetch(_COLUMNS, found["oid"])
@@ -571,21 +625,26 @@ def _comments(package: str, noun: str, what: str) -> dict[str, str]:
     }
 
 
-# Blueprints
+# Products
 
 
-def blueprint_lines() -> Iterator[str]:
+def product_lines() -> Iterator[str]:
     """To the nearest hundred: who changes a few lines need not renew the page."""
-    root = Path(str(files("millpond")))
-    rows = [(f"`{made.name}`", _parts(root / "blueprints" / made.name)) for made in LIFECYCLES]
+    core, products = Path(str(files("millpond"))), Path(str(files("millpond_products")))
+    rows = [(f"`{made.name}`", _parts(products / made.name)) for made in LIFECYCLES]
     rows.append(("**all five**", sum((counts for _, counts in rows), Counter[str]())))
-    below = sum((_parts(root / name) for name in ("engine", "services", "store", "worker", "api")), Counter[str]())
     heads = ("contract", "code", "queries", "tables", "page")
     yield from table(
         ("", *heads, "in all"),
         ((name, *(_about(counts[head]) for head in heads), _about(counts.total())) for name, counts in rows),
     )
-    yield f"\nWhat they stand on (engine, services, store, worker and api) has {_about(below.total())} lines."
+    shared, below = ("rules", "pages", "github", "renderer", "llm"), ("engine", "services", "store", "worker", "api")
+    yield f"\nWhat the products share ({', '.join(shared)}) has {_lines_below(products, shared)} lines."
+    yield f"What they stand on in the core ({', '.join(below)}) has {_lines_below(core, below)}."
+
+
+def _lines_below(root: Path, folders: Iterable[str]) -> str:
+    return _about(sum((_parts(root / name) for name in folders), Counter[str]()).total())
 
 
 def _parts(folder: Path) -> Counter[str]:
@@ -624,7 +683,9 @@ def shapes() -> str:
 
 
 def _is_shape(made: type) -> bool:
-    return issubclass(made, msgspec.Struct) and made.__module__ == wire.__name__ and bool(made.__struct_fields__)
+    return (
+        issubclass(made, msgspec.Struct) and made.__module__.startswith(wire.__name__) and bool(made.__struct_fields__)
+    )
 
 
 def _ts_declared(name: str, schema: dict[str, Any]) -> Iterator[str]:
@@ -702,18 +763,21 @@ def _one_line(text: str) -> str:
 
 PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "lifecycles": lifecycles,
-    "moments": moments,
+    "lifecycle_events": lifecycle_events,
     "errors": error_codes,
     "error_tree": error_tree,
     "exit_codes": exit_codes,
     "http_routes": http_routes,
     "problems": problem_pages,
+    "product_lifecycles": product_lifecycles,
     "settings": settings_table,
+    "product_settings": product_settings,
     "log_events": log_events,
+    "product_log_events": product_log_events,
     "commands": commands,
     "python_app": python_app,
     "python_kind": python_kind,
-    "python_blueprint": python_blueprint,
+    "python_product": python_product,
     "python_job": python_job,
     "python_engine": python_engine,
     "python_submit": python_submit,
@@ -724,7 +788,7 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "python_records": python_records,
     "functions": functions,
     "invariants": invariants,
-    "blueprint_lines": blueprint_lines,
+    "product_lines": product_lines,
 }
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""A message filtered before and after a model, as a client of guard does it: `python examples/guard.py "TEXT"`.
+"""Filters a message before and after a model, as a client of guard: `python examples/guard.py "TEXT"`.
 
-It needs a server (`millpond up`), its address in MILLPOND_URL and a client key in MILLPOND_API_KEY. With an operator's
-key in ADMIN_KEY and the name of the tenant in TENANT it writes a rule first; without rules everything passes.
+It needs a server (`millpond up --product guard`), its URL in MILLPOND_URL and a client key in MILLPOND_API_KEY. With an
+operator's key in ADMIN_KEY and the name of the tenant in TENANT, it creates a rule first; without rules, all text
+passes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ arrived: queue.Queue[tuple[bytes, dict[str, str]]] = queue.Queue()
 
 
 class Receiver(BaseHTTPRequestHandler):
-    """Where webhooks arrive; it keeps them, and says so."""
+    """Receives webhooks, and puts them into a queue."""
 
     def do_POST(self) -> None:
         arrived.put((self.rfile.read(int(self.headers["content-length"])), dict(self.headers)))
@@ -30,7 +31,7 @@ class Receiver(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 def main() -> None:
@@ -42,24 +43,24 @@ def main() -> None:
         if admin := os.environ.get("ADMIN_KEY"):
             rule = {"name": "No addresses", "direction": "both", "action": "redact", "matcher": {"type": "pii"}}
             headers = {"Authorization": f"Bearer {admin}"}
-            asked(http.post("rules", json=rule, headers=headers, params={"tenant": os.environ["TENANT"]}))
+            json_of(http.post("rules", json=rule, headers=headers, params={"tenant": os.environ["TENANT"]}))
         hook = f"http://127.0.0.1:{receiver.server_port}/hooks"
-        job = asked(http.post("jobs", json={"message_input": message, "webhook_url": hook}))
-        passed = told(job["webhook_secret"])
+        job = json_of(http.post("jobs", json={"message_input": message, "webhook_url": hook}))
+        passed = next_webhook(job["webhook_secret"])
         print(f"{passed['event']}: {passed['data']['inbound']['text']}")
-        response = f"You said: {message}"  # here your model is asked, with the text that has passed
-        asked(http.post(f"jobs/{job['job_id']}/response", json={"message_output": response}))
-        passed = told(job["webhook_secret"])
+        response = f"You said: {message}"  # call your model here, with the text that has passed
+        json_of(http.post(f"jobs/{job['job_id']}/response", json={"message_output": response}))
+        passed = next_webhook(job["webhook_secret"])
         print(f"{passed['event']}: {passed['data']['outbound']['text']}")
 
 
-def told(secret: str) -> Any:
-    """The next webhook, once its signature has been checked."""
+def next_webhook(secret: str) -> Any:
+    """Wait for the next webhook, and verify its signature."""
     body, headers = arrived.get(timeout=30)
     return webhooks.verify(body, headers, secret)
 
 
-def asked(answer: httpx2.Response) -> Any:
+def json_of(answer: httpx2.Response) -> Any:
     return answer.json() if answer.is_success else sys.exit(f"{answer.request.url}: {answer.text}")
 
 

@@ -1,4 +1,4 @@
-"""What the acts of the demo share: processes that are started and stopped, requests, and what is said about them."""
+"""Shared code of the demo: processes that are started and stopped, requests, and output."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ PATIENCE_SECONDS = 90.0
 
 
 class FailedError(Exception):
-    """The demo did not go as it should."""
+    """The demo failed."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Stage:
-    """One act: a folder, the processes in it, and the server among them. Parts of it may be played at once."""
+    """One part of the demo: a folder, its processes, and the server among them. Several products may use it at once."""
 
     folder: Path
-    """What comes of it; how it came about is told in the logs there."""
+    """The results, and the logs of the processes."""
     console: Console = field(default_factory=lambda: Console(highlight=False))
     settings: dict[str, str] = field(default_factory=dict)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     http: httpx2.Client = field(default_factory=httpx2.Client)
     ready: dict[str, Any] = field(default_factory=dict)
     over: threading.Event = field(default_factory=threading.Event)
-    """Set when nobody need wait for anything any more."""
+    """Set when all waiting must stop."""
     step: int = 0
 
     def say(self, headline: str, *explanation: str) -> None:
@@ -65,7 +65,7 @@ class Stage:
         words = [sys.executable, "-m", "millpond", "verify", "--data-dir", str(self.folder / "data")]
         checked = subprocess.run(words, capture_output=True, text=True, check=False)
         if checked.returncode:
-            raise FailedError(f"the ledger is not right: {checked.stdout} {checked.stderr}")
+            raise FailedError(f"the ledger is wrong: {checked.stdout} {checked.stderr}")
         self.console.print("   [bold green]verify: ok[/]")
 
     def run(self, name: str, *words: str, **more: str) -> None:
@@ -76,11 +76,11 @@ class Stage:
                 [sys.executable, *words],
                 cwd=ROOT,
                 env=lifeline.environment(inherited | self.settings | more),
-                pass_fds=(lifeline.descriptor(),),  # should we be killed with -9, it goes with us
+                pass_fds=(lifeline.descriptor(),),  # it ends with this process, even if this is killed
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # a Ctrl-C is for us, who then stop it
+                start_new_session=True,  # Ctrl-C must reach this process alone, which then stops it
             )
 
     def log_of(self, name: str) -> Path:
@@ -92,7 +92,7 @@ class Stage:
         process.wait()
 
     def stop(self) -> None:
-        """End all that runs, what was started last first."""
+        """Stop all processes, in reverse order of their start."""
         while self.processes:
             _, process = self.processes.popitem()
             process.terminate()
@@ -117,19 +117,19 @@ class Stage:
                 return found
             for name, process in tuple(self.processes.items()):
                 if process.poll() is not None and name in self.processes:
-                    raise FailedError(f"{name} ended by itself; {self.log_of(name)} says why")
+                    raise FailedError(f"{name} ended unexpectedly; see {self.log_of(name)}")
             if self.over.wait(0.2):
-                raise FailedError(f"{what}: it was not waited for any longer")
+                raise FailedError(f"{what}: the wait was canceled")
         raise FailedError(f"{what}: not within {PATIENCE_SECONDS:.0f} s; see {self.folder / 'logs'}")
 
 
 def perform(prefix: str, make: Callable[[Path], Stage], play: Callable[[Any], None]) -> None:
-    """Play an act from beginning to end; whatever happens, nothing runs on."""
+    """Run one part of the demo; all its processes are stopped at the end, whatever happens."""
     folder = Path(tempfile.mkdtemp(prefix=prefix))
     stage = make(folder)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
-    lifeline.heed()
+    lifeline.stop_with_parent()
     try:
         play(stage)
     except KeyboardInterrupt:

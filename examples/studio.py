@@ -1,7 +1,7 @@
-"""An ad from the page of a product, as a client of the studio makes one: `python examples/studio.py PRODUCT_URL`.
+"""Makes an ad from the page of a product, as a client of studio: `python examples/studio.py PRODUCT_URL`.
 
-It needs a server (`millpond up`), its address in MILLPOND_URL and a client key in MILLPOND_API_KEY. Without an argument
-it takes the sample page that the server itself has.
+It needs a server (`millpond up --product studio`), its URL in MILLPOND_URL and a client key in MILLPOND_API_KEY.
+Without an argument, it uses the sample page of the server.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def make(http: httpx2.Client, path: str, **body: Any) -> dict[str, Any]:
-    """Have something made, and wait for it."""
+    """Start a job, and wait for its end."""
     answer = http.post(f"generate/{path}", json=body)
     if answer.is_error:
         sys.exit(f"{path}: {answer.json()['detail']}")

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from playwright.async_api import ViewportSize, async_playwright, expect
+from ui.hatch_build import NODE
 
 from tests import packages
 from tests.waiting import PATIENCE
-from ui.hatch_build import NODE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.waiting import PATIENCE
 
@@ -60,3 +61,13 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
     while not await holds():
         assert time.monotonic() < deadline, "it did not come true in time"
         await asyncio.sleep(0.005)
+
+
+def submitted_jobs(metrics: str) -> dict[str, int]:
+    """How many jobs of each kind a process says that it took in, by its /metrics."""
+    return {
+        sample.labels["kind"]: int(sample.value)
+        for family in text_string_to_metric_families(metrics)
+        for sample in family.samples
+        if sample.name == "millpond_jobs_submitted_total"
+    }

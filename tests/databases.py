@@ -5,21 +5,22 @@ from __future__ import annotations
 import os
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from uuid import uuid4
 
 from millpond import testing
-from millpond.api.blueprint import prepare
-from millpond.blueprints import LIFECYCLES
-from millpond.blueprints.catalog import BLUEPRINTS
+from millpond.api.product import prepare
 from millpond.engine.engine import Engine
-from millpond.testing import Server
+from millpond.testing import DatabaseServer
 from tests.product import app
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
+    from millpond.product import Product
     from millpond.store.db import Database
 
-__all__ = ["Between", "Server", "migrated_template", "running_server"]
+__all__ = ["Between", "DatabaseServer", "migrated_template", "plain_user", "running_server"]
 
 # A user of another name than ours has no schema of ours on his path: nothing may count on it. Our tables are small, and
 # every new connection maps the buffers that it touches.
@@ -38,7 +39,7 @@ end $$
 
 
 @contextmanager
-def running_server() -> Iterator[Server]:
+def running_server() -> Iterator[DatabaseServer]:
     """The server that the environment names, or an embedded one of our own."""
     given = os.environ.get("MILLPOND_TEST_DATABASE_URL") or os.environ.get("DATABASE_URL")
     with testing.running_server(given, settings=_SETTINGS) as running:
@@ -46,18 +47,35 @@ def running_server() -> Iterator[Server]:
 
 
 @asynccontextmanager
-async def migrated_template(server: Server) -> AsyncIterator[str]:
-    """A database with the schema, the test product, and the lifecycles and tables of all blueprints."""
+async def migrated_template(server: DatabaseServer, products: Sequence[Product] = ()) -> AsyncIterator[str]:
+    """A database with the schema, the test product, and the lifecycles and tables of these products."""
     name = await server.create()
     try:
-        engine = await Engine.open(server.named(name), app, lifecycles=LIFECYCLES, pool_size=1)
-        await prepare(engine, BLUEPRINTS)
+        engine = await Engine.open(
+            server.named(name), app, lifecycles=[each.lifecycle for each in products], pool_size=1
+        )
+        await prepare(engine, products)
         async with engine.db.transaction() as tx:
             await tx.execute(_LEFT_ALONE)
         await engine.close()
         yield name
     finally:
         await server.drop(name)
+
+
+@asynccontextmanager
+async def plain_user(server: DatabaseServer) -> AsyncIterator[str]:
+    """The address of an empty database whose owner may make no roles and is granted none."""
+    user, name = f"millpond_plain_{uuid4().hex[:8]}", await server.create()
+    try:
+        await server.order(f"create role {user} login password 'plain'")
+        await server.order(f"alter database {name} owner to {user}")
+        parts = urlsplit(server.named(name))
+        host = parts.netloc.rpartition("@")[2]
+        yield parts._replace(netloc=f"{user}:plain@{host}").geturl()
+    finally:
+        await server.drop(name)
+        await server.order(f"drop role {user}")
 
 
 class Between:

@@ -7,15 +7,15 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from millpond import values
-from millpond.engine.dispatches import Lanes
-from millpond.engine.leases import End, Note, Return
+from millpond.engine.queue.dispatches import Lanes
+from millpond.engine.queue.leases import End, Note, Return
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from millpond.engine.engine import Engine
-    from millpond.engine.jobs import JobRecord, Submitted
-    from millpond.engine.leases import Lease
+    from millpond.engine.jobs.jobs import JobRecord, Submitted
+    from millpond.engine.queue.leases import Lease
     from millpond.lifecycle import Outcome
     from tests.clocks import Clock
 
@@ -92,7 +92,7 @@ def attempt(lease: Lease, delay: timedelta | None = None) -> Return:
 
 
 def interruption(lease: Lease) -> Return:
-    """Its worker had to go."""
+    """The worker was interrupted."""
     return Return(lease, "interruption", ERROR)
 
 

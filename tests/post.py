@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from millpond import webhooks
-from millpond.engine import deliveries
 from millpond.engine.engine import Engine
-from millpond.engine.vault import Vault
+from millpond.engine.webhooks import deliveries
+from millpond.engine.webhooks.vault import Vault
 from millpond.outbound import Outbound
 from millpond.services.courier import Courier, courier
 from millpond.settings import Settings
@@ -25,8 +25,8 @@ from tests.product import app
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from millpond.engine.deliveries import Claimed, DeliveryRecord
-    from millpond.engine.endpoints import EndpointRecord
+    from millpond.engine.webhooks.deliveries import Claimed, DeliveryRecord
+    from millpond.engine.webhooks.endpoints import EndpointRecord
 
 VAULT = Vault([b"0123456789abcdef0123456789abcdef"])
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -64,8 +64,8 @@ class Post:
         return await self.deliver()
 
     def hook(self, mode: str = "healthy", name: str = "one", **query: Any) -> Hook:
-        moments = query.pop("moments", None)
-        return Hook(url=self.there.url(mode, name, **query), secret=SECRET, moments=moments)
+        events = query.pop("events", None)
+        return Hook(url=self.there.url(mode, name, **query), secret=SECRET, events=events)
 
     async def endpoint(self, mode: str = "healthy", name: str = "one", **options: Any) -> EndpointRecord:
         query = options.pop("query", {})
@@ -92,9 +92,9 @@ class Post:
         return [each.state for each in sorted(found, key=lambda each: (each.at, each.seq or 0))]
 
 
-async def taken(db: Database, most: int, lease: timedelta) -> list[Claimed]:
+async def taken(db: Database, limit: int, lease: timedelta) -> list[Claimed]:
     """What is due, in the hand of one who sends nothing."""
-    return await deliveries.claim(db, dict.fromkeys(await deliveries.due(db, "", most), most), most, lease)
+    return await deliveries.claim(db, dict.fromkeys(await deliveries.due(db, "", limit), limit), limit, lease)
 
 
 @asynccontextmanager

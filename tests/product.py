@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 from millpond.app import Millpond
-from millpond.blueprints import LIFECYCLES
 from millpond.kinds import Kind
+from tests.lifecycles import LIFECYCLES
 
 app = Millpond()
 
@@ -37,9 +37,14 @@ def brief(job: Any) -> None:
     """Has a deadline, so it may be parked."""
 
 
+@app.kind("vetted", price=5, expires_in="1h", answered_by="operator")
+def vetted(job: Any) -> None:
+    """Waits for the answer of an operator."""
+
+
 @app.kind("fragile", price=5, attempts_max=2, interruptions_max=2, lapses_max=2)
 def fragile(job: Any) -> None:
-    """Fails at the second mishap of a sort."""
+    """Fails at the second failure of a sort."""
 
 
 @app.kind("fair", is_fair=True)

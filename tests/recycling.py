@@ -1,6 +1,6 @@
 """Databases that test after test finds as if they were new.
 
-To copy a database, to connect to it, and to have its server plan every statement anew, takes longer than most tests
+To copy a database, to connect to it, and to have its server plan every statement again, takes longer than most tests
 do. So a database is kept, with its connections, and its rows are put back. One whose schema was changed, whose
 connections are not all at rest, which has grown, or of whose test something is still under way, is dropped instead.
 """
@@ -19,7 +19,7 @@ from millpond.store.db import Database, connect
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tests.databases import Server
+    from tests.databases import DatabaseServer
 
 _GROWTH: Final = 2 * 1024**2
 """In bytes: what was deleted is still there for the server to walk over."""
@@ -100,7 +100,7 @@ class Kept:
 class Recycling:
     """Those of one run of tests."""
 
-    server: Server
+    server: DatabaseServer
     template: str
     _kept: list[Kept] = field(default_factory=list[Kept])
 

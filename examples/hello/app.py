@@ -1,11 +1,9 @@
-"""A product from nothing: its own words, price, stages and route. Run it with `millpond up examples/hello/app.py`."""
+"""A small product: its own states, price, stages and routes. Run it with `millpond up examples/hello/app.py`."""
+
+import json
 
 from millpond import Job, Millpond
-from millpond.api.blueprint import Blueprint
-from millpond.api.calls import Call, Reply, reply
-from millpond.api.principals import one_account, one_tenant
-from millpond.api.routes import PAGES, Route
-from millpond.lifecycle import lifecycle
+from millpond.product import Call, JobView, Product, Reply, Route, Submitted, accept, lifecycle, own_job, reply
 
 GREETINGS = lifecycle(
     "greetings",
@@ -30,10 +28,20 @@ async def greeting(job: Job, name: str) -> dict[str, str]:
 
 
 async def greet(call: Call) -> Reply:
-    who = {"tenant": one_tenant(call, None), "account": one_account(call, None)}
-    made = await call.engine.submit("greeting", {"name": call.params["whom"]}, **who)
-    return reply({"greeting": made.id, "status": made.state, "coins": made.available}, 202)
+    return await accept(call, "greeting", {"name": call.params["whom"]}, shape=to_wire, location="/{id}")
 
 
-routes = (Route(method="POST", path="/to/{whom}", handle=greet, summary="Greet somebody.", answers={202: dict}), *PAGES)
-blueprint = Blueprint(lifecycle=GREETINGS, kinds=tuple(app.kinds.values()), title="Greetings", routes=routes)
+async def look(call: Call) -> Reply:
+    job = await own_job(call)
+    return reply({**to_wire(job), "words": json.loads(job.output)["text"] if job.output else None})
+
+
+def to_wire(job: Submitted | JobView) -> dict:
+    return {"greeting": job.id, "status": job.state, "coins": job.price}
+
+
+routes = (
+    Route(method="POST", path="/to/{whom}", handle=greet, summary="Greet somebody.", answers={202: dict}),
+    Route(method="GET", path="/{id}", handle=look, summary="Read a greeting.", answers={200: dict}),
+)
+product = Product(lifecycle=GREETINGS, kinds=tuple(app.kinds.values()), title="Greetings", routes=routes)

@@ -1,4 +1,4 @@
-"""A small product: postcards, painted to order at five credits each."""
+"""A small product: postcards, for five credits each."""
 
 import math
 import os
@@ -25,7 +25,7 @@ def postcard(job: Job, to: str, place: str) -> dict[str, str]:
     job.stage("hills")
     for part in range(1, 5):
         hill(card, hue, part / 4, chance)
-        time.sleep(0.25)  # stands in for the wait for a model
+        time.sleep(0.25)  # simulates the wait for a model
         job.progress(part / 5)  # also a checkpoint: raises here if the job was canceled
     job.stage("writing")
     for words, y, size in ((f"Greetings from {place}", 316, 34), (f"for {to}", 356, 22)):

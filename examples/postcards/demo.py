@@ -1,6 +1,6 @@
-"""`make demo`: a hundred postcards, a worker that dies half way, and a ledger that is right to the credit.
+"""`make demo`: a hundred postcards, a worker that is killed half way, and an exact ledger.
 
-Nothing here is acted: the worker is a process of its own, it is killed with -9, and all that is shown is read
+Nothing here is simulated: the worker is a process of its own, it is killed with SIGKILL, and all that is shown is read
 from the database.
 """
 
@@ -32,21 +32,21 @@ from millpond import Engine, MillpondError, lifeline
 from millpond.cli.apps import load_app
 from millpond.engine.verify import SQL as INVARIANTS
 from millpond.engine.verify import verify
-from millpond.lifecycle import MOMENTS
+from millpond.lifecycle import LIFECYCLE_EVENTS
 from millpond.store.embedded import open_embedded
 from millpond.store.queries import Query
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from millpond.engine.jobs import JobRecord
-    from millpond.engine.ledger import Entry
+    from millpond.engine.credits.ledger import Entry
+    from millpond.engine.jobs.jobs import JobRecord
 
 APP = Path(__file__).with_name("app.py")
 PEOPLE = ("Ada", "Alan", "Barbara", "Donald", "Edsger", "Frances", "Grace", "Katherine", "Leslie", "Radia")
 PLACES = ("Cusco", "Galway", "Hobart", "Kyoto", "Lisbon", "Oslo", "Quito", "Samarkand", "Turku", "Zanzibar")
 JOBS = len(PEOPLE) * len(PLACES)
-WHO = {"tenant": "acme", "account": "mary"}
+WHO: dict[str, Any] = {"tenant": "acme", "account": "mary"}
 CREDITS = 600
 SLOTS = 8
 WORKER = {"MILLPOND_LEASE": "3s", "MILLPOND_HEARTBEAT": "1s", "MILLPOND_GRACE": "2s", "MILLPOND_LOG_FORMAT": "json"}
@@ -63,8 +63,8 @@ LEASES = Query(
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description="See what Millpond is for, in a minute.")
-    arguments.add_argument("--keep", action="store_true", help="keep the database, to look into it afterwards")
+    arguments = argparse.ArgumentParser(description="Runs a demonstration of about a minute.")
+    arguments.add_argument("--keep", action="store_true", help="keep the database")
     is_kept = arguments.parse_args().keep
     console = Console(highlight=False)
     folder = Path(tempfile.mkdtemp(prefix="millpond-demo-"))
@@ -87,8 +87,8 @@ def main() -> None:
 async def run(console: Console, folder: Path) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, _task().cancel)
-    lifeline.heed()
-    console.print("[bold]Millpond[/]: a hundred jobs, a worker that dies half way, and an exact ledger")
+    lifeline.stop_with_parent()
+    console.print("[bold]Millpond[/]: a hundred jobs, a worker that is killed half way, and an exact ledger")
     with open_embedded(folder / "db") as postgres:
         engine = await Engine.open(postgres.dsn, load_app(str(APP)))
         demo = Demo(engine, postgres.dsn, folder, console)
@@ -101,7 +101,7 @@ async def run(console: Console, folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the database says at one moment."""
+    """The state of the database at one moment."""
 
     jobs: list[JobRecord]
     leases: dict[Any, tuple[str, float]]
@@ -135,13 +135,14 @@ class Demo:
     killed: set[str] = field(default_factory=set)
     step: int = 0
 
-    # The play
+    # The steps
 
     async def play(self, version: str) -> None:
         self.say(f"PostgreSQL {version} is up", f"embedded, in {self.folder / 'db'}; nothing else is needed")
         await self.engine.grant(**WHO, amount=CREDITS, reference="welcome")
         self.say(
-            f"Mary is granted {CREDITS} credits", "Her account is a wallet: what is available, what is held for jobs."
+            f"Mary is granted {CREDITS} credits",
+            "Her wallet has two balances: the available credits, and those held for jobs.",
         )
         self.start_worker("worker-1")
         self.say(f"worker-1 starts, with {SLOTS} slots", "It is a process of its own: millpond worker app.py")
@@ -149,13 +150,13 @@ class Demo:
         before = await self.watch(lambda view: view.ended >= JOBS // 2)
         self.kill_worker("worker-1")
         self.say(
-            f"kill -9 worker-1, with {len(before.running)} jobs in its hands",
-            "It could tell nobody. After 3 s of silence its leases run out, and its jobs",
-            "go back into the queue. worker-2 starts now and takes the others meanwhile.",
+            f"kill -9 worker-1, while it runs {len(before.running)} jobs",
+            "It could not report this. After 3 s without heartbeats its leases expire, and its jobs",
+            "return to the queue. worker-2 starts now and runs the other jobs meanwhile.",
         )
         self.start_worker("worker-2")
         after = await self.watch(lambda view: view.ended == JOBS)
-        await self.tell(after)
+        await self.summarize(after)
 
     async def submit(self) -> None:
         requests = [
@@ -169,20 +170,20 @@ class Demo:
         self.say(
             f"{new} jobs are submitted, in {took * 1000:.0f} ms",
             "Key, hold of 5 credits, job, place in the queue and first events of each",
-            "commit together or not at all. The same hundred once more, as from a client",
-            f"that lost its answer: {repeated} new jobs.",
+            "are committed together or not at all. The same hundred requests once more, as from",
+            f"a client that did not get the response: {repeated} new jobs.",
         )
 
-    async def tell(self, view: View) -> None:
+    async def summarize(self, view: View) -> None:
         again = [job for job in view.jobs if job.epoch > 1]
         self.say(
             f"All {view.ended} cards are painted",
-            f"{len(again)} jobs were handed out twice; each was paid for once. One of them:",
+            f"{len(again)} jobs were leased twice; each was paid for once. One of them:",
         )
         for event in await self.engine.events(WHO["tenant"], again[0].job_id) if again else ():
-            line = f"   {event.seq:>3}  {event.at:%H:%M:%S.%f}  {event.type:<10} {_told(event.data)}"
-            self.console.print(line, style="" if event.type in MOMENTS else "dim", soft_wrap=True)
-        self.say("The ledger", "Each entry is one balanced transaction; the total is the wallet.")
+            line = f"   {event.seq:>3}  {event.at:%H:%M:%S.%f}  {event.type:<10} {_details(event.data)}"
+            self.console.print(line, style="" if event.type in LIFECYCLE_EVENTS else "dim", soft_wrap=True)
+        self.say("The ledger", "Each entry adds up to zero; the total is the wallet.")
         self.console.print(ledger(await self.engine.entries(**WHO, limit=1_000)))
         violations = await verify(self.engine.db)
         for violation in violations:
@@ -191,7 +192,7 @@ class Demo:
             raise MillpondError(f"verify: {len(violations)} violations")
         self.console.print(f"   [bold green]verify: ok[/]  [dim]{len(INVARIANTS)} invariants hold[/]")
         sheet = contact_sheet(view.jobs, self.folder)
-        self.say("Look at the cards", f"all on one sheet   {sheet}", f"each by itself     {self.folder / 'cards'}")
+        self.say("Look at the cards", f"all on one sheet   {sheet}", f"one file each      {self.folder / 'cards'}")
 
     def say(self, headline: str, *explanation: str) -> None:
         self.step += 1
@@ -210,11 +211,11 @@ class Demo:
             self.workers[name] = subprocess.Popen(
                 command,
                 env=lifeline.environment(environ),
-                pass_fds=(lifeline.descriptor(),),  # should the demo be killed with -9, its workers go with it
+                pass_fds=(lifeline.descriptor(),),  # the workers end with the demo, even if it is killed
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # a Ctrl-C is for us, who then stop it
+                start_new_session=True,  # Ctrl-C must reach this process alone, which then stops it
             )
 
     def kill_worker(self, name: str) -> None:
@@ -235,7 +236,7 @@ class Demo:
     # Watching
 
     async def watch(self, until: Callable[[View], bool]) -> View:
-        """Show what happens until it has happened."""
+        """Show the state of the database until the condition holds."""
         self.console.print()
         if self.console.is_terminal and not self.console.is_dumb_terminal:
             return await self.watch_live(until)
@@ -256,7 +257,7 @@ class Demo:
             is_done = until(view)
             if is_done or time.monotonic() - spoke_at > LINE_SECONDS:
                 spoke_at = time.monotonic()
-                self.console.print(f"   {view.states()}   |  {view.wallet()}{self.mourn(view)}", soft_wrap=True)
+                self.console.print(f"   {view.states()}   |  {view.wallet()}{self.lost_leases(view)}", soft_wrap=True)
             if is_done:
                 return view
         raise AssertionError
@@ -266,7 +267,7 @@ class Demo:
         while time.monotonic() < deadline:
             for name, worker in self.workers.items():
                 if name not in self.killed and worker.poll() is not None:
-                    raise MillpondError(f"{name} ended by itself; {self.folder / name}.log says why")
+                    raise MillpondError(f"{name} ended unexpectedly; see {self.folder / name}.log")
             yield await self.look()
             await asyncio.sleep(FRAME_SECONDS)
         raise MillpondError(f"The jobs did not end within {PATIENCE_SECONDS:.0f} s; see the logs in {self.folder}")
@@ -300,16 +301,16 @@ class Demo:
         is_lost = worker in self.killed
         where = f"{worker}  {job.stage or ''}"
         if is_lost:
-            where = f"{worker} is dead; lease {max(seconds, 0):.1f} s"
+            where = f"{worker} was killed; lease {max(seconds, 0):.1f} s"
         return (
             Text(f"{job.input['place']} for {job.input['to']}", "red" if is_lost else ""),
             ProgressBar(1.0, job.progress, width=20, complete_style="red" if is_lost else "cyan"),
             Text(where, "red" if is_lost else "dim"),
         )
 
-    def mourn(self, view: View) -> str:
+    def lost_leases(self, view: View) -> str:
         left = [seconds for worker, seconds in view.leases.values() if worker in self.killed]
-        return f"   |  {len(left)} jobs of a dead worker: lease ends in {max(*left, 0):.1f} s" if left else ""
+        return f"   |  {len(left)} jobs of a killed worker: lease ends in {max(*left, 0):.1f} s" if left else ""
 
 
 def ledger(entries: Sequence[Entry]) -> Table:
@@ -345,8 +346,8 @@ def _is_new(answer: Any) -> bool:
     return not answer.is_replay
 
 
-def _told(data: Any) -> str:
-    """What an event says beside its type."""
+def _details(data: Any) -> str:
+    """What an event contains in addition to its type."""
     match data:
         case {"progress": value}:
             return f"{value:.0%}"

@@ -1,4 +1,4 @@
-"""Actions in the demo: a command whose lines are seen as it writes them, and a request that is made from afar."""
+"""Actions in the demo: a command whose output is streamed, and an HTTP request that the server makes."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class Actions(Part):
         log = self.keep("count.log", "\n".join(lines))
         response = self.keep("response.json", json.dumps(answer, indent=2))
         return (
-            "actions ran a command of the operator's list, line by line, and made a request",
+            "actions ran a command that the operator allows, line by line, and made a request",
             f"{'   '.join(lines)}   GET /healthz: {answer['status']}",
             self.kept(log, response),
         )
 
     def follow(self, action: str, given: dict[str, Any]) -> tuple[list[str], Any]:
-        """Read a job's stream to its end: lines as they are written, and then one status."""
+        """Read a job's stream to its end: lines as they are written, then one status."""
         made = self.call("POST", "/api/jobs", {"action": action, "input": given})
-        self.tell(action, made["state"])
+        self.report(action, made["state"])
         url = f"{self.stage.ready['url']}/actions/api/jobs/{made['id']}/stream"
         lines: list[str] = []
         event = ""
@@ -38,10 +38,10 @@ class Actions(Part):
                 event = text if name == "event" else event
                 if name == "data" and event == "log":
                     lines.append(json.loads(text)["text"])
-                    self.tell(action, "running", lines[-1])
+                    self.report(action, "running", lines[-1])
                 elif name == "data" and event == "status":
                     end = json.loads(text)
-                    self.tell(action, end["state"], f"{len(lines)} lines")
+                    self.report(action, end["state"], f"{len(lines)} lines")
                     if end["state"] == "success":
                         return lines, end["output"]
         raise FailedError(f"actions, {action}: {lines[-1:]}")

@@ -1,12 +1,14 @@
-"""The command that `make demo` has run: how many lines of code each blueprint is, slowly enough to watch."""
+"""The command that `make demo` runs: prints the number of code lines of each product, slowly enough to watch."""
 
 import time
+from importlib.metadata import entry_points
 from pathlib import Path
 
-import millpond
+import millpond_products
 
-for folder in sorted((Path(millpond.__file__).parent / "blueprints").iterdir()):
+for name in sorted(entry_points(group="millpond.products").names):
+    folder = Path(millpond_products.__file__).parent / name
     files = [path for path in folder.rglob("*") if path.suffix in (".py", ".sql")]
     if files:
         time.sleep(0.3)
-        print(f"{folder.name}: {sum(len(path.read_text().splitlines()) for path in files):,} lines")
+        print(f"{name}: {sum(len(path.read_text().splitlines()) for path in files):,} lines")

@@ -1,6 +1,6 @@
-"""`make demo`, the second act: five products on one server, a real job of each, all at once.
+"""`make demo`, the second part: five products on one server, and a real job of each, all at once.
 
-Nothing here is acted: server, file server, renderer, workers and ComfyUI are processes of their own.
+The server, the file server, the renderer, the workers and ComfyUI are processes of their own.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ SETTINGS = {
 
 
 def main() -> None:
-    words = argparse.ArgumentParser(description="See five products on one engine, a real job of each.")
-    words.add_argument("--comfyui", metavar="URL", help="a real ComfyUI, in the place of the double")
+    words = argparse.ArgumentParser(description="Runs five products on one engine, with a real job of each.")
+    words.add_argument("--comfyui", metavar="URL", help="a real ComfyUI, instead of the simulated one")
     given = words.parse_args()
     perform(
         "millpond-products-", lambda folder: Demo(folder=folder, settings=SETTINGS, comfyui=given.comfyui), Demo.play
@@ -45,21 +45,21 @@ class Demo(Stage):
 
     def play(self) -> None:
         self.console.print("\n[bold]Millpond[/]: five products on one engine, a real job of each")
-        self.start_server()
+        self.start_server("--product", "all")
         url = self.ready["url"]
         self.say(
             f"Millpond is up at {url}",
-            "database, API, services, worker, file server and renderer; pages to try it by hand, while this runs:",
+            "database, API, services, worker, file server and renderer; pages to try while this runs:",
             " ".join(f"{url}/{name}/" for name in ("effects", "studio", "guard")),
         )
         whose = f"/v1/tenants/{self.ready['tenant']}/accounts/{self.ready['account']}"
         self.call("PUT", f"{whose}/cap", {"active_max": 50}, key=self.ready["admin_key"])  # effects alone would allow 5
         self.say("All five at once, for one account")
-        told = self.play_parts()
-        for lines in told:
+        results = self.play_parts()
+        for lines in results:
             self.say(*lines)
         self.settle()
-        self.say("Look at all this, hear it, read it", str(self.folder))
+        self.say("All files are in this folder", str(self.folder))
 
     def play_parts(self) -> list[tuple[str, ...]]:
         board = Board(self.console)
@@ -70,9 +70,9 @@ class Demo(Stage):
                 playing = [pool.submit(part.play) for part in parts]
                 done, _ = wait(playing, return_when=FIRST_EXCEPTION)
             finally:
-                self.over.set()  # whoever still waits need not, after a failure or a Ctrl-C
+                self.over.set()  # after a failure or Ctrl-C, the other parts stop waiting
         for each in done:
-            each.result()  # or what it failed with
+            each.result()  # raises the error of a part
         self.over.clear()
         return [each.result() for each in playing]
 
@@ -83,10 +83,10 @@ class Demo(Stage):
         left = wallet["available"]
         self.say(
             f"One ledger for all: {left} credits are left of {CREDITS}",
-            f"{len(jobs)} jobs of {len(kinds)} kinds; {spent} credits were spent, as the prices say.",
+            f"{len(jobs)} jobs of {len(kinds)} kinds; {spent} credits were spent, according to the prices.",
         )
         if (left, wallet["held"]) != (CREDITS - spent, 0):
-            raise FailedError("the wallet is not right")
+            raise FailedError("the balance of the wallet is wrong")
         self.verify()
 
 

@@ -1,6 +1,6 @@
-"""Effects in the demo: pictures on ComfyUI workers that come over HTTP, one of which dies at work.
+"""Effects in the demo: pictures on ComfyUI workers that connect over HTTP, one of which is killed at work.
 
-ComfyUI is played by the double of the tests, which runs its nodes with Pillow; `--comfyui URL` takes a real one.
+ComfyUI is the test double, which runs its nodes with Pillow; `--comfyui URL` uses a real one.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import httpx2
-from PIL import Image, ImageDraw
-
 from examples.products.part import Part
 from examples.stage import FailedError
+from PIL import Image, ImageDraw
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,15 +31,15 @@ class Effects(Part):
         self.start_comfyui()
         self.start_worker("gpu-1")
         videos = {picture: self.order(picture, color) for picture, color in PICTURES.items()}
-        self.watch(videos, lambda told: "completed" in told and "processing" in told)
+        self.watch(videos, lambda states: "completed" in states and "processing" in states)
         self.stage.kill("gpu-1")
         self.start_worker("gpu-2")
-        self.watch(videos, lambda told: set(told) == {"completed"})
+        self.watch(videos, lambda states: set(states) == {"completed"})
         again = sum(job["attempts"] > 1 for job in self.call("GET", "/api/ai-jobs")["data"])
         return (
-            f"effects inverted {len(videos)} pictures on ComfyUI, and a worker died over it",
-            "The bytes went straight to storage, by signed URLs. gpu-1 was killed with -9 at work; when its lease",
-            f"had run out, gpu-2 took over: {again} done again, each paid for once.",
+            f"effects inverted {len(videos)} pictures on ComfyUI, and a worker was killed meanwhile",
+            "The files were uploaded directly to storage, by signed URLs. gpu-1 was killed with -9 at work; when its",
+            f"lease had expired, gpu-2 took over: {again} done again, each paid for once.",
             self.kept(self.sheet(videos)),
         )
 
@@ -56,15 +55,15 @@ class Effects(Part):
 
     def start_worker(self, name: str) -> None:
         ready = self.stage.ready
-        words = ["-m", "millpond.comfyui", "--url", ready["url"], "--comfyui", str(self.comfyui)]
+        words = ["-m", "millpond.integrations.comfyui", "--url", ready["url"], "--comfyui", str(self.comfyui)]
         self.stage.run(name, *words, "--route", ROUTE, "--name", name, MILLPOND_FLEET_SECRET=ready["fleet_secret"])
-        self.tell("workers", f"{name} joins", "" if name == "gpu-1" else "gpu-1 was killed with -9, at work")
+        self.report("workers", f"{name} joins", "" if name == "gpu-1" else "gpu-1 was killed with -9, at work")
 
     def order(self, name: str, color: str) -> str:
-        """What a front end does: upload, then video, then job."""
+        """Do what a front end does: upload, then create the video, then the job."""
         picture = self.paint(name, color)
-        asked = {"filename": name, "mime_type": "image/png", "size": picture.stat().st_size}
-        upload = self.call("POST", "/api/videos/uploads", asked)
+        file = {"filename": name, "mime_type": "image/png", "size": picture.stat().st_size}
+        upload = self.call("POST", "/api/videos/uploads", file)
         headers = upload["upload_headers"]
         httpx2.put(upload["upload_url"], content=picture.read_bytes(), headers=headers).raise_for_status()
         video = self.call("POST", "/api/videos", {"original_file_id": upload["file"]["id"]})
@@ -76,9 +75,9 @@ class Effects(Part):
         def is_so() -> bool:
             now = {picture: self.call("GET", f"/api/videos/{video}")["status"] for picture, video in videos.items()}
             for picture, status in now.items():
-                self.tell(f"invert {picture}", status)
+                self.report(f"invert {picture}", status)
             if {"failed", "expired"} & set(now.values()):
-                raise FailedError(f"not every picture worked out; see {self.stage.folder / 'logs'}")
+                raise FailedError(f"a picture was not inverted; see {self.stage.folder / 'logs'}")
             return until(list(now.values()))
 
         self.stage.wait_for("the pictures", is_so)

@@ -1,4 +1,4 @@
-"""Guard in the demo: a message and its answer, filtered on their way; a signed webhook says what may go out."""
+"""Guard in the demo: filters a message and its answer; a signed webhook contains the filtered texts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from examples.products.part import Part
+
 from millpond import webhooks
 
 MESSAGE = "Hi! I am Ada, write to ada@example.com, my card is 4111 1111 1111 1111."
@@ -25,8 +26,8 @@ class Guard(Part):
         ready = self.stage.ready
         for rule in RULES:
             self.call("POST", f"/v1/rules?tenant={ready['tenant']}", rule, key=ready["admin_key"])
-        asked = {"message_input": MESSAGE, "message_output": ANSWER, "webhook_url": f"{ready['url']}/inbox/demo"}
-        made = self.call("POST", "/v1/jobs", asked)
+        body = {"message_input": MESSAGE, "message_output": ANSWER, "webhook_url": f"{ready['url']}/inbox/demo"}
+        made = self.call("POST", "/v1/jobs", body)
 
         def read() -> tuple[Any, str, str]:
             job = self.call("GET", f"/v1/jobs/{made['job_id']}")
@@ -34,12 +35,12 @@ class Guard(Part):
 
         self.end_of("a message", read)
         inbox = self.stage.call("GET", "/inbox.json", key=ready["admin_key"])["data"]
-        (came,) = [each for each in inbox if made["job_id"] in each["body"]]
-        webhooks.verify(came["body"], dict(came["headers"]), made["webhook_secret"])
-        told = json.loads(came["body"])["data"]
+        (webhook,) = [each for each in inbox if made["job_id"] in each["body"]]
+        webhooks.verify(webhook["body"], dict(webhook["headers"]), made["webhook_secret"])
+        data = json.loads(webhook["body"])["data"]
         return (
-            "guard filtered a message and its answer, and a signed webhook brought them",
-            f"in:  {told['inbound']['text']}",
-            f"out: {told['outbound']['text']}",
-            self.kept(self.keep("webhook.json", came["body"])),
+            "guard filtered a message and its answer, and sent them in a signed webhook",
+            f"in:  {data['inbound']['text']}",
+            f"out: {data['outbound']['text']}",
+            self.kept(self.keep("webhook.json", webhook["body"])),
         )

@@ -1,4 +1,4 @@
-"""What the five products of the demo share: a part of the play each, and the board on which all jobs are seen."""
+"""Shared by the five products of the demo: the base class of their parts, and the board that shows all jobs."""
 
 from __future__ import annotations
 
@@ -8,19 +8,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import httpx2
+from examples.stage import FailedError
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
-
-from examples.stage import FailedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from rich.console import Console
-
     from examples.stage import Stage
+    from rich.console import Console
 
 GOOD = ("completed", "success")
 BAD = ("failed", "canceled", "cancelled", "expired", "inbound_blocked", "outbound_blocked")
@@ -29,7 +27,7 @@ STYLES: dict[str, str] = {**dict.fromkeys(GOOD, "green"), **dict.fromkeys(BAD, "
 
 @dataclass(slots=True)
 class Board:
-    """Where every job stands: a table that changes in a terminal, and otherwise a line for every change."""
+    """The state of every job: a live table in a terminal, otherwise a line for every change."""
 
     console: Console
     rows: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
@@ -44,7 +42,7 @@ class Board:
             return contextlib.nullcontext()
         return Live(get_renderable=self.table, console=self.console, refresh_per_second=8)
 
-    def tell(self, product: str, job: str, state: str, note: str = "") -> None:
+    def report(self, product: str, job: str, state: str, note: str = "") -> None:
         with self.lock:
             if self.rows.get((product, job)) == (state, note):
                 return
@@ -56,7 +54,7 @@ class Board:
     def table(self) -> Table:
         table = Table.grid(padding=(0, 2))
         with self.lock:
-            rows = sorted(self.rows.items(), key=lambda row: row[0][0])  # and within a product as they came
+            rows = sorted(self.rows.items(), key=lambda row: row[0][0])  # in a product, by creation
         for (product, job), (state, note) in rows:
             table.add_row(" ", product, job, Text(state, STYLES.get(state, "cyan")), Text(note, "dim", no_wrap=True))
         return table
@@ -64,30 +62,30 @@ class Board:
 
 @dataclass(slots=True, kw_only=True)
 class Part:
-    """One product, used as its clients use it."""
+    """One product, used in the way of its clients."""
 
     name: ClassVar[str]
     stage: Stage
     board: Board
 
     def play(self) -> tuple[str, ...]:
-        """Have something made, and tell in a few lines what came of it."""
+        """Run the jobs of this product, and return a summary of a few lines."""
         raise NotImplementedError
 
     def call(self, method: str, path: str, body: Any = None, *, key: str | None = None) -> Any:
         return self.stage.call(method, f"/{self.name}{path}", body, key=key)
 
-    def tell(self, job: str, state: str, note: str = "") -> None:
-        self.board.tell(self.name, job, state, note)
+    def report(self, job: str, state: str, note: str = "") -> None:
+        self.board.report(self.name, job, state, note)
 
     def end_of(self, job: str, read: Callable[[], tuple[Any, str, str]]) -> Any:
-        """Watch a job until it has ended well. What reads it gives the job, its state and what else is to be told."""
+        """Watch a job until it has succeeded. ``read`` returns the job, its state and a note for the board."""
         found: Any = None
 
         def is_over() -> bool:
             nonlocal found
             found, state, note = read()
-            self.tell(job, state, note)
+            self.report(job, state, note)
             if state in BAD:
                 raise FailedError(f"{self.name}, {job}: {state}: {found.get('error')}")
             return state in GOOD
@@ -96,14 +94,14 @@ class Part:
         return found
 
     def keep(self, name: str, content: bytes | str) -> Path:
-        """Put a result where it can be looked at."""
+        """Save a result to the folder of the demo."""
         path = self.stage.folder / self.name / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content.encode() if isinstance(content, str) else content)
         return path
 
     def kept(self, *paths: Path) -> str:
-        """Where that is, in the folder of the demo."""
+        """The paths of saved results, relative to the folder of the demo."""
         return "→ " + "   ".join(str(path.relative_to(self.stage.folder)) for path in paths)
 
     def fetch(self, url: str) -> bytes:

@@ -1,6 +1,6 @@
-"""Partner in the demo: a project that is learned from a website and a git repository; then pictures and a film of it.
+"""Partner in the demo: a project that is read from a website and a git repository; then a picture and a film of it.
 
-The website is the sample page of the server, the repository is made on the spot and served over HTTP by git itself.
+The website is the sample page of the server. The repository is created here, and served over HTTP by git itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ REPOSITORY: dict[str | bytes, bytes | str] = {
 }
 
 
-logging.getLogger("uvicorn").addHandler(logging.NullHandler())  # the server of git need not say that it goes
+logging.getLogger("uvicorn").addHandler(logging.NullHandler())  # silences the shutdown message of the git server
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,20 +36,20 @@ class Partner(Part):
         with served(git) as server:
             source = {"repoUrl": f"{server.url}/fell-kettle.git"}
             learned = self.make("a git repository", f"{project}/ingest/github", source)
-        asked = {"brief": "Tea for two, before dawn", "style": "elegant", "aspectRatio": "1:1", "images": 1, "seed": 7}
-        made = self.make("pictures and a film", f"{project}/content", asked)
+        order = {"brief": "Tea for two, before dawn", "style": "elegant", "aspectRatio": "1:1", "images": 1, "seed": 7}
+        made = self.make("pictures and a film", f"{project}/content", order)
         context = self.call("GET", project)["context"]
         assets = [*learned["assets"], *made["assets"]]
         kept = [self.keep(asset["name"], self.fetch(asset["url"])) for asset in assets]
         kept.append(self.keep("context.json", json.dumps(context, indent=2)))
         return (
             f"partner learned what the {context['summary']['name']} is, from its website and its git repository",
-            f"and made of it “{made['headline']}”: a picture and a film. A patch adds an SDK to the repository.",
+            f"and made “{made['headline']}”: a picture and a film. A patch adds an SDK to the repository.",
             self.kept(*kept),
         )
 
-    def make(self, what: str, path: str, asked: dict[str, Any]) -> dict[str, Any]:
-        job_id = self.call("POST", path, asked)["jobId"]
+    def make(self, what: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        job_id = self.call("POST", path, body)["jobId"]
 
         def read() -> tuple[Any, str, str]:
             job = self.call("GET", f"/v1/jobs/{job_id}")

@@ -1,7 +1,7 @@
-"""Studio in the demo: an ad from the page of a product: facts, copy, a picture, a voice and a film.
+"""Studio in the demo: makes an ad from the page of a product: facts, copy, a picture, a voice and a film.
 
-No account anywhere is needed. The local renderer is a process of its own that speaks the HTTP API of Replicate: it
-takes the order, paints, films and speaks for real, and calls back, signed.
+No account of a provider is needed. The local renderer is a process of its own with the HTTP API of Replicate: it
+accepts predictions, renders real pictures, films and voices, and sends signed callbacks.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Studio(Part):
         facts = page["output"]
         return (
             f"studio made an ad for the {facts['title']}, {facts['price']} {facts['currency']}, from its page",
-            f"“{copy['output']['headlines'][0]}”: copy by a small grammar, from the product's own facts.",
-            "Picture, voice and film came from a renderer that speaks as Replicate does, and calls back, signed.",
+            f"“{copy['output']['headlines'][0]}”: the copy is from a small grammar, with the product's own facts.",
+            "Picture, voice and film are from a renderer with the API of Replicate, which sends signed callbacks.",
             self.kept(*kept),
         )
 
-    def make(self, what: str, asked: dict[str, Any]) -> dict[str, Any]:
-        job_id = self.call("POST", f"/api/generate/{what}", asked)["job_id"]
+    def make(self, what: str, body: dict[str, Any]) -> dict[str, Any]:
+        job_id = self.call("POST", f"/api/generate/{what}", body)["job_id"]
 
         def read() -> tuple[Any, str, str]:
             job = self.call("GET", f"/api/jobs/{job_id}")

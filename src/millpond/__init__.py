@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from millpond.worker.context import Job
     from millpond.worker.worker import Worker
 
+    __version__: str
+
 __all__ = [
     "AsyncClient",
     "AsyncJobHandle",
@@ -52,9 +54,10 @@ __all__ = [
     "UnreadableError",
     "WaitTimeoutError",
     "Worker",
+    "__version__",
 ]
 
-_HOMES = {
+_MODULES = {
     "millpond.app": ("Millpond",),
     "millpond.client": (
         "AsyncClient",
@@ -80,13 +83,22 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is asked for: a client may lack the engine, the command line not wait for it."""
-    home = next((home for home, names in _HOMES.items() if name in names), None)
-    if home is None:
+    """Import public names lazily: a client may not have the engine installed, and commands should start fast."""
+    if name == "__version__":
+        return _version()
+    module = next((module for module, names in _MODULES.items() if name in names), None)
+    if module is None:
         raise AttributeError(f"module 'millpond' has no attribute {name!r}")
     try:
-        return getattr(import_module(home), name)
+        return getattr(import_module(module), name)
     except ModuleNotFoundError as error:
         if (error.name or "millpond").startswith("millpond"):
             raise
-        raise ImportError(f"millpond.{name} needs {error.name}: run pip install 'millpond[server]'.") from None
+        raise ImportError(f"millpond.{name} requires {error.name}: run pip install 'millpond[server]'.") from None
+
+
+def _version() -> str:
+    """The version of the installed package. importlib.metadata is imported only if the version is requested."""
+    from importlib.metadata import version  # noqa: PLC0415 - see above
+
+    return version("millpond")

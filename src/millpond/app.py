@@ -1,4 +1,4 @@
-"""The app: the kinds of jobs a product declares."""
+"""The app: the kinds of jobs that a product declares."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Millpond:
-    """A product's kinds of jobs.
+    """An application with its kinds of jobs.
 
     >>> app = Millpond()
     >>> @app.kind("greeting", price=1)
@@ -42,15 +42,15 @@ class Millpond:
         return MappingProxyType(self._gates)
 
     def gate(self, name: str, gate: Gate) -> None:
-        """Declare a gate. Kinds are put behind it by its name: ``@app.kind("ad", gate=name)``."""
+        """Declare a gate. Kinds refer to it by name: ``@app.kind("ad", gate=name)``."""
         values.check_name(name, field="gate")
         if name in self._gates:
-            raise LifecycleError(f"Gate {name!r} is declared twice.")
+            raise LifecycleError(f"Gate {name!r} is declared more than once.")
         self._gates[name] = gate
 
     def add(self, kind: Kind) -> None:
         if kind.name in self._kinds:
-            raise LifecycleError(f"Kind {kind.name!r} is declared twice.")
+            raise LifecycleError(f"Kind {kind.name!r} is declared more than once.")
         self._kinds[kind.name] = kind
 
     def kind(
@@ -67,7 +67,7 @@ class Millpond:
         schema: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> Callable[[Handler], Handler]:
-        """Declare a kind by the function that does it; its parameters after the job are its input."""
+        """Declare a kind with the decorated function as its handler. The parameters after the job are its input."""
 
         def declare(handler: Handler) -> Handler:
             shape, is_whole = kinds.input_type(name, handler)
@@ -79,9 +79,9 @@ class Millpond:
                     price=price,
                     stages=tuple(stages),
                     firm_stages=tuple(firm_stages),
-                    expires_in=_length(expires_in, "expires_in"),
-                    time_limit=_length(time_limit, "time_limit"),
-                    stall_limit=_length(stall_limit, "stall_limit"),
+                    expires_in=_duration(expires_in, "expires_in"),
+                    time_limit=_duration(time_limit, "time_limit"),
+                    stall_limit=_duration(stall_limit, "stall_limit"),
                     schema=schema,
                     input_type=None if schema is not None else shape,
                     takes_whole_input=is_whole,
@@ -94,5 +94,5 @@ class Millpond:
         return declare
 
 
-def _length(given: timedelta | str | float | None, field: str) -> timedelta | None:
+def _duration(given: timedelta | str | float | None, field: str) -> timedelta | None:
     return None if given is None else values.duration(given, field=field)

@@ -1,74 +1,75 @@
-"""Every error Millpond raises on purpose.
+"""The errors that Millpond raises.
 
     MillpondError
     ├── InvalidError                 the request is wrong; nothing was written
     │   ├── UnknownKindError
     │   ├── UnknownRouteError
-    │   ├── InputError               the input fails the kind's schema or our limits
+    │   ├── InputError               the input does not match the kind's schema or a limit
     │   ├── AmountError
     │   ├── IdempotencyKeyError      the key itself is malformed
-    │   ├── ArtifactMissingError     what was to be uploaded is not in storage
-    │   ├── ArtifactMismatchError    it is, but not as it was announced
-    │   ├── OutboundRefusedError     a URL that leads inside, or nowhere
-    │   ├── ContentBlockedError      a gate does not let the input pass
+    │   ├── ArtifactMissingError     the uploaded file is not in storage
+    │   ├── ArtifactMismatchError    the uploaded file differs from what was announced
+    │   ├── OutboundRefusedError     a URL with a private or unknown address
+    │   ├── ContentBlockedError      a gate rejects the input
     │   └── SettingsError
-    ├── RequestError                 an HTTP request that cannot be read or served as it is
-    │   ├── MalformedError           not JSON, or not HTTP as we speak it
+    ├── RequestError                 an HTTP request that cannot be processed
+    │   ├── MalformedError           not JSON, or not valid HTTP/1.1
     │   ├── MethodNotAllowedError
     │   ├── NotAcceptableError
     │   ├── TooLargeError
-    │   │   └── HeadTooLargeError    its headers are
+    │   │   └── HeadTooLargeError    its headers are too large
     │   ├── TooSlowError
-    │   ├── RangeError               the part of a file that is asked for is not there
+    │   ├── RangeError               the requested byte range does not exist
     │   └── MediaTypeError
-    ├── UnauthorizedError            no key, or one that is not good (any more)
-    │   ├── SessionMissingError      nobody has signed in to the dashboard with this browser
-    │   └── SessionExpiredError      somebody had
-    ├── ForbiddenError               a good key, for something else
-    │   ├── CsrfError                what another page may have sent in our operator's name
+    ├── UnauthorizedError            no key, or one that is invalid, expired or revoked
+    │   ├── SessionMissingError      the browser has no dashboard session
+    │   └── SessionExpiredError      the session has expired
+    ├── ForbiddenError               a valid key without the required permission
+    │   ├── CsrfError                a request that another website may have sent
     │   ├── WorkerRevokedError
     │   ├── WorkerUnapprovedError
-    │   ├── BadSignatureError        a URL of a file, or a callback, that was not signed so
-    │   ├── UrlExpiredError          one that was good once
-    │   └── WebhookInvalidError      a webhook that we did not send, or not now
+    │   ├── BadSignatureError        a file URL or callback with an invalid signature
+    │   ├── UrlExpiredError          a signed URL that has expired
+    │   └── WebhookInvalidError      a webhook with an invalid signature or timestamp
     ├── RateLimitedError
-    ├── NotFoundError                absent, or another tenant's: the two look alike
-    ├── ConflictError                right request, wrong moment
+    ├── NotFoundError                absent, or owned by another tenant
+    ├── ConflictError                the request conflicts with the current state
+    │   ├── ArtifactStoredError      a file that was uploaded before; stored files do not change
     │   ├── IdempotencyConflictError
-    │   ├── MoveDeniedError          the lifecycle has no such arrow
+    │   ├── TransitionDeniedError          the lifecycle does not have this transition
     │   │   ├── CancelUnavailableError
     │   │   ├── RetryUnavailableError
     │   │   └── AnswerUnavailableError
-    │   ├── RefundUnavailableError   nothing is left of what the job cost
-    │   ├── PriorityUnavailableError it has had its turn
-    │   ├── LeaseLostError           the worker must drop its result
-    │   └── WorkerAliveError         its name is taken by one that lives
+    │   ├── RefundUnavailableError   no charge is left to refund
+    │   ├── PriorityUnavailableError the job is no longer waiting
+    │   ├── LeaseLostError           the worker must discard its result
+    │   └── WorkerAliveError         a live worker has the same name
     ├── FleetFullError
-    ├── ProviderMissingError         nobody is there to run jobs of this kind
-    ├── GateMissingError             nobody is there to look at their content
+    ├── ProviderMissingError         no provider is configured for the kind
+    ├── GateMissingError             the gate of the kind is not declared
     ├── InsufficientCreditsError
     ├── TooManyActiveJobsError
-    ├── LifecycleError               a lifecycle or kind that cannot work; raised at load
-    ├── HandlerError                 what the code of a job may raise to say how it ended
-    │   ├── TransientError           try again, perhaps after a given time
-    │   │   └── OutboundFailedError  a call to a URL that brought no answer
-    │   ├── PermanentError           trying again would not help
+    ├── LifecycleError               an invalid lifecycle or kind; raised at load
+    ├── HandlerError                 raised by a job's code to end the job
+    │   ├── TransientError           retry, optionally after a given time
+    │   │   └── OutboundFailedError  a URL that could not be reached
+    │   ├── PermanentError           do not retry
     │   ├── BlockedError             the content is not allowed
     │   ├── CanceledError            raised at a checkpoint when the job must stop
-    │   ├── TimeLimitError           it ran longer than its kind allows
-    │   ├── StalledError             it gave no sign for longer than its kind allows
-    │   └── InterruptedJobError      its worker had to go
+    │   ├── TimeLimitError           the job exceeded its time limit
+    │   ├── StalledError             the job reported no progress for too long
+    │   └── InterruptedJobError      the worker stopped
     └── StoreError
         ├── EmbeddedPostgresError
         ├── MigrationError
-        ├── StorageUnavailableError  where files are kept
-        ├── VaultError               what secrets are encrypted with is missing, or another
-        ├── OverdueError             a statement took longer than it may, and was cut
-        └── UnavailableError         the database could not be reached; safe to try again
-            └── BusyError            another transaction holds on to what this needs
+        ├── StorageUnavailableError  the file storage is unavailable
+        ├── VaultError               the encryption key is missing or wrong
+        ├── OverdueError             a statement exceeded its time limit
+        └── UnavailableError         the database cannot be reached, or cannot write; safe to retry
+            └── BusyError            another transaction holds a required lock
 
-Each class states its ``code`` (stable, part of the contract), the HTTP ``status`` that answers it,
-and whether the same call may succeed when ``retryable``. The docstring is the default message.
+Each class has a stable ``code``, an HTTP ``status``, and ``retryable``, which states whether the same
+call may succeed later. The docstring is the default message.
 """
 
 from __future__ import annotations
@@ -80,12 +81,12 @@ if TYPE_CHECKING:
 
 
 class MillpondError(Exception):
-    """Something went wrong."""
+    """An unexpected error occurred."""
 
     code: ClassVar[str] = "error"
     status: ClassVar[int] = 500
     retryable: ClassVar[bool] = False
-    request_id: str | None = None  # of the request that was refused, where there was one
+    request_id: str | None = None  # the id of the rejected request, if any
 
     def __init__(
         self,
@@ -107,9 +108,9 @@ class MillpondError(Exception):
         return f"{where}{self.message}{hint}"
 
     def as_dict(self) -> dict[str, Any]:
-        """The error as stored on a job and told to a caller."""
-        told = {"code": self.code, "message": self.message, "field": self.field, "hint": self.hint}
-        return {name: value for name, value in told.items() if value is not None} | self.details
+        """The error as stored on a job and returned to callers."""
+        members = {"code": self.code, "message": self.message, "field": self.field, "hint": self.hint}
+        return {name: value for name, value in members.items() if value is not None} | self.details
 
 
 class InvalidError(MillpondError):
@@ -120,25 +121,25 @@ class InvalidError(MillpondError):
 
 
 class UnknownKindError(InvalidError):
-    """There is no such kind of job."""
+    """The kind does not exist."""
 
     code = "unknown_kind"
 
 
 class UnknownRouteError(InvalidError):
-    """There is no such route."""
+    """The route does not exist."""
 
     code = "unknown_route"
 
 
 class InputError(InvalidError):
-    """The input does not fit what the kind expects."""
+    """The input does not match the schema of the kind."""
 
     code = "invalid_input"
 
 
 class AmountError(InvalidError):
-    """The amount of credits is not a whole number within the limits."""
+    """The amount of credits must be a whole number within the limits."""
 
     code = "invalid_amount"
 
@@ -156,51 +157,51 @@ class ArtifactMissingError(InvalidError):
 
 
 class ArtifactMismatchError(InvalidError):
-    """The file is not what it was announced to be."""
+    """The file does not match its announced size or checksum."""
 
     code = "artifact_mismatch"
 
 
 class OutboundRefusedError(InvalidError):
-    """The URL may not be called."""
+    """The URL is not allowed."""
 
     code = "url_refused"
 
 
 class ContentBlockedError(InvalidError):
-    """The content is not allowed, and nothing was charged."""
+    """The content is not allowed. Nothing was charged."""
 
     code = "content_blocked"
 
 
 class SettingsError(InvalidError):
-    """The settings are not valid."""
+    """The settings are invalid."""
 
     code = "invalid_settings"
 
 
 class RequestError(MillpondError):
-    """The request cannot be served as it is."""
+    """The request cannot be processed."""
 
     code = "bad_request"
     status = 400
 
 
 class MalformedError(RequestError):
-    """The request cannot be read."""
+    """The request cannot be parsed."""
 
     code = "malformed"
 
 
 class MethodNotAllowedError(RequestError):
-    """There is something here, but not by this method."""
+    """The resource does not support this method."""
 
     code = "method_not_allowed"
     status = 405
 
 
 class NotAcceptableError(RequestError):
-    """What is here cannot be told in any form that the request accepts."""
+    """The resource is not available in any media type that the request accepts."""
 
     code = "not_acceptable"
     status = 406
@@ -214,7 +215,7 @@ class TooLargeError(RequestError):
 
 
 class HeadTooLargeError(TooLargeError):
-    """The headers of the request are larger than the limit."""
+    """The request headers are larger than the limit."""
 
     code = "head_too_large"
     status = 431
@@ -229,7 +230,7 @@ class TooSlowError(RequestError):
 
 
 class RangeError(RequestError):
-    """The file has no such part."""
+    """The file does not contain the requested range."""
 
     code = "range_not_satisfiable"
     status = 416
@@ -243,33 +244,33 @@ class MediaTypeError(RequestError):
 
 
 class UnauthorizedError(MillpondError):
-    """A valid key is needed."""
+    """The request requires a valid key."""
 
     code = "unauthorized"
     status = 401
 
 
 class SessionMissingError(UnauthorizedError):
-    """Nobody is signed in to the dashboard here."""
+    """The browser has no dashboard session."""
 
     code = "session_missing"
 
 
 class SessionExpiredError(UnauthorizedError):
-    """The sign-in to the dashboard is over."""
+    """The dashboard session has expired."""
 
     code = "session_expired"
 
 
 class ForbiddenError(MillpondError):
-    """The key does not allow this."""
+    """The key does not permit this operation."""
 
     code = "forbidden"
     status = 403
 
 
 class CsrfError(ForbiddenError):
-    """The request does not come from a page of this dashboard."""
+    """The request was not sent by a page of this dashboard."""
 
     code = "csrf"
 
@@ -281,14 +282,14 @@ class WorkerRevokedError(ForbiddenError):
 
 
 class WorkerUnapprovedError(ForbiddenError):
-    """The worker waits for an operator's approval."""
+    """The worker is not approved by an operator yet."""
 
     code = "worker_unapproved"
     retryable = True
 
 
 class BadSignatureError(ForbiddenError):
-    """The URL is not signed for this."""
+    """The signature of the URL is invalid."""
 
     code = "bad_signature"
 
@@ -300,14 +301,14 @@ class UrlExpiredError(ForbiddenError):
 
 
 class WebhookInvalidError(ForbiddenError):
-    """The webhook is not signed with this secret, or its time has passed."""
+    """The signature of the webhook is invalid, or its timestamp is outside the allowed window."""
 
     code = "webhook_invalid"
     status = 401
 
 
 class RateLimitedError(MillpondError):
-    """Too many requests; slow down."""
+    """Too many requests."""
 
     code = "rate_limited"
     status = 429
@@ -315,76 +316,83 @@ class RateLimitedError(MillpondError):
 
 
 class NotFoundError(MillpondError):
-    """There is no such thing, or it is not yours."""
+    """The object does not exist, or belongs to another tenant."""
 
     code = "not_found"
     status = 404
 
 
 class ConflictError(MillpondError):
-    """The request does not fit the present state."""
+    """The request conflicts with the current state of the object."""
 
     code = "conflict"
     status = 409
 
 
+class ArtifactStoredError(ConflictError):
+    """The file is already in storage, and a stored file cannot be replaced."""
+
+    code = "artifact_stored"
+    status = 412
+
+
 class IdempotencyConflictError(ConflictError):
-    """The idempotency key was used before with another request."""
+    """The idempotency key was already used with a different request."""
 
     code = "idempotency_conflict"
 
 
-class MoveDeniedError(ConflictError):
-    """The lifecycle does not allow this move."""
+class TransitionDeniedError(ConflictError):
+    """The lifecycle does not allow this transition."""
 
-    code = "move_denied"
+    code = "transition_denied"
 
 
-class CancelUnavailableError(MoveDeniedError):
-    """The job cannot be canceled now."""
+class CancelUnavailableError(TransitionDeniedError):
+    """The job cannot be canceled in its current state."""
 
     code = "cancel_unavailable"
 
 
-class RetryUnavailableError(MoveDeniedError):
-    """The job cannot be retried now."""
+class RetryUnavailableError(TransitionDeniedError):
+    """The job cannot be retried in its current state."""
 
     code = "retry_unavailable"
 
 
-class AnswerUnavailableError(MoveDeniedError):
+class AnswerUnavailableError(TransitionDeniedError):
     """The job is not waiting for an answer."""
 
     code = "answer_unavailable"
 
 
 class RefundUnavailableError(ConflictError):
-    """The job has cost nothing that could be given back."""
+    """The job has no charge left to refund."""
 
     code = "refund_unavailable"
 
 
 class PriorityUnavailableError(ConflictError):
-    """The job does not wait for its turn any more."""
+    """The job is no longer waiting to run."""
 
     code = "priority_unavailable"
 
 
 class LeaseLostError(ConflictError):
-    """The lease is no longer held; the result must be dropped."""
+    """The lease is no longer held; discard the result."""
 
     code = "lease_lost"
 
 
 class WorkerAliveError(ConflictError):
-    """A worker of this name is registered and was heard from a moment ago."""
+    """A worker with this name is registered and sends heartbeats."""
 
     code = "worker_alive"
     retryable = True
 
 
 class FleetFullError(MillpondError):
-    """The fleet has as many workers as it may have."""
+    """The fleet has reached its limit of workers."""
 
     code = "fleet_full"
     status = 429
@@ -392,28 +400,28 @@ class FleetFullError(MillpondError):
 
 
 class ProviderMissingError(MillpondError):
-    """No provider is set up for this kind."""
+    """No provider is configured for this kind."""
 
     code = "provider_missing"
     status = 503
 
 
 class GateMissingError(MillpondError):
-    """The gate that this kind is behind is not there."""
+    """The gate of this kind is not declared."""
 
     code = "gate_missing"
     status = 503
 
 
 class InsufficientCreditsError(MillpondError):
-    """The account has too few credits."""
+    """The account does not have enough credits."""
 
     code = "insufficient_credits"
     status = 402
 
 
 class TooManyActiveJobsError(MillpondError):
-    """The account has as many active jobs as it may have."""
+    """The account has reached its limit of active jobs."""
 
     code = "too_many_active_jobs"
     status = 429
@@ -421,7 +429,7 @@ class TooManyActiveJobsError(MillpondError):
 
 
 class LifecycleError(MillpondError):
-    """The lifecycle or kind is declared in a way that cannot work."""
+    """The declaration of the lifecycle or kind is invalid."""
 
     code = "invalid_lifecycle"
 
@@ -433,7 +441,7 @@ class HandlerError(MillpondError):
 
 
 class TransientError(HandlerError):
-    """The job failed for a passing reason."""
+    """The job failed temporarily."""
 
     code = "transient"
     retryable = True
@@ -444,7 +452,7 @@ class TransientError(HandlerError):
 
 
 class OutboundFailedError(TransientError):
-    """The URL could not be called, or did not answer."""
+    """The URL could not be reached or did not respond."""
 
     code = "outbound_failed"
     status = 502
@@ -456,7 +464,7 @@ class OutboundFailedError(TransientError):
 
 
 class PermanentError(HandlerError):
-    """The job failed, and trying again would not help."""
+    """The job failed permanently."""
 
     code = "permanent"
 
@@ -474,21 +482,21 @@ class CanceledError(HandlerError):
 
 
 class TimeLimitError(HandlerError):
-    """The job ran longer than its kind allows."""
+    """The job exceeded the time limit of its kind."""
 
     code = "time_limit"
     retryable = True
 
 
 class StalledError(HandlerError):
-    """The job gave no sign of going on for longer than its kind allows."""
+    """The job did not report progress within the stall limit of its kind."""
 
     code = "stalled"
     retryable = True
 
 
 class InterruptedJobError(HandlerError):
-    """The worker had to go before the job was done."""
+    """The worker stopped before the job was done."""
 
     code = "interrupted"
 
@@ -507,45 +515,49 @@ class EmbeddedPostgresError(StoreError):
 
 
 class MigrationError(StoreError):
-    """The database schema cannot be brought up to date."""
+    """The database schema cannot be migrated."""
 
     code = "migration"
 
 
 class StorageUnavailableError(StoreError):
-    """The storage of files cannot be used now."""
+    """The file storage is unavailable."""
 
     code = "storage_unavailable"
     retryable = True
 
 
 class VaultError(StoreError):
-    """Secrets cannot be kept: there is no key to encrypt them with, or another than they were encrypted with."""
+    """Secrets cannot be encrypted or decrypted: the encryption key is missing or differs from the one in use."""
 
     code = "vault_unavailable"
-    status = 503
+    status = 501  # a 503 would be retried, but the same request only succeeds once an operator has set the key
 
 
 class OverdueError(StoreError):
-    """The database needed longer than a statement may take here; ask for less, or try again."""
+    """The database statement exceeded its time limit. Request less, or try again."""
 
     code = "overdue"
     retryable = True
 
 
 class UnavailableError(StoreError):
-    """The database could not be reached; the call may be tried again."""
+    """The database is temporarily unavailable. The request can be retried."""
 
     code = "unavailable"
     retryable = True
+    state: str = "not reachable"
+    """What is wrong with the database, in fixed words that everybody may read, such as read-only or disk full."""
     reason: str | None = None
-    """What the driver said: for the log of an operator, and not for whoever called."""
+    """The driver's message: for the operator's log, not for the caller."""
+    is_unsent: bool = False
+    """Whether the statement was certainly not sent, so that it can be run on another connection."""
 
     def __str__(self) -> str:
         return super().__str__() + (f" {self.reason}" if self.reason else "")
 
 
 class BusyError(UnavailableError):
-    """Another transaction holds on to what this needs; the call may be tried again."""
+    """Another transaction holds a required lock. The request can be retried."""
 
     code = "busy"

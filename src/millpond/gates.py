@@ -1,4 +1,4 @@
-"""Gates: what a job's input must pass before it is paid for, and its output before it is released."""
+"""Gates: check a job's input before it is paid for, and its output before it is released."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any, Protocol
 
 
 class Gate(Protocol):
-    """Looks at all text in a value. Gives it back, changed where a rule says so.
+    """Checks all text in a value, and returns the value with the changes that rules require.
 
-    Raises :class:`~millpond.errors.BlockedError` where it may not pass, with what was found.
+    Raises :class:`~millpond.errors.BlockedError`, with the findings, if the value is not allowed.
     """
 
     async def inbound(self, tenant: str, given: Any) -> Any: ...

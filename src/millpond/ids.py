@@ -1,6 +1,6 @@
 """Identifiers: time-ordered UUIDs inside, prefixed text outside (``job_01k9…``).
 
-The text is a TypeID: the prefix says what a thing is, and 26 Crockford base-32 characters sort by time.
+The text is a TypeID: the prefix names the type of the object, and 26 Crockford base-32 characters sort by time.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _LETTERS: Final = re.compile(f"[0-7][{_ALPHABET}]{{25}}")  # 26 letters hold 130
 
 def new() -> UUID:
     if uuid7 is None:
-        raise ModuleNotFoundError("Making ids needs uuid_utils: install millpond[server].")
+        raise ModuleNotFoundError("Generating ids requires uuid_utils: run pip install 'millpond[server]'.")
     return UUID(bytes=uuid7().bytes)
 
 
 def text(prefix: str, value: UUID) -> str:
-    """Two letters at a time, and the large number taken apart first: every answer tells an id."""
+    """Format an id. Fast, because every response contains ids: two letters at a time, from two smaller integers."""
     number = value.int
     pairs, high, low = _PAIRS, number >> 70, number >> 10 & _SIXTY_BITS
     return (
@@ -44,22 +44,22 @@ def text(prefix: str, value: UUID) -> str:
 
 
 def parse(prefix: str, given: str | UUID) -> UUID:
-    """Read an id; one that cannot be ours is simply not found."""
+    """Parse an id; raises NotFoundError if the text is not an id with this prefix. Each id has one spelling."""
     if isinstance(given, UUID):
         return given
-    start, _, letters = str(given).lower().rpartition("_")
+    start, _, letters = str(given).rpartition("_")
     if start != prefix or not _LETTERS.fullmatch(letters):
         raise _unknown(prefix, given)
     return UUID(int=int(letters.translate(_TO_DIGITS), 32))
 
 
 def first(born: datetime) -> UUID:
-    """The smallest id that something born at this time can have."""
+    """The smallest id of an object created at this time."""
     return UUID(int=max(0, (born - _EPOCH) // timedelta(milliseconds=1)) << 80)
 
 
 def born(value: UUID) -> datetime:
-    """The time that stands in an id."""
+    """The time of creation, which the id contains."""
     return _EPOCH + timedelta(milliseconds=value.int >> 80)
 
 

@@ -1,4 +1,4 @@
-"""A kind: what a job is. Its lifecycle, stages, input, price and limits, and the code that does it."""
+"""A kind of job: its lifecycle, stages, input, price and limits, and its handler."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_type_hints
 import msgspec
 
 from millpond import values
-from millpond.errors import InputError, LifecycleError, UnknownKindError, UnknownRouteError
+from millpond.errors import InputError, InvalidError, LifecycleError, UnknownKindError, UnknownRouteError
 from millpond.lifecycle import STANDARD, Lifecycle
 from millpond.retry import Backoff
 from millpond.webhooks import NATIVE, Webhook
@@ -33,61 +33,65 @@ _NAMED: Final = re.compile(r"^Object (?:missing required|contains unknown) field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """What one kind of job declares. Made by :meth:`millpond.Millpond.kind`; checked when it is made."""
+    """The declaration of a kind. Created by :meth:`millpond.Millpond.kind`, which checks it."""
 
     name: str
     handlers: Mapping[str | None, Handler] = field(default_factory=lambda: MappingProxyType({}))
-    """The code, by the state in which it runs; ``None`` serves every state that has no code of its own."""
+    """The handlers by state; ``None`` is the handler for all other states."""
     lifecycle: Lifecycle = STANDARD
     queue: str = ""
     price: Price = 0
     input_type: Any = None
     takes_whole_input: bool = False
-    """Whether the handler wants its input as one value rather than as named arguments."""
+    """Whether the handler takes its input as one value rather than as named arguments."""
     schema: Mapping[str, Any] | None = None
     stages: tuple[str, ...] = ()
     firm_stages: tuple[str, ...] = ()
-    """The stages in which a cancel is refused."""
+    """The stages in which a job cannot be canceled."""
     expires_in: timedelta | None = None
     time_limit: timedelta | None = None
-    """How long one attempt may run."""
+    """The time limit of an attempt."""
     stall_limit: timedelta | None = None
-    """How long its code may give no sign: no progress, stage, log, file or checkpoint."""
+    """The stall limit: how long the handler may report no progress, stage, log line, file or checkpoint."""
     priority: int = 0
     attempts_max: int = 3
     interruptions_max: int = 10
     lapses_max: int = 3
     backoff: Backoff = field(default_factory=Backoff)
     takes_queue_hop: bool = True
-    """Whether a job that may start at once is moved to the lifecycle's queued state at birth."""
+    """Whether a job that may start immediately is created in the lifecycle's queued state."""
     is_fair: bool = False
-    """Whether its queue shares the workers fairly between tenants."""
+    """Whether the queue is shared fairly between tenants."""
     runs: Literal["handler", "fleet", "provider"] = "handler"
-    """Who runs it: a worker beside the database, one of the fleet, which comes over HTTP, or an outside provider."""
+    """Where jobs run: in a direct worker, in a fleet worker over HTTP, or at a provider."""
     provider: Provided | None = None
-    """What a provider is asked, and what becomes of its answer."""
+    """The prediction that a provider is asked for, and how its result is used."""
     needs: tuple[str, ...] = ()
-    """The providers that its code asks, by name. Where one is missing no job is taken in, and none is begun."""
+    """The providers that the handler uses, by name. If one is missing, submits are rejected and no job is started."""
     webhook: Webhook = field(default_factory=lambda: NATIVE)
-    """In which words the URL that a job was submitted with is told of it."""
+    """The format of the events for the webhook URL of a job."""
     is_delivered: bool = False
-    """Whether a job with such a URL has succeeded only when that has taken the news."""
+    """Whether a job with a webhook URL succeeds only when its delivery has succeeded."""
     gate: str | None = None
-    """The name of the gate that its input must pass before it is paid for, and its output before it is released."""
+    """The name of the gate that checks the input before the job is charged, and the output before it is released."""
+    answered_by: Literal["client", "operator"] = "client"
+    """Who may answer a parked job over the API: any key that may read the job, or only keys of operators."""
     is_open: bool = True
-    """Whether anybody with a key may submit it. If not, only its own product does, with input that it made itself."""
+    """Whether any key may submit jobs. If not, only the product does, with input that it created itself."""
     size_max: int = values.BYTES_MAX
-    """How many bytes of JSON each of its input, memo, answer and output may be; more only where files will not do."""
+    """The limit of input, memo, answer and output, in bytes of JSON. Raise it only if files are not an option."""
     files: Callable[[Any], Mapping[str, str]] | None = None
-    """From its input: what its worker may download beside the artifacts named in it, by name, each with its path in
-    storage. For input that the product made itself: whoever chooses a path reads what is there."""
+    """Maps the input to the files that its worker may download in addition to the artifacts in the input: the names
+    with their paths in storage. Only for input that the product created itself: a client that can choose a path can
+    read that file.
+    """
     output_path: Callable[[str, str, str], str] | None = None
-    """Where a file goes in storage that its worker makes: from the tenant's folder, the job's id, the file's name."""
+    """Maps the tenant's folder, the job's id and the file's name to the path of an output file in storage."""
     output_files: Callable[[Any], Iterable[str]] | None = None
-    """From its output: the artifacts that a worker of the fleet must have stored for it, one at least."""
+    """Maps the output to the artifacts that a fleet worker must have stored; at least one."""
     summary: str = ""
     entry_state: str = field(init=False)
-    """The state in which a job that may start at once is born."""
+    """The initial state of a job that may start immediately."""
 
     def __post_init__(self) -> None:
         initial = self.lifecycle.initial
@@ -101,11 +105,13 @@ class Kind:
         if self.gate is not None:
             values.check_name(self.gate, field="gate")
         if isinstance(self.price, int):
-            values.check_amount(self.price, field="price", most=values.PRICE_MAX)
+            values.check_amount(self.price, field="price", maximum=values.PRICE_MAX)
         if self.runs not in ("handler", "fleet", "provider"):
             raise LifecycleError(f"Kind {self.name!r}: runs must be 'handler', 'fleet' or 'provider'.")
         if (self.runs == "provider") != (self.provider is not None):
-            raise LifecycleError(f"Kind {self.name!r}: what a provider runs must say what it is asked.")
+            raise LifecycleError(f"Kind {self.name!r}: a kind that runs at a provider requires a prediction.")
+        if self.answered_by not in ("client", "operator"):
+            raise LifecycleError(f"Kind {self.name!r}: answered_by must be 'client' or 'operator'.")
         self._check_stages()
         self._check_limits()
         self._check_needs()
@@ -121,7 +127,7 @@ class Kind:
         return msgspec.json.schema(self.input_type) if self.input_type is not None else {}
 
     def read(self, given: Any) -> Any:
-        """The input as its handler wants it, or the refusal that names the field."""
+        """The input in the form that its handler expects; raises an error that names the invalid field."""
         if self.schema is not None:
             _validate(_validator(self.name, self.schema), given)
         if self.input_type is None:
@@ -132,24 +138,28 @@ class Kind:
             raise _input_error(str(error)) from None
 
     def cost(self, read: Any) -> int:
-        """What a job with this input costs."""
+        """The price of a job with this input."""
         price = self.price if isinstance(self.price, int) else self.price(read)
-        return values.check_amount(price, field="price", most=values.PRICE_MAX)
+        return values.check_amount(price, field="price", maximum=values.PRICE_MAX)
 
     def arguments(self, text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """A stored input as the arguments of the handler, after the job."""
+        """A stored input as the handler's arguments after the job."""
         read: Any = msgspec.json.decode(text, type=Any if self.input_type is None else self.input_type)
         if self.takes_whole_input:
             return (read,), {}
         return (), msgspec.structs.asdict(read) if isinstance(read, msgspec.Struct) else read
 
     def route(self, name: str | None) -> str:
-        """The queue of a job: the kind's own or, for the fleet, one that is named below it (``queue:name``)."""
+        """The queue of a job: the kind's own, or for fleet kinds a route below it (``queue:name``)."""
         if name is None or name == self.queue:
             return self.queue
         values.check_name(name, field="route")
         if not self.has_route(name):
-            hint = f"It has {self.queue!r} alone." if self.runs != "fleet" else f"They begin with {self.queue + ':'!r}."
+            hint = (
+                f"The only route of this kind is {self.queue!r}."
+                if self.runs != "fleet"
+                else (f"The routes of this kind begin with {self.queue + ':'!r}.")
+            )
             raise UnknownRouteError(f"Kind {self.name!r} has no route {name!r}.", field="route", hint=hint)
         return name
 
@@ -160,7 +170,7 @@ class Kind:
         return self.handlers.get(state) or self.handlers.get(None)
 
     def declaration(self) -> dict[str, Any]:
-        """What is told about it, as JSON."""
+        """The public description of the kind, as JSON."""
         return {
             "summary": self.summary,
             "price": self.price if isinstance(self.price, int) else "by input",
@@ -174,11 +184,11 @@ class Kind:
 
     def _check_stages(self) -> None:
         if len(set(self.stages)) != len(self.stages):
-            raise LifecycleError(f"Kind {self.name!r}: a stage is named twice.")
+            raise LifecycleError(f"Kind {self.name!r}: the stages must be unique.")
         for stage in (*self.stages, *self.firm_stages):
             values.check_name(stage, field="stages")
             if stage not in self.stages:
-                raise LifecycleError(f"Kind {self.name!r}: {stage!r} refuses cancels but is not a stage.")
+                raise LifecycleError(f"Kind {self.name!r}: the firm stage {stage!r} is not one of its stages.")
 
     def _check_needs(self) -> None:
         if self.provider is not None and self.provider.provider not in self.needs:
@@ -186,16 +196,20 @@ class Kind:
         for name in self.needs:
             values.check_name(name, field="needs")
         if self.needs and self.expires_in is None:
-            raise LifecycleError(f"Kind {self.name!r}: its jobs wait for a provider, so it must say expires_in.")
+            raise LifecycleError(f"Kind {self.name!r}: expires_in is required because its jobs wait for a provider.")
 
     def _check_delivery(self) -> None:
-        """What is delivered must come to a state for it, from which it can succeed, and fail."""
-        moves = self.lifecycle.moves
-        reached = [move.target for move in moves if move.moment == "delivering" and move.target != move.source]
-        arrows = {(move.source, move.moment) for move in moves}
+        """A kind with deliveries requires a delivering state that can succeed and fail."""
+        transitions = self.lifecycle.transitions
+        reached = [
+            transition.target
+            for transition in transitions
+            if transition.event == "delivering" and transition.target != transition.source
+        ]
+        arrows = {(transition.source, transition.event) for transition in transitions}
         if self.is_delivered and not any({(state, "succeeded"), (state, "failed")} <= arrows for state in reached):
             raise LifecycleError(
-                f"Kind {self.name!r}: its lifecycle has no state of being delivered that can succeed and fail."
+                f"Kind {self.name!r}: the lifecycle has no delivering state that can succeed and fail."
             )
 
     def _check_limits(self) -> None:
@@ -204,11 +218,11 @@ class Kind:
                 raise LifecycleError(f"Kind {self.name!r}: {name} must be from 1 to {CAP_MAX:,}.")
         for state in self.handlers:
             if state is not None and state not in self.lifecycle.states:
-                raise LifecycleError(f"Kind {self.name!r}: its lifecycle has no state {state!r}.")
+                raise LifecycleError(f"Kind {self.name!r}: the lifecycle has no state {state!r}.")
 
 
 def find(kinds: Mapping[str, Kind], name: Any) -> Kind:
-    """The kind of this name, or the refusal that lists the known ones."""
+    """The kind with this name; raises an error that lists the known kinds."""
     kind = kinds.get(name) if isinstance(name, str) else None
     if kind is None:
         known = ", ".join(sorted(kinds)) or "none"
@@ -216,8 +230,22 @@ def find(kinds: Mapping[str, Kind], name: Any) -> Kind:
     return kind
 
 
+def log_fields(kind: str) -> dict[str, str]:
+    """How a log line names a kind. Its type is the name without the prefix of a product, as in the product's API."""
+    return {"kind": kind, "type": kind.rpartition(".")[2]}
+
+
+def check_state(kinds: Mapping[str, Kind], state: str | None, *, field: str = "state") -> None:
+    """Reject a state that no kind has. If no kinds are known, every state is accepted."""
+    known = {name for kind in kinds.values() for name in kind.lifecycle.states}
+    if state is not None and known and state not in known:
+        raise InvalidError(
+            f"There is no state {state[:80]!r}.", field=field, hint=f"Valid states: {', '.join(sorted(known))}."
+        )
+
+
 def input_type(name: str, handler: Handler) -> tuple[Any, bool]:
-    """The shape of the input, read off the handler's parameters after the job, and whether it is taken whole."""
+    """The type of the input, from the handler's parameters after the job, and whether it is taken as one value."""
     parameters = list(inspect.signature(handler).parameters.values())[1:]
     hints = _hints(name, handler, [parameter.name for parameter in parameters])
     if len(parameters) == 1 and _is_record(hints.get(parameters[0].name)):
@@ -233,18 +261,20 @@ def input_type(name: str, handler: Handler) -> tuple[Any, bool]:
 
 
 def _hints(name: str, handler: Handler, parameters: list[str]) -> dict[str, Any]:
-    """The types of these parameters only: those of the job and the answer may be known to type checkers alone."""
-    notes = {
+    """The types of these parameters only; those of the job and the result may exist only for type checkers."""
+    annotations = {
         parameter: handler.__annotations__[parameter]
         for parameter in parameters
         if parameter in handler.__annotations__
     }
     try:
-        return get_type_hints(SimpleNamespace(__annotations__=notes), globalns=handler.__globals__, include_extras=True)
+        return get_type_hints(
+            SimpleNamespace(__annotations__=annotations), globalns=handler.__globals__, include_extras=True
+        )
     except NameError as error:
         raise LifecycleError(
-            f"Kind {name!r}: {error} when its handler's input is read.",
-            hint="Import the types of its parameters at run time, not under TYPE_CHECKING.",
+            f"Kind {name!r}: {error} when resolving the parameter types of its handler.",
+            hint="Import the parameter types at run time, not under TYPE_CHECKING.",
         ) from error
 
 
@@ -255,27 +285,29 @@ def _is_record(hint: Any) -> bool:
     return issubclass(record, msgspec.Struct | dict) or hasattr(record, "__dataclass_fields__")
 
 
-def _input_error(told: str) -> InputError:
-    place = _PLACE.fullmatch(told)
-    what, path = (place["what"], place["path"] or "") if place else (told, "")
+def _input_error(message: str) -> InputError:
+    place = _PLACE.fullmatch(message)
+    what, path = (place["what"], place["path"] or "") if place else (message, "")
     named = _NAMED.fullmatch(what)
     return InputError(f"{what}.", field=values.printable(f"input{path}{'.' + named['name'] if named else ''}", 200))
 
 
 def _validator(name: str, schema: Mapping[str, Any]) -> Any:
     try:
-        import jsonschema_rs  # noqa: PLC0415 - a worker far from the server has none, and what it gets was checked there
+        import jsonschema_rs  # noqa: PLC0415 - not part of the SDK; the server has validated the input
     except ModuleNotFoundError:
         return None
     try:
         return jsonschema_rs.validator_for(dict(schema))
     except ValueError as error:
-        raise LifecycleError(f"Kind {name!r}: its schema is not a JSON Schema: {error}") from error
+        raise LifecycleError(f"Kind {name!r}: the schema is not a valid JSON Schema: {error}") from error
 
 
 def _validate(validator: Any, given: Any) -> None:
     if validator is None:
-        raise ModuleNotFoundError("Checking an input by its schema needs jsonschema_rs: install millpond[server].")
+        raise ModuleNotFoundError(
+            "Validation by JSON Schema requires jsonschema_rs: run pip install 'millpond[server]'."
+        )
     for error in validator.iter_errors(given):
         path = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in error.instance_path)
         raise InputError(f"{error.message}.", field=f"input{path}")

@@ -1,12 +1,11 @@
-"""A lifecycle: the states of a job and the arrows between them, as data.
+"""A lifecycle: the states of a job and the transitions between them, as data.
 
-The text table given to :func:`lifecycle` is the only place where the arrows exist. From it come the
-Python check, the rows that the database guard looks up, the diagram, and the exhaustive test.
+The text table given to :func:`lifecycle` is the only definition of the transitions. The Python check, the rows used
+by the database guard, the diagram and the exhaustive test are derived from it.
 
-An arrow is labelled with the engine *moments* that take it, so that one engine serves every
-vocabulary: it says ``started`` and the table says what that means for this product.
-A moment without an arrow leaves the state as it is, unless it would end the job: an end that the
-table does not draw is refused.
+A transition is labelled with the engine *events* that trigger it, so that one engine serves every vocabulary: the
+engine reports ``started``, and the table defines what that means for this product. An event without a transition
+leaves the state unchanged, unless it would end the job: an end that the table does not define is rejected.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from millpond.errors import LifecycleError, MoveDeniedError
+from millpond.errors import LifecycleError, TransitionDeniedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -27,7 +26,7 @@ Outcome = Literal["succeeded", "failed", "canceled", "expired", "blocked"]
 PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
 OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 
-MOMENTS: Final[Mapping[str, Phase]] = MappingProxyType(
+LIFECYCLE_EVENTS: Final[Mapping[str, Phase]] = MappingProxyType(
     {
         "submitted": "waiting",
         "queued": "ready",
@@ -40,25 +39,25 @@ MOMENTS: Final[Mapping[str, Phase]] = MappingProxyType(
         **dict.fromkeys(OUTCOMES, "ended"),
     }
 )
-"""What happens to a job, and the phase it is in afterwards."""
+"""A lifecycle event of a job, and the phase that it leads to."""
 
 _KEEPS_STATE: Final = ("queued", "started", "requeued", "parked", "answered", "delivering")
-_ARROW: Final = re.compile(r"(?P<source>\*|\w+)\s*->\s*(?P<target>\w+)\s+(?P<moments>\w+(?:\s+\w+)*)")
+_ARROW: Final = re.compile(r"(?P<source>\*|\w+)\s*->\s*(?P<target>\w+)\s+(?P<events>\w+(?:\s+\w+)*)")
 _WORD: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """One arrow for one moment; ``source`` is ``None`` for the birth of a job."""
+class Transition:
+    """A transition for one event; ``source`` is ``None`` for the creation of a job."""
 
     source: str | None
-    moment: str
+    event: str
     target: str
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A state with its home phase, and the outcome if it is an ended one."""
+    """A state with the phase in which it begins, and the outcome if it is terminal."""
 
     name: str
     phase: Phase
@@ -67,22 +66,22 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
-    """States and moves of one product's jobs, checked when it is made."""
+    """The states and transitions of a product's jobs, checked when it is created."""
 
     name: str
     initial: str
     states: Mapping[str, State]
-    moves: tuple[Move, ...]
+    transitions: tuple[Transition, ...]
 
-    def after(self, state: str, moment: str) -> str:
-        """The state that ``moment`` leads to, or the refusal."""
-        for move in self.moves:
-            if move.source == state and move.moment == moment:
-                return move.target
-        raise MoveDeniedError(
-            f"{moment!r} is not possible in state {state!r} of lifecycle {self.name!r}.",
+    def after(self, state: str, event: str) -> str:
+        """The state that the event leads to; raises an error if there is none."""
+        for transition in self.transitions:
+            if transition.source == state and transition.event == event:
+                return transition.target
+        raise TransitionDeniedError(
+            f"The event {event!r} is not allowed in state {state!r} of lifecycle {self.name!r}.",
             state=state,
-            moment=moment,
+            event=event,
         )
 
     def allows(self, source: str, target: str) -> bool:
@@ -90,28 +89,30 @@ class Lifecycle:
 
     @property
     def pairs(self) -> frozenset[tuple[str, str]]:
-        """Every change of state that some moment makes."""
+        """Every transition between two states."""
         return frozenset(
-            (move.source, move.target) for move in self.moves if move.source is not None and move.source != move.target
+            (transition.source, transition.target)
+            for transition in self.transitions
+            if transition.source is not None and transition.source != transition.target
         )
 
     @property
     def entries(self) -> frozenset[str]:
-        """The states a job may be born in: the initial one, and where the queue takes it at once."""
+        """The states in which a job may be created: the initial state, and the one that ``queued`` leads to."""
         return frozenset({self.initial, self.after(self.initial, "queued")})
 
     def check(self, source: str, target: str) -> None:
-        """Refuse a change of state that has no arrow."""
+        """Reject a change of state without a transition."""
         if not self.allows(source, target):
-            raise MoveDeniedError(
-                f"{source!r} -> {target!r} is not a move of lifecycle {self.name!r}.",
-                hint=f"From {source!r} it can go to: {', '.join(self._targets(source)) or 'nowhere'}.",
+            raise TransitionDeniedError(
+                f"Lifecycle {self.name!r} has no transition {source!r} -> {target!r}.",
+                hint=f"Transitions from {source!r} lead to: {', '.join(self._targets(source)) or 'no state'}.",
                 from_state=source,
                 to_state=target,
             )
 
     def mermaid(self, here: str | None = None) -> str:
-        """The diagram as Mermaid text, with the state a job is in marked."""
+        """The diagram as Mermaid text, with the current state of a job marked."""
         lines = ["stateDiagram-v2", f"    [*] --> {self.initial}"]
         lines += [f"    {source} --> {target}: {label}" for source, target, label in self._labels()]
         lines += [f"    {state.name} --> [*]" for state in self.states.values() if state.outcome]
@@ -124,44 +125,50 @@ class Lifecycle:
 
     def _labels(self) -> Iterator[tuple[str, str, str]]:
         labels: dict[tuple[str, str], list[str]] = {}
-        for move in self.moves:
-            if move.source is not None and move.source != move.target:
-                labels.setdefault((move.source, move.target), []).append(move.moment)
-        for (source, target), moments in labels.items():
-            yield source, target, ", ".join(moments)
+        for transition in self.transitions:
+            if transition.source is not None and transition.source != transition.target:
+                labels.setdefault((transition.source, transition.target), []).append(transition.event)
+        for (source, target), events in labels.items():
+            yield source, target, ", ".join(events)
 
 
-def lifecycle(name: str, moves: str, *, ends: str) -> Lifecycle:
-    """Read a lifecycle from its text table and refuse one that cannot work.
+def lifecycle(name: str, transitions: str, *, ends: str) -> Lifecycle:
+    """Parse a lifecycle from its text table; raises LifecycleError if it is invalid.
 
-    ``moves`` has one arrow a line: ``source -> target  moment moment …``; ``*`` is birth.
-    ``ends`` names the ended states with their outcome: ``done=succeeded gone=canceled``.
+    ``transitions`` has one transition per line: ``source -> target event event …``; the source ``*`` creates the job.
+    ``ends`` names the terminal states with their outcomes: ``done=succeeded gone=canceled``.
     """
-    drawn = tuple(_read_moves(name, moves))
+    declared = tuple(_read_transitions(name, transitions))
     outcomes = dict(_read_ends(name, ends))
-    states = _states(drawn, outcomes)
-    born = [move.target for move in drawn if move.source is None]
-    _require(len(born) == 1, name, "exactly one arrow must start at '*', with the moment 'submitted'")
+    states = _states(declared, outcomes)
+    initial = [transition.target for transition in declared if transition.source is None]
+    _require(len(initial) == 1, name, "exactly one transition must start at '*', with the event 'submitted'")
     for end in outcomes:
-        _require(end in states, name, f"no arrow leads to its end {end!r}")
-    made = Lifecycle(name, born[0], MappingProxyType(states), (*drawn, *_kept(drawn, states)))
+        _require(end in states, name, f"no transition leads to its terminal state {end!r}")
+    made = Lifecycle(name, initial[0], MappingProxyType(states), (*declared, *_kept(declared, states)))
     _check(made)
     return made
 
 
-def _read_moves(name: str, text: str) -> Iterator[Move]:
+def _read_transitions(name: str, text: str) -> Iterator[Transition]:
     seen: set[tuple[str | None, str]] = set()
     for line in filter(None, map(str.strip, text.splitlines())):
         arrow = _ARROW.fullmatch(line)
         if arrow is None:
-            raise LifecycleError(f"Lifecycle {name!r}: cannot read the arrow {line!r}.")
+            raise LifecycleError(f"Lifecycle {name!r}: cannot parse the transition {line!r}.")
         source = None if arrow["source"] == "*" else arrow["source"]
-        for moment in arrow["moments"].split():
-            _require(moment in MOMENTS, name, f"{moment!r} in {line!r} is not a moment of the engine")
-            _require((source, moment) not in seen, name, f"{moment!r} leaves {source!r} twice")
-            _require((source is None) == (moment == "submitted"), name, f"{line!r} misplaces birth")
-            seen.add((source, moment))
-            yield Move(source, moment, arrow["target"])
+        for event in arrow["events"].split():
+            _require(event in LIFECYCLE_EVENTS, name, f"{event!r} in {line!r} is not a lifecycle event")
+            _require(
+                (source, event) not in seen, name, f"there are two transitions for {event!r} from {arrow['source']!r}"
+            )
+            _require(
+                (source is None) == (event == "submitted"),
+                name,
+                f"{line!r}: 'submitted' must start at '*', and no other event may",
+            )
+            seen.add((source, event))
+            yield Transition(source, event, arrow["target"])
 
 
 def _read_ends(name: str, text: str) -> Iterator[tuple[str, Outcome]]:
@@ -175,58 +182,62 @@ def _read_ends(name: str, text: str) -> Iterator[tuple[str, Outcome]]:
             raise LifecycleError(f"Lifecycle {name!r}: {outcome!r} of {state!r} is not an outcome.")
 
 
-def _states(moves: Iterable[Move], outcomes: Mapping[str, Outcome]) -> dict[str, State]:
-    """Each state with its home phase: that of the first moment drawn into it."""
+def _states(transitions: Iterable[Transition], outcomes: Mapping[str, Outcome]) -> dict[str, State]:
+    """The states, each with the phase of the first event that leads to it."""
     states: dict[str, State] = {}
-    for move in moves:
-        outcome = outcomes.get(move.target)
-        phase: Phase = "ended" if outcome else MOMENTS[move.moment]
-        states.setdefault(move.target, State(move.target, phase, outcome))
+    for transition in transitions:
+        outcome = outcomes.get(transition.target)
+        phase: Phase = "ended" if outcome else LIFECYCLE_EVENTS[transition.event]
+        states.setdefault(transition.target, State(transition.target, phase, outcome))
     return states
 
 
-def _kept(drawn: Iterable[Move], states: Mapping[str, State]) -> Iterator[Move]:
-    """The moments that leave a state as it is, because the table draws no arrow for them."""
-    taken = {(move.source, move.moment) for move in drawn}
+def _kept(declared: Iterable[Transition], states: Mapping[str, State]) -> Iterator[Transition]:
+    """The events that do not change a state, because the table has no transition for them."""
+    taken = {(transition.source, transition.event) for transition in declared}
     for state in states.values():
         if state.outcome is None:
-            for moment in _KEEPS_STATE:
-                if (state.name, moment) not in taken:
-                    yield Move(state.name, moment, state.name)
+            for event in _KEEPS_STATE:
+                if (state.name, event) not in taken:
+                    yield Transition(state.name, event, state.name)
 
 
 def _check(made: Lifecycle) -> None:
     name, states = made.name, made.states
     _require(bool(_WORD.fullmatch(name)), name, "the name must be a lower-case word")
-    for move in made.moves:
-        source = states.get(move.source) if move.source else None
-        _require(move.source is None or source is not None, name, f"{move.source!r} is unreachable")
-        ends, ended = MOMENTS[move.moment] == "ended", states[move.target].outcome is not None
-        _require(ends == ended, name, f"{move.moment!r} must not lead to {move.target!r}")
+    for transition in made.transitions:
+        source = states.get(transition.source) if transition.source else None
+        _require(transition.source is None or source is not None, name, f"{transition.source!r} is unreachable")
+        ends, ended = LIFECYCLE_EVENTS[transition.event] == "ended", states[transition.target].outcome is not None
+        _require(ends == ended, name, f"{transition.event!r} must not lead to {transition.target!r}")
         leaves_end = source is not None and source.outcome is not None
-        _require(leaves_end == (move.moment == "retried"), name, f"{move.source!r} is left by {move.moment!r}")
+        _require(
+            leaves_end == (transition.event == "retried"),
+            name,
+            f"{transition.event!r} must not start at {transition.source!r}",
+        )
     _check_ways(made)
 
 
 def _check_ways(made: Lifecycle) -> None:
-    """Every state can be reached, and every job can be ended by its deadline and by its failure."""
+    """Every state is reachable, and every job can expire and fail."""
     reached = _closure({made.initial}, made.pairs)
     back = frozenset((target, source) for source, target in made.pairs)
     ends = {state.name for state in made.states.values() if state.outcome}
     ending = _closure(ends, back)
-    _require(bool(ends), made.name, "it has no ended state")
+    _require(bool(ends), made.name, "there is no terminal state")
     for state in made.states.values():
-        _require(bool(_WORD.fullmatch(state.name)), made.name, f"{state.name!r} is not a state's name")
+        _require(bool(_WORD.fullmatch(state.name)), made.name, f"{state.name!r} is not a valid state name")
         _require(state.name in reached, made.name, f"{state.name!r} is unreachable")
-        _require(state.name in ending, made.name, f"{state.name!r} can never reach an end")
+        _require(state.name in ending, made.name, f"{state.name!r} cannot reach a terminal state")
         if state.outcome is None:
             _require(_has(made, state.name, "expired"), made.name, f"{state.name!r} cannot expire")
     for state in _running(made):
-        _require(_has(made, state, "failed"), made.name, f"{state!r} runs and cannot fail")
+        _require(_has(made, state, "failed"), made.name, f"{state!r} is a running state and cannot fail")
 
 
 def _running(made: Lifecycle) -> set[str]:
-    """The states in which a worker may hold a job, also after it went back, or was parked and answered."""
+    """The states in which a worker may hold a job, also after a requeue, or after it was parked and answered."""
     queued = {name for name, state in made.states.items() if state.phase in ("waiting", "ready", "leased")}
     while True:
         running = {made.after(state, "started") for state in queued}
@@ -238,8 +249,8 @@ def _running(made: Lifecycle) -> set[str]:
         queued |= back
 
 
-def _has(made: Lifecycle, state: str, moment: str) -> bool:
-    return any(move.source == state and move.moment == moment for move in made.moves)
+def _has(made: Lifecycle, state: str, event: str) -> bool:
+    return any(transition.source == state and transition.event == event for transition in made.transitions)
 
 
 def _closure(start: set[str], pairs: Iterable[tuple[str, str]]) -> set[str]:
@@ -281,4 +292,4 @@ STANDARD: Final = lifecycle(
     """,
     ends="succeeded=succeeded failed=failed canceled=canceled expired=expired blocked=blocked",
 )
-"""The lifecycle of a kind that names none."""
+"""The lifecycle of kinds that declare none."""

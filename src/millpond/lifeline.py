@@ -1,12 +1,12 @@
-"""A process ends when the one that started it is gone, whatever ended that.
+"""Ends a process when its parent is gone, for whatever reason.
 
-The starter holds the writing end of a pipe, and nobody else does; whom it starts, it gives the reading end. Nothing is
-ever written: the end of the file means that the starter is gone. That is not asked of standard input, which is closed
-or empty where a shell or a service manager starts us. And not by PR_SET_PDEATHSIG: that fires when the *thread* that
-started the process ends, is lost in the moment before prctl, and is Linux only.
+The parent alone holds the writing end of a pipe, and its children inherit the reading end. Nothing is written: end of
+file means that the parent is gone. Standard input is not used for this, because it is closed or empty if a shell or a
+service manager starts Millpond. Neither is PR_SET_PDEATHSIG: it fires when the *thread* that started the process ends,
+misses a parent that ends before the call of prctl, and exists on Linux only.
 
-A program of ours :func:`heeds <heed>` the lifeline that it is given. Beside any other program a shell does so,
-see :class:`Guard`.
+A program of Millpond calls :func:`stop_with_parent`. For any other program, a shell watches the pipe: see
+:class:`Guard`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Final, Self
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_VARIABLE: Final = "_MILLPOND_LIFELINE"  # not a setting: between a process and the one that it starts
+_VARIABLE: Final = "_MILLPOND_LIFELINE"  # not a setting: set by a parent for its children
 _SECONDS: Final = 60.0
-"""How long a process whose starter is gone may take to end in order: longer than the grace of running jobs."""
+"""The time for an orderly shutdown after the parent is gone: longer than the grace of running jobs."""
 
 WATCHER: Final = "( ( trap '' HUP INT QUIT TERM; read -r _ <&4 || kill {} ) </dev/null >/dev/null 2>&1 & )"
-"""Shell that kills what it is told to at the end of descriptor 4; a line means that there is no need any more.
+"""Shell code that kills a process at the end of file of descriptor 4; after a line, it exits without doing so.
 
-It is forked twice, so that what the shell becomes has no child it does not know.
+It forks twice, so that the program that replaces the shell has no unknown child process.
 """
 _GUARD: Final = f"""
 exec 4<"/dev/fd/$1"
@@ -39,34 +39,34 @@ exec "$@" 4<&-
 """
 
 _reading: Final[list[int]] = []
-"""Of the pipe that all programs of ours share."""
+"""The reading end of the pipe that all child programs of Millpond share."""
 _writing: Final[set[int]] = set()
-"""What keeps others alive."""
+"""The writing ends: the children of a pipe end when its writing end is closed."""
 
 
-# Who starts others
+# For the parent
 
 
 def descriptor() -> int:
-    """What a process that is to end with this one inherits."""
+    """The descriptor that a process must inherit to end with this one."""
     if not _reading:
         reading, writing = os.pipe()
         _writing.add(writing)
-        _reading.append(reading)  # two threads at once add two; all use the first
+        _reading.append(reading)  # two threads may add one each; all use the first
     return _reading[0]
 
 
 def environment(given: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a program of ours that is to end with this one; it must inherit the descriptor too."""
+    """The environment for a program of Millpond that ends with this one; it must inherit the descriptor too."""
     return {**(os.environ if given is None else given), _VARIABLE: _name(descriptor())}
 
 
 class Guard:
-    """Beside one program that knows nothing of this: kills what is left of its group when we are gone.
+    """Watches this process for one other program, and kills the program's process group when this process is gone.
 
-    The watcher is one of the group, so that nobody else bears the group's number while it lives, and who kills the
-    group ends it too. It inherits what the program does, and where uvloop starts that, copies of its standard streams
-    as well: who reads those to their end dismisses the watcher when the program has ended.
+    The watcher is a member of the group: the group's id is not reused while it runs, and killing the group ends it
+    too. It inherits the descriptors of the program and, if uvloop starts that, copies of its standard streams. So a
+    caller that reads these to their end must dismiss the watcher when the program has ended.
     """
 
     def __init__(self) -> None:
@@ -80,11 +80,11 @@ class Guard:
         self.dismiss()
 
     def words(self, words: Sequence[str]) -> list[str]:
-        """The command line that starts the program; it must inherit the descriptor and lead a session."""
+        """The command line that starts the program. It must inherit the descriptor and start a new session."""
         return ["/bin/sh", "-c", _GUARD, "sh", str(self.descriptor), *words]
 
     def dismiss(self) -> None:
-        writing, self._writing = self._writing, -1  # the number may soon be another's
+        writing, self._writing = self._writing, -1  # the number may be reused
         if writing in _writing:
             os.write(writing, b"\n")
             _writing.discard(writing)
@@ -93,14 +93,14 @@ class Guard:
 
 
 def _name(end: int) -> str:
-    """Which descriptor it is, and of which pipe: a program between us may close it and pass on the name."""
+    """The descriptor and the inode of its pipe: a program in between may close the pipe and pass the variable on."""
     return f"{end}:{os.fstat(end).st_ino}"
 
 
 def _forget() -> None:
-    """A fork is not the process that the others were started by: its copy would keep them alive.
+    """Close the writing ends in a fork of this process: its copies would keep the children alive.
 
-    The reading ends stay: uvloop calls this in a process that is about to become one of the others.
+    The reading ends stay open: uvloop also calls this in a process that is about to execute a child program.
     """
     for writing in _writing:
         os.close(writing)
@@ -111,15 +111,15 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
-# Who is started
+# For the child
 
 
-def heed() -> None:
-    """From now on, the end of who started us counts as a SIGTERM, if he asked for it. Not to be ignored for long."""
+def stop_with_parent() -> None:
+    """Send this process a SIGTERM when its parent ends, if the parent asked for that, and SIGKILL a minute later."""
     name = os.environ.pop(_VARIABLE, "")
     end = _found(name)
     if end is not None:
-        os.set_inheritable(end, False)  # noqa: FBT003 - as the library has it
+        os.set_inheritable(end, False)  # noqa: FBT003 - positional only
         threading.Thread(target=_watch, args=(end,), name="lifeline", daemon=True).start()
 
 

@@ -9,9 +9,9 @@ from typing import Final
 
 _EXPONENT_MAX: Final = 32
 _DIGITS_MAX: Final = 9
-"""Of a number of seconds; nobody is waited for longer."""
+"""The number of digits that are read of a number of seconds; nine are more than 30 years."""
 _LONGEST: Final = timedelta(hours=1)
-"""More than that nobody is left alone, whatever it asks for."""
+"""The longest pause, whatever a server asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,24 +30,28 @@ class Backoff:
         return timedelta(seconds=plain * (1 - self.jitter + 2 * self.jitter * chance))
 
 
-def read_retry_after(text: str, now: datetime | None = None) -> timedelta | None:
-    """What a ``Retry-After`` says: seconds, or a date; none where it says nothing that can be read.
+DATABASE: Final = Backoff(first=timedelta(seconds=0.5), longest=timedelta(seconds=3))
+"""For all that needs the database: it continues within seconds after an outage, however long that was."""
 
-    It is for the caller to bound it: whoever sends it may say what it likes.
+
+def read_retry_after(text: str, now: datetime | None = None) -> timedelta | None:
+    """The delay in a ``Retry-After`` header, which is a number of seconds or a date; None if it cannot be parsed.
+
+    It is not limited: a caller that does not trust the server must limit it.
     """
-    said = text.strip()
-    whole, _, part = said.partition(".")
+    value = text.strip()
+    whole, _, part = value.partition(".")
     if whole.isascii() and whole.isdecimal() and (not part or (part.isascii() and part.isdecimal())):
         return timedelta(seconds=float(f"{whole[:_DIGITS_MAX]}.{part[:_DIGITS_MAX] or 0}"))
     try:
-        until = parsedate_to_datetime(said)
+        until = parsedate_to_datetime(value)
         until = until if until.tzinfo else until.replace(tzinfo=UTC)
         return max(until - (now or datetime.now(UTC)), timedelta(0))
-    except (TypeError, ValueError, OverflowError):  # a zone or a year that no date has
+    except (TypeError, ValueError, OverflowError):  # an impossible time zone or year
         return None
 
 
 def read_pause(text: str) -> timedelta | None:
-    """What a ``Retry-After`` says, and an hour at most."""
-    asked = read_retry_after(text)
-    return None if asked is None else min(asked, _LONGEST)
+    """The delay in a ``Retry-After`` header, at most an hour."""
+    delay = read_retry_after(text)
+    return None if delay is None else min(delay, _LONGEST)

@@ -1,7 +1,7 @@
-"""How many workers a route should have now: one pure function, for the API and the autoscaler alike.
+"""How many workers a route should have now: a pure function, used by the API and the autoscaler.
 
-``GET /v1/scaling/{route}`` answers with it (so KEDA follows it), and ``millpond autoscale`` decides by it. It looks at
-one moment and remembers nothing: whoever takes workers away adds the patience (:mod:`millpond.aws.scaling`).
+``GET /v1/scaling/{route}`` returns the result (KEDA reads it from there), and ``millpond autoscale`` uses it. The
+function has no memory: the delay before workers are removed is added by :mod:`millpond.integrations.aws.scaling`.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-_ROUNDING: Final = 1e-9  # a division that comes out even must not ask for one worker more
+_ROUNDING: Final = 1e-9  # a quotient that should be whole must not be rounded up to one worker more
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a route has to do at one moment.
+    """The load of a route at one moment.
 
-    ``ready`` jobs could start now, ``leased`` ones run, on ``busy`` workers; a job is expected to run for so many
-    seconds, None while nobody knows.
+    ``ready`` jobs could start now, and ``leased`` jobs run, on ``busy`` workers. ``expected_seconds`` is how long a
+    job is expected to run, None if that is not known.
     """
 
     ready: int
@@ -29,10 +29,10 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What an operator wants of a route.
+    """An operator's targets for a route.
 
-    ``jobs_per_worker`` is how many jobs a worker runs at once; ``target_wait`` how many seconds a job may wait for
-    its start while it is the last in line.
+    ``jobs_per_worker`` is how many jobs a worker runs at once; ``target_wait`` is how many seconds the last job of the
+    queue may wait for its start.
     """
 
     min: int = 0
@@ -42,10 +42,10 @@ class Policy:
 
 
 def desired_workers(load: Load, policy: Policy) -> int:
-    """The workers that let every ready job start within the target wait, and never fewer than are busy.
+    """The number of workers with which every ready job starts within the target wait, but at least the busy ones.
 
-    Running jobs count: an autoscaler that is told a smaller number than runs would end somebody at work. ``max``
-    limits growth; it is no reason to take a busy worker away.
+    Running jobs count: with a smaller number, an autoscaler would stop a busy worker. ``max`` limits growth; it is
+    not a reason to remove a busy worker.
     """
     slots = max(slots_for(load, policy.target_wait), load.leased)
     wanted = math.ceil(slots / policy.jobs_per_worker - _ROUNDING)
@@ -56,8 +56,8 @@ def slots_for(load: Load, target_wait: float) -> float:
     """How many jobs must be able to run at once.
 
     Of ``slots``, ``slots - leased`` start a job at once, and all of them start another one every ``expected_seconds``.
-    So ``slots - leased + slots * target_wait / expected_seconds`` jobs start in time, and all that are ready must.
-    Where nobody knows how long a job runs, each has a slot of its own.
+    So ``slots - leased + slots * target_wait / expected_seconds`` jobs start in time, and this must equal ``ready``.
+    If it is not known how long a job runs, each job has a slot of its own.
     """
     pending = load.ready + load.leased
     if not load.expected_seconds:

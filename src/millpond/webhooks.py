@@ -1,4 +1,4 @@
-"""Webhooks: what is sent to a customer's URL, in the shape and with the signatures of Standard Webhooks 1.0."""
+"""Webhooks: requests to customers' URLs, with the format and signatures of Standard Webhooks 1.0."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-MOMENTS: Final = (
+LIFECYCLE_EVENTS: Final = (
     "submitted",
     "queued",
     "started",
@@ -37,9 +37,9 @@ MOMENTS: Final = (
     "blocked",
     "retried",
 )
-"""The moments of a job that a webhook can tell of; what it says on its way is for streams."""
+"""The lifecycle events that webhooks can deliver; the others are for streams."""
 ENDS: Final = ("succeeded", "failed", "canceled", "expired", "blocked")
-"""Those that are told unless others are asked for."""
+"""The events that are delivered by default."""
 SCHEDULE: Final = (
     timedelta(seconds=5),
     timedelta(minutes=5),
@@ -51,11 +51,11 @@ SCHEDULE: Final = (
     timedelta(hours=20),
     timedelta(hours=24),
 )
-"""How long to wait after the first, second, … try that failed; after the last of them it is given up."""
+"""The delays after the first, second, … failed attempt; after the last one, the delivery has failed."""
 
 
 def shown_url(url: str) -> str:
-    """A URL as it may be logged and audited: who gave it may have put a password before the host or into the query."""
+    """A URL as it may be logged and audited: without user, password and query, which may contain secrets."""
     bare = url.partition("#")[0].partition("?")[0]
     scheme, slashes, rest = bare.partition("//")
     host, slash, path = rest.partition("/")
@@ -63,37 +63,37 @@ def shown_url(url: str) -> str:
 
 
 class Hook(msgspec.Struct, frozen=True, kw_only=True):
-    """The URL that one job was submitted with."""
+    """The webhook URL of one job."""
 
     url: str
     secret: str
-    """``whsec_…``: what is sent is signed with it."""
-    moments: tuple[str, ...] | None = None
-    """None: those that the kind tells of."""
+    """``whsec_…``: the secret that signs the requests."""
+    events: tuple[str, ...] | None = None
+    """None: the events of the kind."""
     is_secret_chosen: bool = False
-    """The secret is a part of what is asked for: with the same key, another one is another request. Otherwise it was
-    made for this call, and a replay is told the first one.
+    """Whether the client chose the secret. Such a secret is part of the request: with the same idempotency key,
+    another secret makes another request. A generated secret is not, and a replay returns the first one.
     """
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Without the secret: this is what ends in logs and tracebacks."""
-        return [("url", shown_url(self.url)), ("moments", self.moments)]
+        """Without the secret, because it may appear in logs and tracebacks."""
+        return [("url", shown_url(self.url)), ("events", self.events)]
 
     def __repr__(self) -> str:
         return f"Hook({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A moment of a job, as it was then: what the body of a webhook is made from."""
+class WebhookData:
+    """A lifecycle event with the job at that time: the data of a webhook body."""
 
     job_id: UUID
-    moment: str
+    event: str
     at: datetime
     job: Mapping[str, Any]
     """tenant, account, kind, state, outcome, created_at, expires_at, input, memo, answer, output, error and so on."""
     name: str = ""
-    """What its receiver calls the moment."""
+    """The name of the event for its receiver."""
 
 
 _NATIVE_FIELDS: Final = (
@@ -117,19 +117,24 @@ _NATIVE_FIELDS: Final = (
 )
 
 
-def _native_body(told: Told) -> dict[str, Any]:
-    data = {"id": ids.text("job", told.job_id)} | {name: told.job.get(name) for name in _NATIVE_FIELDS}
-    return {"type": told.name or f"job.{told.moment}", "timestamp": told.at, "data": data}
+_LATER_FIELDS: Final = ("tags",)
+"""The fields that deliveries written by older versions lack; the bodies of these must stay the same bytes."""
+
+
+def _native_body(event: WebhookData) -> dict[str, Any]:
+    data = {"id": ids.text("job", event.job_id)} | {name: event.job.get(name) for name in _NATIVE_FIELDS}
+    data |= {name: event.job[name] for name in _LATER_FIELDS if name in event.job}
+    return {"type": event.name or f"job.{event.event}", "timestamp": event.at, "data": data}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """In which words the URL of a job is told of it."""
+    """The format of the events for the webhook URL of a job."""
 
     names: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({end: f"job.{end}" for end in ENDS}))
-    """What each moment is called that is told."""
-    body: Callable[[Told], dict[str, Any]] = _native_body
-    """The body; the same bytes for the same moment, whenever it is sent."""
+    """The public names of the delivered events."""
+    body: Callable[[WebhookData], dict[str, Any]] = _native_body
+    """The body; identical bytes for the same event, whenever it is sent."""
     schedule: tuple[timedelta, ...] = SCHEDULE
 
 
@@ -139,12 +144,12 @@ NATIVE: Final = Webhook()
 # Signatures
 
 
-SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - it says that a secret follows
+SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - a prefix, not a secret
 SECRET_BYTES: Final = (24, 64)
 SIGNATURES_MAX: Final = 32
-"""How many signatures a webhook may come with: each is compared with each secret."""
+"""The maximum number of signatures of a webhook: each is compared with each secret."""
 TOLERANCE: Final = timedelta(minutes=5)
-"""How far the clock of the sender and that of the receiver may be apart."""
+"""The tolerated difference between the clocks of sender and receiver."""
 
 
 def new_secret() -> str:
@@ -152,34 +157,34 @@ def new_secret() -> str:
 
 
 def check_secret(text: str, field: str = "secret") -> str:
-    """Refuse what is no secret, or one that could be guessed."""
+    """Reject invalid secrets, and secrets that could be guessed."""
     try:
         size = len(_key(text))
     except InvalidError:
         size = 0
-    least, most = SECRET_BYTES
-    if not text.startswith(SECRET_PREFIX) or not least <= size <= most:
+    minimum, maximum = SECRET_BYTES
+    if not text.startswith(SECRET_PREFIX) or not minimum <= size <= maximum:
         raise InvalidError(
-            f"A secret is {SECRET_PREFIX} and then {least} to {most} bytes in base64.",
+            f"A secret consists of {SECRET_PREFIX} and {minimum} to {maximum} bytes in base64.",
             field=field,
-            hint="Leave it out, and one is made.",
+            hint="Omit the secret to have one generated.",
         )
     return text
 
 
 def secret_digest(secret: str) -> str:
-    """What a secret is recognised by, where it must not be kept itself."""
+    """A digest that identifies a secret without storing it."""
     return hashlib.sha256(b"webhook secret:" + _bytes(secret)).hexdigest()
 
 
 def sign(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
-    """The signature of a webhook: ``v1,`` and the HMAC of its id, its time and its body."""
+    """The signature of a webhook: ``v1,`` and the HMAC of its id, timestamp and body."""
     signed = _bytes(f"{message_id}.{timestamp}.") + body
     return "v1," + base64.b64encode(hmac.digest(_key(secret), signed, hashlib.sha256)).decode()
 
 
 def signatures(secrets: Iterable[str], message_id: str, timestamp: int, body: bytes) -> str:
-    """One signature for each secret: while secrets are changed there are two, and a receiver needs either."""
+    """A signature per secret: during a rotation there are two, and receivers need either."""
     return " ".join(sign(secret, message_id, timestamp, body) for secret in secrets)
 
 
@@ -200,16 +205,16 @@ def verify(
     tolerance: timedelta = TOLERANCE,
     now: datetime | None = None,
 ) -> Any:
-    """What a webhook says, once it is sure that it comes from who has the secret, and was sent a moment ago.
+    """Verify a webhook and return its content; raise if the signature is invalid or the timestamp too old.
 
-    The body must be the bytes as they came. With several secrets, one that fits is enough. ``now`` is when it came,
-    where that is not now.
+    The body must be the unmodified bytes. With several secrets, one matching secret is enough. ``now`` is the time of
+    receipt, if it differs from the current time.
     """
     raw = _bytes(body) if isinstance(body, str) else body
-    told = {name.lower(): value for name, value in headers.items()}
-    message_id, sent, given = (told.get(f"webhook-{name}", "") for name in ("id", "timestamp", "signature"))
+    by_name = {name.lower(): value for name, value in headers.items()}
+    message_id, sent, given = (by_name.get(f"webhook-{name}", "") for name in ("id", "timestamp", "signature"))
     if not (message_id and sent and given):
-        raise WebhookInvalidError("A webhook has the headers webhook-id, webhook-timestamp and webhook-signature.")
+        raise WebhookInvalidError("The headers webhook-id, webhook-timestamp and webhook-signature are required.")
     if not (sent.isascii() and sent.isdecimal() and len(sent) < _DIGITS_MAX):
         raise WebhookInvalidError("The header webhook-timestamp must be a time in whole seconds.")
     signed = _bytes(given).split(maxsplit=SIGNATURES_MAX)
@@ -217,37 +222,39 @@ def verify(
         raise WebhookInvalidError(f"The header webhook-signature has more than {SIGNATURES_MAX} signatures.")
     secrets = [secret] if isinstance(secret, str) else list(secret)
     expected = [sign(each, message_id, int(sent), raw).encode() for each in secrets]
-    # Every pair is compared: how long it takes says nothing of which fits.
-    fits = [hmac.compare_digest(each, own) for each in signed for own in expected]
-    if not any(fits):
-        raise WebhookInvalidError("No signature fits the body and the secret.")
+    # Every pair is compared, so that the duration does not reveal which one matches.
+    matches = [hmac.compare_digest(each, own) for each in signed for own in expected]
+    if not any(matches):
+        raise WebhookInvalidError("No signature matches the body and the secret.")
     age = (time.time() if now is None else now.timestamp()) - int(sent)
     if abs(age) > tolerance.total_seconds():
-        raise WebhookInvalidError("It was sent too long ago, or the clocks differ.", hint="Look at the clock.")
+        raise WebhookInvalidError(
+            "The timestamp is outside the allowed window.", hint="Check the clocks of sender and receiver."
+        )
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise WebhookInvalidError("The body is signed as it should be, but it is not JSON.") from error
+        raise WebhookInvalidError("The signature is valid, but the body is not JSON.") from error
 
 
 _DIGITS_MAX: Final = 16
 
 
 def _key(secret: str) -> bytes:
-    """The bytes of a secret. One that is empty, or short, would let anybody sign: it is refused on either side."""
+    """The bytes of a secret. Empty and short secrets could be guessed and are rejected by sender and receiver."""
     try:
         key = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
     except ValueError as error:
-        raise InvalidError("A secret is whsec_ and then base64.", field="secret") from error
+        raise InvalidError("A secret consists of whsec_ and base64.", field="secret") from error
     if len(key) < SECRET_BYTES[0]:
         raise InvalidError(
-            f"The secret has {len(key)} bytes; it must have {SECRET_BYTES[0]} or more.",
+            f"The secret has {len(key)} bytes; at least {SECRET_BYTES[0]} are required.",
             field="secret",
-            hint="Is it set at all? It is whsec_ and then base64.",
+            hint="Check that the secret is set. It consists of whsec_ and base64.",
         )
     return key
 
 
 def _bytes(text: str) -> bytes:
-    """Whatever came in a header: what is no text fits no signature, and is no failure of ours."""
+    """Encode a header value. One that is not valid text then matches no signature, instead of raising an error."""
     return text.encode("utf-8", "surrogatepass")

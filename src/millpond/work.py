@@ -1,4 +1,4 @@
-"""Work: what passes between whoever has jobs and whoever runs them, in one process or over HTTP."""
+"""Types for the exchange between a job source and a worker, in one process or over HTTP."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from millpond.lifecycle import Outcome
 
-NOTE_TYPES: Final = ("log", "progress", "stage")  # never one that the engine itself uses for a move
+NOTE_TYPES: Final = ("log", "progress", "stage")  # never one that the engine itself uses for a transition
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
-    """A job in a worker's hands."""
+    """A leased job."""
 
     job_id: UUID
     token: UUID
@@ -41,12 +41,12 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     created_at: datetime
     expires_at: datetime | None
     stages: tuple[str, ...] = ()
-    """What a worker that does not have the kind itself is told of it."""
+    """The description of the job for workers that do not have its kind."""
     time_limit: timedelta | None = None
 
 
 class Artifact(msgspec.Struct, frozen=True):
-    """A file that a job's code has saved, or may read."""
+    """A file that the job's code has saved or may read."""
 
     id: str
     name: str
@@ -60,37 +60,37 @@ class End(msgspec.Struct, frozen=True):
 
     lease: Lease
     outcome: Outcome | Literal["delivering"]
-    """'delivering' is said by the engine alone: it has ended well, and whoever it is for has yet to be told."""
+    """'delivering' is used by the engine only: the job succeeded, and its delivery is pending."""
     output: str | None = None
     error: dict[str, Any] | None = None
     captured: int | None = None
     artifacts: tuple[Artifact, ...] = ()
-    """The files that were saved on the way."""
+    """The files that the job's code saved."""
     origin: str | None = None
-    """From where a worker of the fleet says so, for the audit."""
+    """The address of a fleet worker, for the audit log."""
 
     def __post_init__(self) -> None:
         if self.captured is not None:
-            values.check_amount(self.captured, field="captured", most=values.PRICE_MAX)
+            values.check_amount(self.captured, field="captured", maximum=values.PRICE_MAX)
             if self.outcome not in ("succeeded", "delivering") and self.captured >= self.lease.price > 0:
-                raise InvalidError("Only a job that succeeds costs its whole price.", field="captured")
+                raise InvalidError("Only a job that succeeds can be charged.", field="captured")
 
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """A job that goes back without having ended, and why: 'attempt' or 'interruption'."""
+    """A job that is returned without having ended, and the reason: 'attempt' or 'interruption'."""
 
     lease: Lease
     cause: str
     error: dict[str, Any]
     delay: timedelta | None = None
     origin: str | None = None
-    """From where a worker of the fleet says so, for the audit."""
+    """The address of a fleet worker, for the audit log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something a worker says about a job it is at: progress, a stage, a line of log."""
+    """A worker's report about a running job: progress, a stage or a log line."""
 
     lease: Lease
     number: int
@@ -101,12 +101,12 @@ class Note:
 
     def __post_init__(self) -> None:
         if self.type not in NOTE_TYPES:
-            raise InvalidError(f"It must be one of {', '.join(NOTE_TYPES)}.", field="type")
+            raise InvalidError(f"The type must be one of {', '.join(NOTE_TYPES)}.", field="type")
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
-    """What a heartbeat learns: the jobs that must stop, those no longer held, and whether to take no more."""
+class HeartbeatAnswer:
+    """The response to a heartbeat: the jobs to stop, the lost leases, and whether to take no more jobs."""
 
     canceling: frozenset[UUID]
     lost: frozenset[UUID]
@@ -115,7 +115,7 @@ class Pulse:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """The machine under a worker will be taken away."""
+    """The worker's machine will be terminated."""
 
     seconds_left: float
     reason: str

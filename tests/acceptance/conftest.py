@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millpond.engine import registry
 from millpond.engine.engine import Engine
+from millpond.engine.queue import registry
 from millpond.engine.verify import verify
-from tests.acceptance.hands import app
 from tests.acceptance.processes import Shell, shell
+from tests.acceptance.product import app
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -23,7 +23,7 @@ from tests.waiting import PATIENCE
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-HANDS = Path(__file__).with_name("hands.py")
+PRODUCT = Path(__file__).with_name("product.py")
 
 # Short, so that what a silent worker held is soon somebody else's.
 BRISK = {"MILLPOND_LEASE": "3s", "MILLPOND_HEARTBEAT": "1s", "MILLPOND_GRACE": "10s"}
@@ -117,7 +117,7 @@ class Shell:
             for command in self.commands[before:]:
                 command.close()
 
-    def worker(self, *words: str | Path, app: str | Path = HANDS, **environment: str) -> Command:
+    def worker(self, *words: str | Path, app: str | Path = PRODUCT, **environment: str) -> Command:
         return self.start("worker", app, *words, **BRISK | self.environment | environment)
 
 

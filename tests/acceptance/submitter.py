@@ -19,7 +19,7 @@ from uuid import UUID
 from millpond import lifeline
 from millpond.engine.engine import Engine
 from millpond.errors import MillpondError, StoreError, UnavailableError
-from tests.acceptance.hands import app
+from tests.acceptance.product import app
 
 TENANTS = ("acme", "globex", "initech")
 ACCOUNTS = ("ann", "bob")
@@ -44,7 +44,7 @@ def kind_of(number: int) -> str:
             return "sum"
 
 
-def owner_of(number: int) -> dict[str, str]:
+def owner_of(number: int) -> dict[str, Any]:
     return {"tenant": TENANTS[number % len(TENANTS)], "account": ACCOUNTS[number // 7 % len(ACCOUNTS)]}
 
 
@@ -116,5 +116,5 @@ async def submit(engine: Engine, book: Book, number: int) -> None:
 
 
 if __name__ == "__main__":
-    lifeline.heed()
+    lifeline.stop_with_parent()
     asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from millpond.store.migrate import migrations
-from tests.acceptance.processes import HANDS, Shell, shell
+from tests.acceptance.processes import PRODUCT, Shell, shell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,12 +27,12 @@ def empty(tmp_path: Path, empty_dsn: str) -> Iterator[Shell]:
 
 
 def test_migrate_brings_an_empty_database_up_to_date_once(empty: Shell) -> None:
-    assert empty.run("db", "status").process.returncode == 1
+    assert empty.run("db", "migrate", "--check").process.returncode == 1
     command = empty.run("db", "migrate", "--json")
     assert (command.process.returncode, msgspec.json.decode(command.stdout)) == (0, {"applied": NUMBERS})
     command = empty.run("db", "migrate", "--json")
     assert (command.process.returncode, msgspec.json.decode(command.stdout)) == (0, {"applied": []})
-    assert empty.run("db", "status").process.returncode == 0
+    assert empty.run("db", "migrate", "--check").process.returncode == 0
 
 
 async def test_many_may_migrate_at_once(empty: Shell) -> None:
@@ -42,17 +42,17 @@ async def test_many_may_migrate_at_once(empty: Shell) -> None:
     assert sorted(applied) == [[], [], [], NUMBERS]
 
 
-def test_status_tells_what_is_applied_and_what_is_missing(empty: Shell) -> None:
-    command = empty.run("db", "status", "--json")
+def test_the_check_tells_what_is_applied_and_what_is_missing(empty: Shell) -> None:
+    command = empty.run("db", "migrate", "--check", "--json")
     told = msgspec.json.decode(command.stdout)
     assert (command.process.returncode, told["is_current"], told["pending"]) == (1, False, NUMBERS)
     empty.run("db", "migrate")
-    command = empty.run("db", "status", "--json")
+    command = empty.run("db", "migrate", "--check", "--json")
     told = msgspec.json.decode(command.stdout)
     assert (command.process.returncode, told["is_current"], told["applied"]) == (0, True, NUMBERS)
-    command = empty.run("db", "status")
-    assert command.stdout == ""
-    assert "functions current" in command.stderr
+    command = empty.run("db", "migrate", "--check")
+    assert command.stderr == ""
+    assert "functions  current" in command.stdout
 
 
 async def test_a_schema_that_a_newer_version_broke_is_not_touched(engine: Engine, db: Database, sh: Shell) -> None:
@@ -62,42 +62,47 @@ async def test_a_schema_that_a_newer_version_broke_is_not_touched(engine: Engine
     assert command.process.returncode == 8
     (line,) = command.stderr.splitlines()
     assert "9999" in line
-    assert sh.run("worker", HANDS).process.returncode == 8
+    assert sh.run("worker", PRODUCT).process.returncode == 8
 
 
 async def test_the_doctor_finds_a_healthy_database_healthy(engine: Engine, sh: Shell) -> None:
-    command = sh.run("db", "doctor", "--json")
+    command = sh.run("doctor", "--json")
     told = msgspec.json.decode(command.stdout)
     assert (command.process.returncode, told["ok"]) == (0, True)
     assert {finding["name"] for finding in told["findings"]} >= {"server", "schema", "durability", "services"}
-    command = sh.run("db", "doctor")
-    assert (command.process.returncode, command.stdout) == (0, "")
-    assert all(line.startswith("ok ") for line in command.stderr.splitlines())
+    command = sh.run("doctor")
+    assert (command.process.returncode, command.stderr) == (0, "")
+    assert all(line.startswith("ok ") for line in command.stdout.splitlines())
 
 
 async def test_the_doctor_finds_what_no_service_sees_to(engine: Engine, db: Database, sh: Shell) -> None:
     submitted = await engine.submit("asking", tenant="acme", account="ann", expires_in=3600)
     async with db.transaction() as tx:
         await tx.execute("update millpond.dispatches set wakes_at = wakes_at - interval '1 day'")
-        await tx.execute("insert into millpond.tallies select t.* from millpond.tallies t, generate_series(1, 50000)")
-    command = sh.run("db", "doctor", "--json")
+        await tx.execute(
+            "insert into millpond.counter_changes select t.* from millpond.counter_changes t, generate_series(1, 50000)"
+        )
+    command = sh.run("doctor", "--json")
     told = msgspec.json.decode(command.stdout)
     assert (command.process.returncode, told["ok"]) == (1, False)
-    assert [finding["name"] for finding in told["findings"] if not finding["is_well"]] == ["services", "tallies"]
+    assert [finding["name"] for finding in told["findings"] if not finding["is_well"]] == [
+        "services",
+        "counters",
+    ]
     assert submitted
     async with db.transaction() as tx:
-        await tx.execute("truncate millpond.tallies")
+        await tx.execute("truncate millpond.counter_changes")
     assert msgspec.json.decode(sh.run("db", "recount", "--json").stdout) == {"mended": 1}
     assert await engine.verify() == []
 
 
 def test_the_doctor_finds_a_schema_that_is_out_of_date(empty: Shell) -> None:
-    command = empty.run("db", "doctor")
+    command = empty.run("doctor")
     assert command.process.returncode == 1
-    assert "run: millpond db migrate" in command.stderr
+    assert "run: millpond db migrate" in command.stdout
 
 
-@pytest.mark.parametrize("words", [("db", "migrate"), ("db", "status"), ("db", "doctor"), ("verify",)])
+@pytest.mark.parametrize("words", [("db", "migrate"), ("db", "migrate", "--check"), ("verify",)])
 def test_a_database_that_is_not_there_is_told_in_one_line(tmp_path: Path, words: tuple[str, ...]) -> None:
     with shell(tmp_path, "postgresql://nobody@/nothing?host=%2Fnowhere") as sh:
         command = sh.run(*words)
@@ -106,7 +111,7 @@ def test_a_database_that_is_not_there_is_told_in_one_line(tmp_path: Path, words:
 
 
 def test_settings_that_do_not_exist_are_told_with_what_was_meant(sh: Shell) -> None:
-    command = sh.run("db", "status", MILLPOND_LEESE="3s", MILLPOND_SLOTS="many")
+    command = sh.run("db", "migrate", "--check", MILLPOND_LEESE="3s", MILLPOND_SLOTS="many")
     assert command.process.returncode == 5
     assert "Did you mean MILLPOND_LEASE?" in command.stderr
     assert "MILLPOND_SLOTS" in command.stderr
@@ -115,5 +120,5 @@ def test_settings_that_do_not_exist_are_told_with_what_was_meant(sh: Shell) -> N
 def test_without_an_address_the_embedded_database_is_used(tmp_path: Path) -> None:
     with shell(tmp_path, None) as sh:
         assert sh.run("db", "migrate", "--data-dir", tmp_path / "data").process.returncode == 0
-        assert sh.run("db", "status", MILLPOND_DATA_DIR=str(tmp_path / "data")).process.returncode == 0
+        assert sh.run("db", "migrate", "--check", MILLPOND_DATA_DIR=str(tmp_path / "data")).process.returncode == 0
         assert sh.run("verify", "--data-dir", tmp_path / "data").process.returncode == 0

@@ -23,8 +23,8 @@ from millpond.engine.engine import Engine
 from millpond.engine.verify import verify
 from millpond.errors import AnswerUnavailableError, UnavailableError
 from millpond.store.embedded import EmbeddedPostgres, open_embedded
-from tests.acceptance.hands import app
 from tests.acceptance.processes import Command, Shell, shell
+from tests.acceptance.product import app
 from tests.acceptance.submitter import ACCOUNTS, TENANTS, Book, key_of, kind_of
 from tests.children import start
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,13 +14,13 @@ from millpond.engine.engine import Engine
 from millpond.engine.verify import verify
 from millpond.errors import UnavailableError
 from millpond.store.embedded import open_embedded
-from tests.acceptance.hands import app
 from tests.acceptance.processes import shell, until
+from tests.acceptance.product import app
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-OWNER = {"tenant": "acme", "account": "ann"}
+OWNER: dict[str, Any] = {"tenant": "acme", "account": "ann"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "stopped"])

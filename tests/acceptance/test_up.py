@@ -66,7 +66,7 @@ async def test_keys_are_kept_for_their_owner_alone_and_credits_are_given_once(sh
     assert (await second.request("GET", "/v1/wallet")).json()["available"] == 1_000
 
 
-async def test_keys_that_the_database_does_not_know_are_made_anew(sh: Shell, empty_dsn: str) -> None:
+async def test_keys_that_the_database_does_not_know_are_made_again(sh: Shell, empty_dsn: str) -> None:
     first = await up(sh)
     first.command.terminate()
     first.command.wait()
@@ -104,13 +104,6 @@ async def test_it_serves_the_app_that_it_is_given(sh: Shell) -> None:
     assert [kind["name"] for kind in kinds] == ["slow"]
     job = await server.until("ended", await server.submit("slow", {"seconds": 0}))
     assert job["output"] == {"done": True}
-
-
-async def test_it_serves_a_blueprint_alone(sh: Shell) -> None:
-    server = await up(sh, "--blueprint", "studio")
-    made = await server.request("POST", "/api/generate/copy", {"product": {"name": "Kettle"}})
-    assert (made.status_code, made.json()["credits_cost"]) == (202, 1)
-    assert (await server.request("GET", "/native/v1/kinds")).json()["data"] == [], "its kinds are for itself"
 
 
 async def test_without_a_worker_jobs_stay_in_line(sh: Shell) -> None:
@@ -207,7 +200,7 @@ async def test_a_request_that_waits_is_answered_before_it_goes(sh: Shell) -> Non
     assert server.command.wait() == 0
 
 
-# Mishaps
+# Failures
 
 
 def refused(sh: Shell, *words: str | Path) -> tuple[int, str]:
@@ -238,11 +231,11 @@ async def test_a_data_directory_in_use_is_told_with_who_uses_it(sh: Shell) -> No
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (None, "There is no file 'app.py'"),
+        (None, "The file 'app.py' does not exist."),
         ("def broken(:\n", "SyntaxError"),
         ("1 / 0\n", "ZeroDivisionError: division by zero"),
         ("import nothing_of_that_name\n", "ModuleNotFoundError"),
-        ("x = 1\n", "makes no Millpond()"),
+        ("x = 1\n", "creates no Millpond() objects"),
     ],
 )
 def test_an_app_that_does_not_load_is_told_in_one_line(sh: Shell, text: str | None, told: str) -> None:
@@ -257,7 +250,7 @@ def test_an_app_that_does_not_load_is_told_in_one_line(sh: Shell, text: str | No
     ("words", "status", "told"),
     [
         (("--host", PUBLIC), 4, "--expose"),
-        (("--blueprint", "nothing"), 5, "Blueprints: actions, effects, guard, partner, studio."),
+        (("--product", "nothing"), 5, "There is no product 'nothing'"),
         (("--host", "no.such.host.invalid"), 5, "no.such.host.invalid"),
     ],
 )
@@ -278,7 +271,7 @@ def test_keys_that_cannot_be_read_are_told_with_what_to_do(sh: Shell) -> None:
     (sh.folder / ".millpond" / "keys.json").write_text("{")
     status, line = refused(sh, "--port", "0")
     assert status == 5
-    assert "Remove it" in line
+    assert "Delete the file" in line
 
 
 async def test_a_lock_whose_holder_died_does_not_keep_the_next_one_out(sh: Shell) -> None:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from millpond.engine import leases, verify
-from millpond.engine.dispatches import Lanes
-from millpond.engine.leases import End
+from millpond.engine import verify
+from millpond.engine.queue import leases
+from millpond.engine.queue.dispatches import Lanes
+from millpond.engine.queue.leases import End
 from millpond.outbound import Outbound
 from millpond.webhooks import Hook
 from tests.factories import ERROR, HOUR, MINUTE, Factory, attempt, progress
@@ -122,10 +123,10 @@ OFFENCES = {
         ANOTHER_EVENT_AFTER_THE_END.replace("TYPE", "log"),
         "update millpond.jobs set run = run + 1 where id = {ready}",
     ],
-    "counts_are_those_of_jobs": [
-        "delete from millpond.tallies",
-        "update millpond.tallies set n = n + 1 where moment = 'started'",
-        "update millpond.tallies set price = price + 1 where moment = 'submitted'",
+    "counters_agree_with_jobs": [
+        "delete from millpond.counter_changes",
+        "update millpond.counter_changes set n = n + 1 where event = 'started'",
+        "update millpond.counter_changes set price = price + 1 where event = 'submitted'",
         "insert into millpond.counts values ('acme', 'free', 'queued', 'ready', 1, 0)",
         "delete from millpond.jobs where phase = 'parked'",
         "update millpond.jobs set phase = 'waiting' where id = {ready}",
@@ -140,39 +141,39 @@ OFFENCES = {
         "update millpond.deliveries set job_id = {succeeded} where decides",
     ],
     "deliveries_go_in_order": [
-        "update millpond.deliveries set fate = 'delivered', due_at = null, settled_at = now() where moment = 'started'",
-        "update millpond.deliveries set is_out = true where moment = 'started'",
+        "update millpond.deliveries set fate = 'delivered', due_at = null, settled_at = now() where event = 'started'",
+        "update millpond.deliveries set is_out = true where event = 'started'",
     ],
-    "hooks_are_told": [
-        "delete from millpond.deliveries where moment = 'started'",
-        "update millpond.hooks set moments = moments || '{{noted,delivering}}'; delete from millpond.deliveries",
+    "hooks_have_deliveries": [
+        "delete from millpond.deliveries where event = 'started'",
+        "update millpond.hooks set events = events || '{{noted,delivering}}'; delete from millpond.deliveries",
     ],
     "endpoints_are_subscribed": [
         "delete from millpond.subscriptions",
         "delete from millpond.endpoints",
         "update millpond.endpoints set disabled_at = now(), disabled_reason = 'x'",
-        "delete from millpond.subscriptions where moment = 'failed'",
-        "update millpond.subscriptions set moment = 'noted' where moment = 'failed'",
+        "delete from millpond.subscriptions where event = 'failed'",
+        "update millpond.subscriptions set event = 'noted' where event = 'failed'",
     ],
     "deliveries_follow_their_endpoint": [
         (
-            "insert into millpond.deliveries (id, tenant, endpoint_id, moment, at, data, decides, due_at)"
+            "insert into millpond.deliveries (id, tenant, endpoint_id, event, at, data, decides, due_at)"
             " values (gen_random_uuid(), 'acme', gen_random_uuid(), 'test', now(), '{{}}', false, 'infinity')"
         ),
         (
             "update millpond.endpoints set created_at = now() - interval '1 day';"
-            " insert into millpond.deliveries (id, tenant, endpoint_id, moment, at, data, decides, due_at)"
+            " insert into millpond.deliveries (id, tenant, endpoint_id, event, at, data, decides, due_at)"
             " select gen_random_uuid(), 'acme', id, 'test', now(), '{{}}', false, 'infinity' from millpond.endpoints"
         ),
     ],
-    "submissions_are_looked_after": [
+    "predictions_are_scheduled": [
         (
-            "insert into millpond.submissions (id, tenant, job_id, run, provider, status, prediction_id, created_at,"
+            "insert into millpond.predictions (id, tenant, job_id, run, provider, status, external_id, created_at,"
             " expires_at, over_at)"
             " values (gen_random_uuid(), 'acme', {parked}, 1, 'replicate', 'over', 'p', now(), now(), now())"
         ),
     ],
-    "provided_jobs_have_a_submission": [
+    "provided_jobs_have_a_prediction": [
         """update millpond.kinds set declaration = declaration || '{{"runs": "provider"}}' where kind = 'brief'""",
     ],
 }
@@ -191,18 +192,18 @@ async def jobs(db: Database, clock: Clock, engine: Engine) -> dict[str, str]:
     await engine.finish(End(done, "succeeded", "{}"))
     failed = await make.leased("priced")
     await engine.finish(End(failed, "failed", error=ERROR))
-    retried = await make.leased("studio")
+    retried = await make.leased("restartable")
     await engine.finish(End(retried, "failed", error=ERROR))
     await make.credits(3)
     await engine.retry("acme", retried.job_id)
-    await engine.claim(Lanes(["studio"]), 1, worker="w", duration=HOUR)
+    await engine.claim(Lanes(["restartable"]), 1, worker="w", duration=HOUR)
     parked = await make.parked("brief")
     leased = await make.leased("priced", idempotency_key="leased")
     await engine.give_back(attempt(leased))
     (leased,) = await make.claimed("priced", duration=HOUR)
     ready = await make.submitted("priced", idempotency_key="ready")
     engine.safe.vault, engine.outbound = VAULT, Outbound(LOOPBACK)
-    hook = Hook(url="http://127.0.0.1:9/", secret=SECRET, moments=("submitted", "started", "delivering"))
+    hook = Hook(url="http://127.0.0.1:9/", secret=SECRET, events=("submitted", "started", "delivering"))
     told = await make.leased("told", hook=hook)
     await engine.finish(End(told, "succeeded", "{}"))
     await engine.endpoints.make("acme", url=hook.url)
@@ -235,7 +236,7 @@ def test_no_invariant_is_without_its_offence() -> None:
 
 async def test_the_command_says_that_all_is_well(engine: Engine, sh: Shell) -> None:
     command = sh.run("verify")
-    assert (command.process.returncode, command.stdout, command.stderr) == (0, "", "verify: ok\n")
+    assert (command.process.returncode, command.stdout, command.stderr) == (0, "verify: ok\n", "")
     command = sh.run("verify", "--json")
     assert command.process.returncode == 0
     assert msgspec.json.decode(command.stdout) == {"ok": True, "violations": []}
@@ -247,9 +248,9 @@ async def test_the_command_names_the_job_that_breaks_an_invariant(
     await commit_by_hand(db, "update millpond.jobs set events = events + 1 where id = {leased}".format(**jobs))
     command = sh.run("verify")
     assert command.process.returncode == 1
-    (line,) = command.stdout.splitlines()
+    line, total = command.stdout.splitlines()
     assert line.startswith("events_have_no_gap: running job_")
-    assert command.stderr == "verify: 1 violations\n"
+    assert (total, command.stderr) == ("verify: 1 violations", "")
     command = sh.run("verify", "--json", "--newest", "24h")
     assert command.process.returncode == 1
     told = msgspec.json.decode(command.stdout)

@@ -9,14 +9,14 @@ import pytest
 
 from millpond import logs
 from millpond.store.embedded import open_embedded
-from tests.acceptance.processes import HANDS, Shell, shell, until
+from tests.acceptance.processes import PRODUCT, Shell, shell, until
 
 if TYPE_CHECKING:
     from pathlib import Path
     from uuid import UUID
 
     from millpond.engine.engine import Engine
-    from millpond.engine.jobs import JobRecord
+    from millpond.engine.jobs.jobs import JobRecord
 
 SHORT = timedelta(seconds=0.5)
 
@@ -27,7 +27,7 @@ def calm(sh: Shell) -> None:
     sh.environment["MILLPOND_LEASE"] = "30s"
 
 
-OWNER = {"tenant": "acme", "account": "ann"}
+OWNER: dict[str, Any] = {"tenant": "acme", "account": "ann"}
 
 
 async def submit(engine: Engine, kind: str, given: Any = None) -> UUID:
@@ -159,7 +159,7 @@ async def test_a_cancel_is_heeded_at_a_checkpoint(engine: Engine, sh: Shell, kin
 
 
 @pytest.mark.parametrize("kind", ["waits", "waits_plain", "deaf", "deaf_plain"])
-async def test_a_cancel_that_is_not_heeded_is_enforced_after_the_grace(engine: Engine, sh: Shell, kind: str) -> None:
+async def test_a_cancel_that_is_not_heeded_is_forced_after_the_grace(engine: Engine, sh: Shell, kind: str) -> None:
     """Code that looks at nothing is cut off, by its worker or by the database."""
     given = {"file": "never"} if kind.startswith("waits") else {}
     job_id = await submit(engine, kind, given)
@@ -270,15 +270,15 @@ async def test_without_an_address_it_brings_its_own_database_and_takes_it_along(
             assert found.is_owner
 
 
-# Mishaps
+# Failures
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (None, "There is no file 'app.py'"),
-        ("x = 1\n", "makes no Millpond()"),
-        ("from millpond import Millpond\na = Millpond()\nb = Millpond()\n", "makes more than one Millpond()"),
+        (None, "The file 'app.py' does not exist."),
+        ("x = 1\n", "creates no Millpond() objects"),
+        ("from millpond import Millpond\na = Millpond()\nb = Millpond()\n", "creates more than one Millpond()"),
     ],
 )
 def test_an_app_it_cannot_use_is_told_in_one_line(sh: Shell, text: str | None, told: str) -> None:
@@ -299,7 +299,7 @@ def test_a_module_that_is_not_there_is_told_in_one_line(sh: Shell) -> None:
 
 def test_a_database_that_is_not_there_is_told_in_one_line(sh: Shell) -> None:
     sh.dsn = "postgresql://nobody@/nothing?host=%2Fnowhere"
-    worker = sh.run("worker", HANDS)
+    worker = sh.run("worker", PRODUCT)
     assert worker.process.returncode == 8
     assert len(worker.stderr.splitlines()) == 1
 

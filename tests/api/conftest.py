@@ -15,7 +15,7 @@ from tests.product import app
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tests.databases import Server
+    from tests.databases import DatabaseServer
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ async def site(engine: Engine) -> AsyncIterator[Site]:
 
 
 @pytest.fixture(scope="module")
-async def still_site(anyio_backend: str, server: Server, template: str) -> AsyncIterator[Site]:
+async def still_site(anyio_backend: str, server: DatabaseServer, template: str) -> AsyncIterator[Site]:
     """One API for all tests of a module that write nothing: when they are over, every row is as it was."""
     async with server.database(template) as dsn:
         db = await Database.open(dsn, size=4)

@@ -33,8 +33,8 @@ from hypothesis import strategies as st
 
 # What no schema can tell: a job can be put off to the year 9000, not to any year; two keys must agree; a client's key
 # is for an account; a whole number in an input is written as one (30, not 30.0); how large a file may be is a setting;
-# which URLs may be called is one too; what an errand must say depends on its action, and what ends begins before that;
-# and nobody here has the patience to wait a minute.
+# which URLs may be called is one too; which states there are depends on the kinds; what a bulk operation must say
+# depends on its action, and what ends begins before that; and nobody here has the patience to wait a minute.
 times = st.datetimes(min_value=datetime(2000, 1, 1), max_value=datetime(2100, 1, 1))
 schemathesis.openapi.format("date-time", times.map(lambda moment: moment.isoformat() + "Z"))
 schemathesis.openapi.format("uri", st.just("http://127.0.0.1:9/hooks"))
@@ -47,10 +47,12 @@ def filter_case(context, case):
         return bool(body.get("tenant") and body.get("account"))
     if case.path in ("/v1/artifacts", "/v1/worker/upload") and isinstance(body.get("size"), (int, float)):
         return body["size"] <= 5 * 1024**3
-    if case.path == "/v1/board/jobs" and {"since", "until"} <= (case.query or {}).keys():
-        return False
-    if case.path.startswith("/v1/errands") and body and case.meta.generation.mode.is_positive:
-        return is_meant(body, is_order=case.path == "/v1/errands")
+    if case.path in ("/v1/jobs", "/v1/board/jobs") and case.method == "GET":
+        asked = case.query or {}
+        if {"since", "until"} <= asked.keys() or asked.get("state") not in (None, "queued", "running"):
+            return False
+    if case.path.startswith("/v1/bulk") and body and case.meta.generation.mode.is_positive:
+        return is_meant(body, is_order=case.path == "/v1/bulk")
     if any(is_pointed(job.get("input")) for job in (body, *jobs_of(body)) if isinstance(job, dict)):
         return False
     return "Idempotency-Key" not in (case.headers or {}) or "idempotency_key" not in body
@@ -63,7 +65,7 @@ def is_meant(body, is_order):
     strays = [name for name, of in own.items() if body.get(name) is not None and action != of]
     needs = {"priority": "priority", "refund": "reason"}.get(action, "action")
     is_whole = body.get(needs) is not None and bool(wanted or body.get("all")) and action != "verify"
-    is_told = "kind" not in wanted and not {"since", "until"} <= wanted.keys()
+    is_told = not {"kind", "state"} & wanted.keys() and not {"since", "until"} <= wanted.keys()
     return is_told and (not is_order or is_whole and not strays)
 
 

@@ -14,7 +14,7 @@ from fastapi import FastAPI, HTTPException
 
 from millpond import Millpond
 from millpond.api.mount import Mount
-from millpond.engine.access import Principal
+from millpond.engine.access.access import Principal
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ async def wrap(job: Any, paper: str = "red") -> dict[str, str]:
 
 @product.kind("nap", expires_in="1h")
 def nap(job: Any, seconds: float = 30) -> None:
-    """Take its time, and heed a cancel."""
+    """Take its time, and stop_with_parent a cancel."""
     for _ in range(int(seconds * 100)):
         time.sleep(0.01)
         job.checkpoint()

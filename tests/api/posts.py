@@ -10,10 +10,10 @@ from uuid import uuid4
 
 import httpx2
 
-from millpond.api.inbox import Inbox
+from millpond.api.webhooks.inbox import Inbox
 from millpond.engine.engine import Engine
-from millpond.engine.vault import Vault
 from millpond.engine.verify import verify
+from millpond.engine.webhooks.vault import Vault
 from millpond.outbound import Outbound
 from millpond.settings import Settings
 from tests.api.sites import Site, running_site
@@ -23,18 +23,20 @@ from tests.waiting import PATIENCE
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tests.databases import Server
+    from tests.databases import DatabaseServer
 
 URL = "http://127.0.0.1:9/hooks"
 """Where nobody listens, which nobody asks while no courier runs."""
 
 
 @asynccontextmanager
-async def post_site(server: Server, template: str) -> AsyncIterator[Site]:
+async def post_site(server: DatabaseServer, template: str) -> AsyncIterator[Site]:
     async with server.database(template) as dsn:
         engine = await Engine.open(dsn, app, pool_size=4, vault=Vault([os.urandom(32)]), outbound=Outbound("loopback"))
         try:
-            async with running_site(engine, settings=Settings(rate_limit=100_000), inbox=Inbox()) as site:
+            async with running_site(
+                engine, settings=Settings(rate_limit=100_000, failure_limit=1_000_000), inbox=Inbox()
+            ) as site:
                 yield site
             assert await verify(engine.db) == []
         finally:

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 
 from millpond.api.app import create_app
+from millpond.api.jobs.streams import Hub
 from millpond.api.server import listen, serve
-from millpond.api.streams import Hub
-from millpond.services.bell import Bell
+from millpond.services.notifier import Notifier
 from millpond.settings import Settings
 from tests.factories import ACCOUNT, TENANT
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable
 
-    from millpond.api.inbox import Inbox
+    from millpond.api.product import Product
+    from millpond.api.webhooks.inbox import Inbox
     from millpond.engine.engine import Engine
 
 
@@ -89,10 +90,14 @@ async def running_site(
     authenticate: Any = None,
     inbox: Inbox | None = None,
     ui: Any = None,
+    products: Iterable[Product] = (),
 ) -> AsyncIterator[Site]:
-    bell = Bell(engine)
-    hub = Hub(engine, bell)
-    app = create_app(engine, settings=settings or Settings(), hub=hub, authenticate=authenticate, inbox=inbox, ui=ui)
+    notifier = Notifier(engine)
+    hub = Hub(engine, notifier)
+    settings = settings or Settings(failure_limit=1_000_000)
+    app = create_app(
+        engine, settings=settings, hub=hub, authenticate=authenticate, inbox=inbox, ui=ui, products=products
+    )
     sock = listen("127.0.0.1", 0)
     site = Site(engine, hub, app, sock.getsockname()[1], "", "")
     site.admin_key = await site.key(scope="admin", tenant=None, account=None)
@@ -100,7 +105,7 @@ async def running_site(
     ready = asyncio.Event()
     serving = asyncio.gather(
         hub.run(site.stop),
-        bell.run(site.stop),
+        notifier.run(site.stop),
         serve(app, host="", port=0, sock=sock, stop=site.stop, on_ready=ready.set, drain=2),
     )
     try:

@@ -11,8 +11,16 @@ import httpx2
 import pytest
 
 from millpond.client import AsyncClient, Client
-from millpond.errors import ArtifactMissingError, InvalidError, NotFoundError, TooLargeError, UnavailableError
+from millpond.errors import (
+    ArtifactMissingError,
+    InvalidError,
+    NotFoundError,
+    StorageUnavailableError,
+    TooLargeError,
+    UnavailableError,
+)
 from millpond.retry import Backoff
+from millpond.storage.files import Request
 from tests.api.sites import Site, running_site
 from tests.factories import ACCOUNT, STRANGER, TENANT
 from tests.storage.shelves import file_server
@@ -141,8 +149,30 @@ async def test_a_client_uploads_and_downloads(site: Site, tmp_path: Path) -> Non
         assert await client.artifacts(job) == []
         with pytest.raises(NotFoundError):
             await client.artifact("art_00000000000000000000000000")
-        with pytest.raises(InvalidError, match=r"cannot be read"):
+        with pytest.raises(InvalidError, match=r"Cannot read"):
             await client.upload(tmp_path / "nowhere.png")
+
+
+async def test_an_upload_whose_response_was_lost_is_found_stored(
+    site: Site, files: Local, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client sends the file again, and storage refuses to replace the one that it has."""
+    monkeypatch.setattr("millpond.client.requests._BACKOFF", Backoff(first=timedelta(0)))
+    answer, lost = Request.reply, 0
+
+    async def lose_the_first(request: Request, status: int, *rest: Any, **options: Any) -> None:
+        nonlocal lost
+        if request.method == "PUT" and not lost:
+            lost += 1
+            raise StorageUnavailableError
+        await answer(request, status, *rest, **options)
+
+    monkeypatch.setattr(Request, "reply", lose_the_first)
+    async with AsyncClient(site.url, site.client_key) as client:
+        made = await client.upload(BODY, name="cat.png")
+        assert made.stored_at is not None
+        assert await client.download(made) == BODY
+    assert lost == 1
 
 
 async def test_a_blocking_client_does_the_same(site: Site, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The board over HTTP: numbers of one moment, over time, and as they change."""
+"""The board over HTTP: numbers of one event, over time, and as they change."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import httpx2
 import pytest
 
 from millpond import ids
-from millpond.api import board
-from millpond.engine.leases import End
+from millpond.api import principals
+from millpond.api.operators import board
+from millpond.engine.queue.leases import End
 from millpond.errors import UnavailableError
 from millpond.settings import Settings
 from tests.api.sites import running_site
@@ -52,7 +53,7 @@ async def test_the_board_tells_where_everything_stands(site: Site, make: Factory
     assert [told[key] for key in keys] == [2, 0, 1, 0, 0, 15, None, 5.0]
     assert [told[f"{key}_1h"] for key in ("succeeded", "failed", "ended", "captured")] == [1, 1, 2, 5]
     assert {queue["queue"] for queue in told["queues"]} >= {"priced", "staged", "brief"}
-    assert told["workers"] == {"ok": 0, "draining": 0, "deaf": 0, "unapproved": 0}
+    assert told["workers"] == {"ok": 0, "draining": 0, "deaf": 0, "unready": 0, "unapproved": 0, "lost": 0}
     assert told["tenants"] == [{"tenant": TENANT, "captured": 5, "jobs": 2}]
     (failure,) = told["failures"]
     assert (failure["code"], failure["count"], failure["released"], failure["tenants"]) == ("boom", 1, 5, 1)
@@ -169,13 +170,13 @@ async def test_those_who_watch_share_a_look_and_are_told_of_changes(
     engine: Engine, make: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     permits = asyncio.Semaphore(0)  # each is for one look
-    seen = engine.tallies.counts
+    seen = engine.counters.counts
 
     async def counts(tenant: str | None = None) -> Any:
         await permits.acquire()
         return await seen(tenant)
 
-    monkeypatch.setattr(engine.tallies, "counts", counts)
+    monkeypatch.setattr(engine.counters, "counts", counts)
     async with running_site(engine, settings=Settings(refresh=timedelta(seconds=1))) as site:
         async with watching(site) as one, watching(site) as other:
             streams = [boards(one), boards(other)]
@@ -206,7 +207,7 @@ async def test_a_board_that_is_looked_at_by_hand_waits_for_its_database(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[float] = []
-    seen = engine.tallies.counts
+    seen = engine.counters.counts
 
     async def counts(tenant: str | None = None) -> Any:
         looks.append(time.monotonic())
@@ -214,11 +215,11 @@ async def test_a_board_that_is_looked_at_by_hand_waits_for_its_database(
             raise UnavailableError
         return await seen(tenant)
 
-    monkeypatch.setattr(engine.tallies, "counts", counts)
+    monkeypatch.setattr(engine.counters, "counts", counts)
     async with running_site(engine, settings=Settings(refresh=timedelta(0))) as site, watching(site) as lines:
         assert (await anext(boards(lines)))["ready"] == 0
     first, second = looks
-    assert second - first >= board.LOOK_AGAIN
+    assert second - first >= board.RECHECK_SECONDS
 
 
 async def test_a_key_watches_so_often_and_no_tenant_that_there_is_not(
@@ -233,24 +234,21 @@ async def test_a_key_watches_so_often_and_no_tenant_that_there_is_not(
         refused = await site.order("GET", "/v1/board/stream")
         assert (refused.status_code, refused.json()["limit"]) == (429, 2)
         assert int(refused.headers["retry-after"]) >= 1
-        assert site.app.desk.readers.total() == 2
+        assert site.app.state.readers.total() == 2
     await until(lambda: _is_unwatched(site))
-    assert not site.app.desk.readers
+    assert not site.app.state.readers
     async with watching(site) as lines:
         await anext(boards(lines))
 
 
-async def test_who_has_lost_the_key_is_told_no_more(
-    engine: Engine, make: Factory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(board, "LOOK_AT_READER", 0.0)
+async def test_who_has_lost_the_key_is_told_no_more(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(principals, "RECHECK_SECONDS", 0.05)
     async with running_site(engine, settings=Settings(refresh=timedelta(seconds=1))) as site:
         made = (await site.order("POST", "/v1/keys", {"scope": "viewer"})).json()
         async with asyncio.timeout(PATIENCE), watching(site, key=made["key"]) as lines:
             stream = boards(lines)
             assert (await anext(stream))["ready"] == 0
             await site.order("DELETE", f"/v1/keys/{made['id']}")
-            await make.submitted("free")
             assert [told async for told in stream] == []
         await until(lambda: _is_unwatched(site))
 
@@ -260,7 +258,7 @@ async def _is(found: Callable[[], bool]) -> bool:
 
 
 async def _is_unwatched(site: Site) -> bool:
-    return not site.app.desk.watched
+    return not site.app.state.watched
 
 
 # Metrics

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from tests.api.sites import Site
-    from tests.databases import Server
+    from tests.databases import DatabaseServer
 
 NOBODY = "msg_00000000000000000000000000"
 
 
 @pytest.fixture(scope="module")
-async def site(anyio_backend: str, server: Server, template: str) -> AsyncIterator[Site]:
+async def site(anyio_backend: str, server: DatabaseServer, template: str) -> AsyncIterator[Site]:
     async with post_site(server, template) as running:
         yield running
 
@@ -44,11 +44,11 @@ async def test_a_job_is_told_of_in_order_signed_and_byte_for_byte(post: Post) ->
     endpoint = await post.endpoint(events=["*"])
     job_id = await post.canceled()
     told: list[dict[str, Any]] = []
-    while parcels := await pull(post, endpoint["id"]):
-        for parcel in parcels:
-            assert parcel["headers"]["webhook-id"] == parcel["id"]
-            told.append(webhooks.verify(parcel["body"], parcel["headers"], endpoint["secret"]))
-            await report(post, parcel["id"], status=204)
+    while requests := await pull(post, endpoint["id"]):
+        for request in requests:
+            assert request["headers"]["webhook-id"] == request["id"]
+            told.append(webhooks.verify(request["body"], request["headers"], endpoint["secret"]))
+            await report(post, request["id"], status=204)
     assert [event["type"] for event in told] == ["job.submitted", "job.canceled"]
     assert {event["data"]["id"] for event in told} == {job_id}
     assert told[-1]["data"]["outcome"] == "canceled"
@@ -59,21 +59,21 @@ async def test_a_job_is_told_of_in_order_signed_and_byte_for_byte(post: Post) ->
 async def test_a_delivery_tells_every_try(post: Post) -> None:
     endpoint = await post.endpoint()
     await post.canceled()
-    (parcel,) = await pull(post, endpoint["id"])
-    await report(post, parcel["id"], status=503, seconds=1.5, headers={"Retry-After": "60", "X-A": "b"}, body="busy")
-    delivery = await post.good("GET", f"/v1/deliveries/{parcel['id']}")
+    (request,) = await pull(post, endpoint["id"])
+    await report(post, request["id"], status=503, seconds=1.5, headers={"Retry-After": "60", "X-A": "b"}, body="busy")
+    delivery = await post.good("GET", f"/v1/deliveries/{request['id']}")
     assert (delivery["state"], delivery["tries"], delivery["event"]) == ("pending", 1, "job.canceled")
-    assert delivery["body"] == parcel["body"]
+    assert delivery["body"] == request["body"]
     assert msgspec.convert(delivery["due_at"], datetime) > datetime.now(UTC) + timedelta(seconds=30)
     (tried,) = delivery["log"]
     assert (tried["number"], tried["status"], tried["error"], tried["seconds"]) == (1, 503, None, 1.5)
     assert (tried["response_headers"]["X-A"], tried["response_body"]) == ("b", "busy")
     assert await pull(post, endpoint["id"]) == []
-    await post.good("POST", f"/v1/deliveries/{parcel['id']}/resend")
+    await post.good("POST", f"/v1/deliveries/{request['id']}/resend")
     (again,) = await pull(post, endpoint["id"])
-    assert (again["id"], again["body"]) == (parcel["id"], parcel["body"])
+    assert (again["id"], again["body"]) == (request["id"], request["body"])
     await report(post, again["id"], error="connection refused")
-    log = (await post.good("GET", f"/v1/deliveries/{parcel['id']}"))["log"]
+    log = (await post.good("GET", f"/v1/deliveries/{request['id']}"))["log"]
     assert [(each["status"], each["error"]) for each in log] == [(503, None), (None, "connection refused")]
     assert "delivery.resent" in await post.actions()
 
@@ -83,8 +83,8 @@ async def test_what_was_delivered_can_be_sent_again_since_a_time(post: Post) -> 
     began = datetime.now(UTC) - timedelta(minutes=1)
     for status in (200, 410):  # the second gives it up, and disables the endpoint
         await post.canceled()
-        (parcel,) = await pull(post, endpoint["id"])
-        await report(post, parcel["id"], status=status)
+        (request,) = await pull(post, endpoint["id"])
+        await report(post, request["id"], status=status)
     path = f"/v1/endpoints/{endpoint['id']}"
     refused = await post.send("POST", f"{path}/resend", {"since": began.isoformat()})
     assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
@@ -92,8 +92,8 @@ async def test_what_was_delivered_can_be_sent_again_since_a_time(post: Post) -> 
     later = (datetime.now(UTC) + timedelta(minutes=1)).isoformat()
     assert await post.good("POST", f"{path}/resend", {"since": later}) == {"count": 0}
     assert await post.good("POST", f"{path}/resend", {"since": began.isoformat()}) == {"count": 1}
-    (parcel,) = await pull(post, endpoint["id"])
-    await report(post, parcel["id"], status=200)
+    (request,) = await pull(post, endpoint["id"])
+    await report(post, request["id"], status=200)
     everything = {"since": began.isoformat(), "only_failed": False}
     assert await post.good("POST", f"{path}/resend", everything) == {"count": 2}
     assert len(await pull(post, endpoint["id"])) == 2
@@ -102,8 +102,8 @@ async def test_what_was_delivered_can_be_sent_again_since_a_time(post: Post) -> 
 async def test_deliveries_come_in_pages_and_by_endpoint_job_and_state(post: Post) -> None:
     first, second = await post.endpoint(), await post.endpoint()
     jobs = [await post.canceled() for _ in range(3)]
-    (parcel,) = await pull(post, first["id"], most=1)
-    await report(post, parcel["id"], status=200)
+    (request,) = await pull(post, first["id"], limit=1)
+    await report(post, request["id"], status=200)
     path, seen = "/v1/deliveries?limit=4", list[str]()
     page = await post.good("GET", path)
     while True:
@@ -141,9 +141,9 @@ async def test_a_wrong_filter_is_told(post: Post, query: str, status: int, field
 async def test_a_wrong_report_changes_nothing(post: Post, body: dict[str, Any]) -> None:
     endpoint = await post.endpoint()
     await post.canceled()
-    (parcel,) = await pull(post, endpoint["id"])
-    assert (await post.send("POST", f"/v1/deliveries/{parcel['id']}/report", body)).status_code == 422
-    assert (await post.good("GET", f"/v1/deliveries/{parcel['id']}"))["tries"] == 0
+    (request,) = await pull(post, endpoint["id"])
+    assert (await post.send("POST", f"/v1/deliveries/{request['id']}/report", body)).status_code == 422
+    assert (await post.good("GET", f"/v1/deliveries/{request['id']}"))["tries"] == 0
 
 
 async def test_only_what_is_pulled_is_reported(post: Post) -> None:
@@ -172,8 +172,8 @@ async def test_another_tenants_delivery_is_not_there(post: Post, method: str, pa
 async def test_a_wild_report_is_taken(post: Post) -> None:
     endpoint = await post.endpoint()
     await post.canceled()
-    (parcel,) = await pull(post, endpoint["id"])
+    (request,) = await pull(post, endpoint["id"])
     wild = {"Retry-After": "Fri, 31 Dec 2027 23:59:59 -9999999999999999", "x\x00": "\x00"}
-    await report(post, parcel["id"], status=503, headers=wild, body="\x00", error="\x00")
-    told = await post.good("GET", f"/v1/deliveries/{parcel['id']}")
+    await report(post, request["id"], status=503, headers=wild, body="\x00", error="\x00")
+    told = await post.good("GET", f"/v1/deliveries/{request['id']}")
     assert (told["state"], told["tries"]) == ("pending", 1)

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from tests.api.sites import Site
-    from tests.databases import Server
+    from tests.databases import DatabaseServer
 
 NOBODY = "ep_00000000000000000000000000"
 ENDS = ["job.succeeded", "job.failed", "job.canceled", "job.expired", "job.blocked"]
 
 
 @pytest.fixture(scope="module")
-async def site(anyio_backend: str, server: Server, template: str) -> AsyncIterator[Site]:
+async def site(anyio_backend: str, server: DatabaseServer, template: str) -> AsyncIterator[Site]:
     async with post_site(server, template) as running:
         yield running
 
@@ -76,7 +76,7 @@ async def test_an_endpoint_takes_a_secret_and_events_of_its_own(post: Post) -> N
         ({"secret": "whsec_dG9vIHNob3J0"}, "secret", "24 to 64"),
         ({"limit": 0}, "limit", ""),
         ({"kinds": ["not a name"]}, "kinds[0]", ""),
-        ({"colour": "red"}, "colour", "Known are"),
+        ({"colour": "red"}, "colour", "Known fields"),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -115,9 +115,9 @@ async def test_a_rotated_secret_is_told_once_and_both_sign(post: Post) -> None:
     assert rotated["secret"] != made["secret"]
     assert rotated["rotated_until"] is not None
     await post.good("POST", f"{path}/test", {})
-    (parcel,) = (await post.good("POST", f"{path}/pull", {}))["data"]
+    (request,) = (await post.good("POST", f"{path}/pull", {}))["data"]
     for secret in (made["secret"], rotated["secret"]):
-        assert webhooks.verify(parcel["body"], parcel["headers"], secret)["type"] == "job.succeeded"
+        assert webhooks.verify(request["body"], request["headers"], secret)["type"] == "job.succeeded"
     assert await post.actions() == ["endpoint.made", "endpoint.rotated", "endpoint.tested"]
     refused = await post.send("POST", f"{path}/rotate", {"overlap": "31d"})
     assert (refused.status_code, refused.json()["field"]) == (422, "overlap")
@@ -141,8 +141,8 @@ async def test_a_test_tells_of_the_event_that_was_asked_for(post: Post) -> None:
     for event in ("job.failed", "endpoint.disabled"):
         sent = await post.good("POST", f"{path}/test", {"event": event})
         assert (sent["event"], sent["state"], sent["job_id"]) == (event, "pending", None)
-        (parcel,) = (await post.good("POST", f"{path}/pull", {}))["data"]
-        assert f'"type":"{event}"' in parcel["body"]
+        (request,) = (await post.good("POST", f"{path}/pull", {}))["data"]
+        assert f'"type":"{event}"' in request["body"]
     refused = await post.send("POST", f"{path}/test", {"event": "*"})
     assert (refused.status_code, refused.json()["field"]) == (422, "event")
 
@@ -161,9 +161,9 @@ async def test_statistics_tell_how_it_fared(post: Post) -> None:
     path = f"/v1/endpoints/{(await post.endpoint())['id']}"
     for status in (200, 500, None):
         await post.good("POST", f"{path}/test", {})
-        (parcel,) = (await post.good("POST", f"{path}/pull", {}))["data"]
+        (request,) = (await post.good("POST", f"{path}/pull", {}))["data"]
         if status is not None:
-            await post.good("POST", f"/v1/deliveries/{parcel['id']}/report", {"status": status, "seconds": 0.25})
+            await post.good("POST", f"/v1/deliveries/{request['id']}/report", {"status": status, "seconds": 0.25})
     told = await post.good("GET", f"{path}/stats?since=1h")
     assert (told["delivered"], told["pending"], told["failed"], told["tries"]) == (1, 2, 0, 2)
     assert told["seconds_p50"] == pytest.approx(0.25)

@@ -14,7 +14,7 @@ import pytest
 
 from millpond import ids
 from millpond.engine.engine import Engine
-from millpond.engine.workers import Rules
+from millpond.engine.fleet.workers import Rules
 from millpond.errors import StorageUnavailableError
 from millpond.settings import Settings
 from millpond.storage.local import Local
@@ -33,7 +33,7 @@ KIND = "filmed"
 
 
 @dataclass(slots=True)
-class Yard:
+class FleetServer:
     """A site with a fleet."""
 
     site: Site
@@ -43,10 +43,10 @@ class Yard:
         body = {"worker": worker, "routes": [KIND], **body}
         return await self.site.post("/v1/worker/register", body, key=self.secret if key == "" else key)
 
-    async def joined(self, worker: str = "w1", **body: Any) -> Hand:
+    async def joined(self, worker: str = "w1", **body: Any) -> RemoteWorker:
         answer = await self.register(worker, **body)
         assert answer.status_code == 201, answer.text
-        return Hand(self.site, answer.json()["token"], answer.json()["id"])
+        return RemoteWorker(self.site, answer.json()["token"], answer.json()["id"])
 
     async def job(self, **options: Any) -> str:
         engine = self.site.engine
@@ -55,7 +55,7 @@ class Yard:
 
 
 @dataclass(slots=True)
-class Hand:
+class RemoteWorker:
     """A worker that has registered."""
 
     site: Site
@@ -72,8 +72,8 @@ class Hand:
 
 
 @pytest.fixture
-async def yard(site: Site) -> Yard:
-    return Yard(site, await site.key(scope="worker", tenant=None, account=None))
+async def fleet_server(site: Site) -> FleetServer:
+    return FleetServer(site, await site.key(scope="worker", tenant=None, account=None))
 
 
 def lease_of(job: dict[str, Any]) -> dict[str, str]:
@@ -87,15 +87,15 @@ def code(answer: httpx2.Response) -> tuple[int, str]:
 # A whole life
 
 
-async def test_a_worker_joins_works_and_leaves(yard: Yard) -> None:
-    answer = await yard.register(slots=2, capabilities={"gpu": "A10"})
+async def test_a_worker_joins_works_and_leaves(fleet_server: FleetServer) -> None:
+    answer = await fleet_server.register(slots=2, capabilities={"gpu": "A10"})
     told = answer.json()
     assert answer.status_code == 201
     assert (told["worker"], told["routes"], told["is_approved"]) == ("w1", [KIND], True)
     assert (told["lease_seconds"], told["heartbeat_seconds"], told["poll_seconds_max"]) == (900, 30, 30)
-    hand = Hand(yard.site, told["token"], told["id"])
-    job_id = await yard.job()
-    (job,) = await hand.polled(want=2)
+    remote_worker = RemoteWorker(fleet_server.site, told["token"], told["id"])
+    job_id = await fleet_server.job()
+    (job,) = await remote_worker.polled(want=2)
     assert job["job_id"] == job_id
     assert (job["kind"], job["route"], job["tenant"], job["account"], job["input"]) == (
         KIND,
@@ -112,7 +112,7 @@ async def test_a_worker_joins_works_and_leaves(yard: Yard) -> None:
         {},
     )
     lease = lease_of(job)
-    noted = await hand.say(
+    noted = await remote_worker.say(
         "note",
         **lease,
         notes=[
@@ -122,7 +122,7 @@ async def test_a_worker_joins_works_and_leaves(yard: Yard) -> None:
         ],
     )
     assert (noted.status_code, noted.json()) == (200, {"cancel_requested": False})
-    beat = await hand.say("heartbeat", jobs=[lease])
+    beat = await remote_worker.say("heartbeat", jobs=[lease])
     assert beat.json() == {
         "jobs": [
             {
@@ -136,123 +136,129 @@ async def test_a_worker_joins_works_and_leaves(yard: Yard) -> None:
         ],
         "is_draining": False,
     }
-    done = await hand.say("complete", **lease, output={"url": "x"}, captured=3)
+    done = await remote_worker.say("complete", **lease, output={"url": "x"}, captured=3)
     assert (done.status_code, done.json()) == (200, {"job_id": job_id, "state": "succeeded"})
-    again = await hand.say("complete", **lease, output={"url": "y"}, captured=3)
+    again = await remote_worker.say("complete", **lease, output={"url": "y"}, captured=3)
     assert again.json() == done.json()
-    seen = (await yard.site.get(f"/v1/jobs/{job_id}")).json()
+    seen = (await fleet_server.site.get(f"/v1/jobs/{job_id}")).json()
     assert (seen["output"], seen["captured"], seen["progress"]) == ({"url": "x"}, 3, 1.0)
-    assert (await hand.say("deregister")).status_code == 204
-    assert code(await hand.say("poll")) == (401, "unauthorized")
-    actions = [entry["action"] for entry in (await yard.site.order("GET", "/v1/audit?limit=100")).json()["data"]]
+    assert (await remote_worker.say("deregister")).status_code == 204
+    assert code(await remote_worker.say("poll")) == (401, "unauthorized")
+    actions = [
+        entry["action"] for entry in (await fleet_server.site.order("GET", "/v1/audit?limit=100")).json()["data"]
+    ]
     for action in ("worker.registered", "job.leased", "job.completed", "worker.deregistered"):
         assert actions.count(action) == 1
 
 
-async def test_the_secret_may_stand_in_its_own_header(yard: Yard) -> None:
-    headers = {"X-Fleet-Secret": yard.secret}
-    answer = await yard.site.post("/v1/worker/register", {"worker": "w", "routes": [KIND]}, key=None, headers=headers)
+async def test_the_secret_may_stand_in_its_own_header(fleet_server: FleetServer) -> None:
+    headers = {"X-Fleet-Secret": fleet_server.secret}
+    answer = await fleet_server.site.post(
+        "/v1/worker/register", {"worker": "w", "routes": [KIND]}, key=None, headers=headers
+    )
     assert answer.status_code == 201
 
 
-async def test_a_job_may_fail_be_retried_requeued_and_parked(yard: Yard) -> None:
-    hand = await yard.joined(slots=4)
+async def test_a_job_may_fail_be_retried_requeued_and_parked(fleet_server: FleetServer) -> None:
+    remote_worker = await fleet_server.joined(slots=4)
     for _ in range(4):
-        await yard.job()
-    jobs = await hand.polled(want=4)
+        await fleet_server.job()
+    jobs = await remote_worker.polled(want=4)
     error = {"code": "oom", "message": "Out of memory.", "node": "3"}
     answers = [
-        await hand.say("fail", **lease_of(jobs[0]), error=error),
-        await hand.say("fail", **lease_of(jobs[1]), error=error, retry=True, retry_after=30),
-        await hand.say("requeue", **lease_of(jobs[2]), reason="spot"),
-        await hand.say("park", **lease_of(jobs[3]), memo={"at": 2}),
+        await remote_worker.say("fail", **lease_of(jobs[0]), error=error),
+        await remote_worker.say("fail", **lease_of(jobs[1]), error=error, retry=True, retry_after=30),
+        await remote_worker.say("requeue", **lease_of(jobs[2]), reason="spot"),
+        await remote_worker.say("park", **lease_of(jobs[3]), memo={"at": 2}),
     ]
     assert [answer.status_code for answer in answers] == [200] * 4
     assert [answer.json().get("fate") for answer in answers[:3]] == ["failed", "requeued", "requeued"]
-    seen = [(await yard.site.get(f"/v1/jobs/{job['job_id']}")).json() for job in jobs]
+    seen = [(await fleet_server.site.get(f"/v1/jobs/{job['job_id']}")).json() for job in jobs]
     assert [job["phase"] for job in seen] == ["ended", "waiting", "ready", "parked"]
     assert seen[0]["error"] == error
     assert [job["attempts"] for job in seen] == [0, 1, 0, 0]
 
 
-async def test_a_cancel_reaches_the_worker(yard: Yard) -> None:
-    hand = await yard.joined()
-    await yard.job()
-    (job,) = await hand.polled()
-    await yard.site.post(f"/v1/jobs/{job['job_id']}/cancel")
-    assert (await hand.say("heartbeat", jobs=[lease_of(job)])).json()["jobs"][0]["cancel_requested"]
-    noted = await hand.say("note", **lease_of(job), notes=[{"number": 1, "type": "log", "text": "x"}])
+async def test_a_cancel_reaches_the_worker(fleet_server: FleetServer) -> None:
+    remote_worker = await fleet_server.joined()
+    await fleet_server.job()
+    (job,) = await remote_worker.polled()
+    await fleet_server.site.post(f"/v1/jobs/{job['job_id']}/cancel")
+    assert (await remote_worker.say("heartbeat", jobs=[lease_of(job)])).json()["jobs"][0]["cancel_requested"]
+    noted = await remote_worker.say("note", **lease_of(job), notes=[{"number": 1, "type": "log", "text": "x"}])
     assert noted.json()["cancel_requested"]
-    ended = await hand.say("fail", **lease_of(job), error={"message": "stopped"}, outcome="canceled")
+    ended = await remote_worker.say("fail", **lease_of(job), error={"message": "stopped"}, outcome="canceled")
     assert ended.json()["fate"] == "canceled"
 
 
 # Waiting
 
 
-async def test_a_poll_is_answered_as_soon_as_there_is_a_job(yard: Yard) -> None:
-    hands = [await yard.joined(f"w{n}") for n in range(4)]
-    polls = [asyncio.create_task(hand.polled(wait=30)) for hand in hands]
-    await _waiting(yard, 4)
-    jobs = {await yard.job() for _ in range(4)}
+async def test_a_poll_is_answered_as_soon_as_there_is_a_job(fleet_server: FleetServer) -> None:
+    remote_workers = [await fleet_server.joined(f"w{n}") for n in range(4)]
+    polls = [asyncio.create_task(remote_worker.polled(wait=30)) for remote_worker in remote_workers]
+    await _waiting(fleet_server, 4)
+    jobs = {await fleet_server.job() for _ in range(4)}
     async with asyncio.timeout(PATIENCE):
         given = await asyncio.gather(*polls)
     assert {job["job_id"] for found in given for job in found} == jobs
 
 
-async def test_a_caller_that_has_gone_is_handed_nothing(yard: Yard) -> None:
-    gone, staying = await yard.joined("gone"), await yard.joined("staying")
+async def test_a_caller_that_has_gone_is_handed_nothing(fleet_server: FleetServer) -> None:
+    gone, staying = await fleet_server.joined("gone"), await fleet_server.joined("staying")
     body = json.dumps({"wait": 30}).encode()
     head = (
         f"POST /v1/worker/poll HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {gone.token}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
-    _, writer = await asyncio.open_connection("127.0.0.1", yard.site.port)
+    _, writer = await asyncio.open_connection("127.0.0.1", fleet_server.site.port)
     writer.write(head.encode() + body)
-    await _waiting(yard, 1)
+    await _waiting(fleet_server, 1)
     writer.transport.abort()
-    await _waiting(yard, 0)
-    job_id = await yard.job()
+    await _waiting(fleet_server, 0)
+    job_id = await fleet_server.job()
     assert [job["job_id"] for job in await staying.polled(wait=30)] == [job_id]
 
 
-async def test_many_wait_without_a_connection_to_the_database(yard: Yard) -> None:
+async def test_many_wait_without_a_connection_to_the_database(fleet_server: FleetServer) -> None:
     """More polls than the pool has connections, and yet there is one for whoever wants to know something."""
-    yard.site.engine.workers.rules = replace(Rules(), workers_max=200)
-    hands = [await yard.joined(f"w{n}") for n in range(15)]
-    polls = [asyncio.create_task(hand.polled(wait=30)) for hand in hands]
-    await _waiting(yard, 15)
-    assert (await yard.site.order("GET", "/v1/routes")).json()["data"][0]["workers"]["idle"] == 15
-    jobs = {await yard.job() for _ in range(15)}
+    fleet_server.site.engine.workers.rules = replace(Rules(), workers_max=200)
+    remote_workers = [await fleet_server.joined(f"w{n}") for n in range(15)]
+    polls = [asyncio.create_task(remote_worker.polled(wait=30)) for remote_worker in remote_workers]
+    await _waiting(fleet_server, 15)
+    assert (await fleet_server.site.order("GET", "/v1/routes")).json()["data"][0]["workers"]["idle"] == 15
+    jobs = {await fleet_server.job() for _ in range(15)}
     async with asyncio.timeout(PATIENCE):
         given = await asyncio.gather(*polls)
     assert {job["job_id"] for found in given for job in found} == jobs
 
 
-async def _waiting(yard: Yard, polls: int) -> None:
+async def _waiting(fleet_server: FleetServer, polls: int) -> None:
     async with asyncio.timeout(PATIENCE):
-        while yard.site.engine.workers.waiting != polls:
+        while fleet_server.site.engine.workers.waiting != polls:
             await asyncio.sleep(0.005)
 
 
 # Who may not
 
 
-async def test_who_may_not_register_is_told_why(yard: Yard) -> None:
-    site = yard.site
+async def test_who_may_not_register_is_told_why(fleet_server: FleetServer) -> None:
+    site = fleet_server.site
     of_tenant = await site.key(scope="worker", tenant=TENANT, account=None)
     answers = {
-        "client": await yard.register(key=site.client_key),
-        "admin": await yard.register(key=site.admin_key),
-        "nobody": await yard.register(key=None),
-        "wrong": await yard.register(key=yard.secret[:-1] + ("x" if yard.secret[-1] != "x" else "y")),
-        "tenant": await yard.register(key=of_tenant),
-        "route": await yard.register(routes=["free"]),
-        "no route": await yard.register(routes=[]),
-        "name": await yard.register("a b"),
-        "nul": await yard.register("a\0"),
-        "slots": await yard.register(slots=0),
-        "field": await yard.register(colour="red"),
+        "client": await fleet_server.register(key=site.client_key),
+        "admin": await fleet_server.register(key=site.admin_key),
+        "nobody": await fleet_server.register(key=None),
+        "wrong": await fleet_server.register(
+            key=fleet_server.secret[:-1] + ("x" if fleet_server.secret[-1] != "x" else "y")
+        ),
+        "tenant": await fleet_server.register(key=of_tenant),
+        "route": await fleet_server.register(routes=["free"]),
+        "no route": await fleet_server.register(routes=[]),
+        "name": await fleet_server.register("a b"),
+        "nul": await fleet_server.register("a\0"),
+        "slots": await fleet_server.register(slots=0),
+        "field": await fleet_server.register(colour="red"),
     }
     assert {name: code(answer) for name, answer in answers.items()} == {
         "client": (403, "forbidden"),
@@ -273,45 +279,45 @@ async def test_who_may_not_register_is_told_why(yard: Yard) -> None:
 
 async def test_a_name_and_the_cap_are_kept(engine: Engine, clock: Clock) -> None:
     async with running_site(engine, settings=Settings(fleet_max=2)) as site:
-        yard = Yard(site, await site.key(scope="worker", tenant=None, account=None))
-        first = await yard.joined("a")
-        taken = await yard.register("a")
+        fleet_server = FleetServer(site, await site.key(scope="worker", tenant=None, account=None))
+        first = await fleet_server.joined("a")
+        taken = await fleet_server.register("a")
         assert code(taken) == (409, "worker_alive")
         assert int(taken.headers["Retry-After"]) <= 61
-        await yard.joined("b")
-        full = await yard.register("c")
+        await fleet_server.joined("b")
+        full = await fleet_server.register("c")
         assert code(full) == (429, "fleet_full")
         assert full.headers["Retry-After"] == "60"
 
         await clock.advance(timedelta(seconds=61))
-        await yard.joined("a")
+        await fleet_server.joined("a")
         assert code(await first.say("poll")) == (401, "unauthorized")
 
 
 VERBS = ("poll", "heartbeat", "note", "complete", "fail", "requeue", "park", "upload", "download", "deregister")
 
 
-async def test_only_a_worker_that_is_in_says_anything(yard: Yard) -> None:
-    site = yard.site
-    hand = await yard.joined()
+async def test_only_a_worker_that_is_in_says_anything(fleet_server: FleetServer) -> None:
+    site = fleet_server.site
+    remote_worker = await fleet_server.joined()
     for verb in VERBS:
-        for key in (site.client_key, site.admin_key, yard.secret, "mpw_" + "0" * 60, None):
+        for key in (site.client_key, site.admin_key, fleet_server.secret, "mpw_" + "0" * 60, None):
             answer = await site.post(f"/v1/worker/{verb}", {}, key=key)
             assert code(answer) == (401, "unauthorized"), (verb, key)
-    assert (await site.get("/v1/jobs", key=hand.token)).status_code == 401  # its token opens nothing else
-    await site.order("POST", f"/v1/workers/{hand.id}/revoke")
+    assert (await site.get("/v1/jobs", key=remote_worker.token)).status_code == 401  # its token opens nothing else
+    await site.order("POST", f"/v1/workers/{remote_worker.id}/revoke")
     for verb in VERBS:
-        assert code(await hand.say(verb)) == (403, "worker_revoked"), verb
+        assert code(await remote_worker.say(verb)) == (403, "worker_revoked"), verb
 
 
 async def test_one_that_is_not_approved_is_told_so(engine: Engine) -> None:
     async with running_site(engine, settings=Settings(fleet_approval="manual")) as site:
-        yard = Yard(site, await site.key(scope="worker", tenant=None, account=None))
-        assert not (await yard.register("shy")).json()["is_approved"]
-        hand = await yard.joined("w1")
-        assert code(await hand.say("poll")) == (403, "worker_unapproved")
-        await site.order("POST", f"/v1/workers/{hand.id}/approve")
-        assert await hand.polled() == []
+        fleet_server = FleetServer(site, await site.key(scope="worker", tenant=None, account=None))
+        assert not (await fleet_server.register("shy")).json()["is_approved"]
+        remote_worker = await fleet_server.joined("w1")
+        assert code(await remote_worker.say("poll")) == (403, "worker_unapproved")
+        await site.order("POST", f"/v1/workers/{remote_worker.id}/approve")
+        assert await remote_worker.polled() == []
 
 
 FENCED = {
@@ -325,35 +331,35 @@ FENCED = {
 }
 
 
-async def test_a_stale_or_foreign_lease_changes_nothing(yard: Yard) -> None:
-    hand, other = await yard.joined("w1"), await yard.joined("w2")
-    await yard.job()
-    await yard.job()
-    (mine,), (theirs,) = await hand.polled(), await other.polled()
-    before = [(await yard.site.get(f"/v1/jobs/{job['job_id']}")).text for job in (mine, theirs)]
+async def test_a_stale_or_foreign_lease_changes_nothing(fleet_server: FleetServer) -> None:
+    remote_worker, other = await fleet_server.joined("w1"), await fleet_server.joined("w2")
+    await fleet_server.job()
+    await fleet_server.job()
+    (mine,), (theirs,) = await remote_worker.polled(), await other.polled()
+    before = [(await fleet_server.site.get(f"/v1/jobs/{job['job_id']}")).text for job in (mine, theirs)]
     wrong = [
         (other, lease_of(mine)),
-        (hand, {**lease_of(mine), "lease_token": theirs["lease_token"]}),
-        (hand, {**lease_of(mine), "lease_token": str(uuid4())}),
-        (hand, {**lease_of(mine), "job_id": ids.text("job", uuid4())}),
+        (remote_worker, {**lease_of(mine), "lease_token": theirs["lease_token"]}),
+        (remote_worker, {**lease_of(mine), "lease_token": str(uuid4())}),
+        (remote_worker, {**lease_of(mine), "job_id": ids.text("job", uuid4())}),
     ]
     for verb, more in FENCED.items():
         for who, lease in wrong:
             assert code(await who.say(verb, **lease, **more)) == (409, "lease_lost"), verb
-    assert [(await yard.site.get(f"/v1/jobs/{job['job_id']}")).text for job in (mine, theirs)] == before
+    assert [(await fleet_server.site.get(f"/v1/jobs/{job['job_id']}")).text for job in (mine, theirs)] == before
     beat = (await other.say("heartbeat", jobs=[lease_of(mine)])).json()["jobs"][0]
     assert not beat["is_held"]
 
 
-async def test_a_revoke_takes_the_jobs_away_now(yard: Yard) -> None:
-    hand = await yard.joined()
-    job_id = await yard.job()
-    (job,) = await hand.polled()
-    told = (await yard.site.order("POST", f"/v1/workers/{hand.id}/revoke")).json()
+async def test_a_revoke_takes_the_jobs_away_now(fleet_server: FleetServer) -> None:
+    remote_worker = await fleet_server.joined()
+    job_id = await fleet_server.job()
+    (job,) = await remote_worker.polled()
+    told = (await fleet_server.site.order("POST", f"/v1/workers/{remote_worker.id}/revoke")).json()
     assert (told["status"], told["jobs"]) == ("revoked", 0)
-    assert code(await hand.say("complete", **lease_of(job), output={})) == (403, "worker_revoked")
-    assert (await yard.site.get(f"/v1/jobs/{job_id}")).json()["phase"] == "ready"
-    assert code(await yard.register("w1")) == (403, "worker_revoked")
+    assert code(await remote_worker.say("complete", **lease_of(job), output={})) == (403, "worker_revoked")
+    assert (await fleet_server.site.get(f"/v1/jobs/{job_id}")).json()["phase"] == "ready"
+    assert code(await fleet_server.register("w1")) == (403, "worker_revoked")
 
 
 # Bad input
@@ -382,48 +388,52 @@ NONSENSE = [
 ]
 
 
-async def test_nonsense_is_refused_by_name_and_the_lease_stays(yard: Yard) -> None:
-    hand = await yard.joined()
-    await yard.job()
-    (job,) = await hand.polled()
+async def test_nonsense_is_refused_by_name_and_the_lease_stays(fleet_server: FleetServer) -> None:
+    remote_worker = await fleet_server.joined()
+    await fleet_server.job()
+    (job,) = await remote_worker.polled()
     for verb, body, field in NONSENSE:
         text = body.replace("LEASE", f'"job_id": "{job["job_id"]}", "lease_token": "{job["lease_token"]}"')
-        answer = await yard.site.send(
-            "POST", f"/v1/worker/{verb}", key=hand.token, content=text, headers={"Content-Type": "application/json"}
+        answer = await fleet_server.site.send(
+            "POST",
+            f"/v1/worker/{verb}",
+            key=remote_worker.token,
+            content=text,
+            headers={"Content-Type": "application/json"},
         )
         assert answer.status_code == 422, (text[:200], answer.text)
         assert answer.json()["field"].startswith(field), text[:200]
-    assert (await hand.say("heartbeat", jobs=[lease_of(job)])).json()["jobs"][0]["is_held"]
+    assert (await remote_worker.say("heartbeat", jobs=[lease_of(job)])).json()["jobs"][0]["is_held"]
 
 
-async def test_numbers_that_are_none_are_no_json(yard: Yard) -> None:
-    hand = await yard.joined()
+async def test_numbers_that_are_none_are_no_json(fleet_server: FleetServer) -> None:
+    remote_worker = await fleet_server.joined()
     for text in ('{"wait": NaN}', '{"wait": Infinity}', '{"wait": 1', "\xff"):
-        answer = await yard.site.send(
+        answer = await fleet_server.site.send(
             "POST",
             "/v1/worker/poll",
-            key=hand.token,
+            key=remote_worker.token,
             content=text.encode("latin-1"),
             headers={"Content-Type": "application/json"},
         )
         assert code(answer) == (400, "malformed")
 
 
-async def test_a_long_error_is_shortened_and_an_endless_one_refused(yard: Yard) -> None:
-    hand = await yard.joined()
-    job_id = await yard.job()
-    (job,) = await hand.polled()
+async def test_a_long_error_is_shortened_and_an_endless_one_refused(fleet_server: FleetServer) -> None:
+    remote_worker = await fleet_server.joined()
+    job_id = await fleet_server.job()
+    (job,) = await remote_worker.polled()
     size = 100 * 1024 * 1024
     head = (
-        f"POST /v1/worker/fail HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {hand.token}\r\n"
+        f"POST /v1/worker/fail HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {remote_worker.token}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {size}\r\n\r\n"
     )
-    answer = await yard.site.raw(head.encode() + b'{"error": {"message": "' + b"x" * 10_000, until_closed=False)
+    answer = await fleet_server.site.raw(head.encode() + b'{"error": {"message": "' + b"x" * 10_000, until_closed=False)
     assert answer.startswith(b"HTTP/1.1 413 ")
-    assert (await hand.say("heartbeat", jobs=[lease_of(job)])).json()["jobs"][0]["is_held"]
-    failed = await hand.say("fail", **lease_of(job), error={"code": "big", "message": "m" * 500_000, "n": 1})
+    assert (await remote_worker.say("heartbeat", jobs=[lease_of(job)])).json()["jobs"][0]["is_held"]
+    failed = await remote_worker.say("fail", **lease_of(job), error={"code": "big", "message": "m" * 500_000, "n": 1})
     assert failed.json()["fate"] == "failed"
-    error = (await yard.site.get(f"/v1/jobs/{job_id}")).json()["error"]
+    error = (await fleet_server.site.get(f"/v1/jobs/{job_id}")).json()["error"]
     assert error["code"] == "big"
     assert len(error["message"]) < 3_000
 
@@ -435,38 +445,40 @@ async def test_files_are_signed_for_whoever_holds_the_job(db: Database, tmp_path
     """The bytes themselves go between worker and storage; here they are put there by hand."""
     engine = Engine(db, app, storage=Local(tmp_path, "http://files.example"))
     async with running_site(engine) as site:
-        yard = Yard(site, await site.key(scope="worker", tenant=None, account=None))
+        fleet_server = FleetServer(site, await site.key(scope="worker", tenant=None, account=None))
         own = await engine.artifacts.save(TENANT, ACCOUNT, name="in.png", content_type="image/png", data=b"in")
         alien = await engine.artifacts.save(TENANT, "bob", name="x.png", content_type="image/png", data=b"no")
         await engine.grant(TENANT, ACCOUNT, 5)
         given = {"image": own.id, "more": [alien.id, "art_nonsense"]}
         await engine.submit(KIND, given, tenant=TENANT, account=ACCOUNT)
-        hand = await yard.joined()
-        (job,) = await hand.polled()
+        remote_worker = await fleet_server.joined()
+        (job,) = await remote_worker.polled()
         assert list(job["downloads"]) == [own.id]
         assert job["downloads"][own.id]["method"] == "GET"
-        assert code(await hand.say("download", **lease_of(job), artifact_id=alien.id)) == (404, "not_found")
-        again = await hand.say("download", **lease_of(job), artifact_id=own.id)
+        assert code(await remote_worker.say("download", **lease_of(job), artifact_id=alien.id)) == (404, "not_found")
+        again = await remote_worker.say("download", **lease_of(job), artifact_id=own.id)
         assert again.json()["url"].startswith("http://files.example/")
         file = {"name": "out.png", "content_type": "image/png", "size": 3}
-        made = (await hand.say("upload", **lease_of(job), **file)).json()
+        made = (await remote_worker.say("upload", **lease_of(job), **file)).json()
         assert made["upload"]["method"] == "PUT"
         names = [own.id, made["artifact_id"], alien.id]
-        beat = (await hand.say("heartbeat", jobs=[{**lease_of(job), "renew": names}])).json()["jobs"][0]
+        beat = (await remote_worker.say("heartbeat", jobs=[{**lease_of(job), "renew": names}])).json()["jobs"][0]
         assert (list(beat["downloads"]), list(beat["uploads"])) == ([own.id], [made["artifact_id"]])
         files = [{"id": made["artifact_id"], "size": 3}]
-        missing = await hand.say("complete", **lease_of(job), output={}, artifacts=files)
+        missing = await remote_worker.say("complete", **lease_of(job), output={}, artifacts=files)
         assert code(missing) == (422, "artifact_missing")
-        foreign = await hand.say("complete", **lease_of(job), output={}, artifacts=[{"id": own.id, "size": 2}])
+        foreign = await remote_worker.say("complete", **lease_of(job), output={}, artifacts=[{"id": own.id, "size": 2}])
         assert code(foreign) == (404, "not_found")
         record = await engine.artifacts.read(TENANT, made["artifact_id"])
         await engine.artifacts.store.write(record.path, b"out", content_type="image/png")
-        wrong = await hand.say("complete", **lease_of(job), output={}, artifacts=[{**files[0], "size": 4}])
+        wrong = await remote_worker.say("complete", **lease_of(job), output={}, artifacts=[{**files[0], "size": 4}])
         assert code(wrong) == (422, "artifact_mismatch")
         for _ in range(2):
-            done = await hand.say("complete", **lease_of(job), output={"file": made["artifact_id"]}, artifacts=files)
+            done = await remote_worker.say(
+                "complete", **lease_of(job), output={"file": made["artifact_id"]}, artifacts=files
+            )
             assert done.status_code == 200, done.text
-        late = await hand.say("upload", **lease_of(job), **file)
+        late = await remote_worker.say("upload", **lease_of(job), **file)
         assert code(late) == (409, "lease_lost")
     await engine.workers.close()
 
@@ -474,82 +486,115 @@ async def test_files_are_signed_for_whoever_holds_the_job(db: Database, tmp_path
 # Operators
 
 
-async def test_operators_see_and_steer_the_fleet(yard: Yard) -> None:
-    site = yard.site
-    hand = await yard.joined(slots=3, capabilities={"gpu": "L4"})
-    await yard.job()
-    (job,) = await hand.polled()
+async def test_operators_see_and_steer_the_fleet(fleet_server: FleetServer) -> None:
+    site = fleet_server.site
+    remote_worker = await fleet_server.joined(slots=3, capabilities={"gpu": "L4"})
+    await fleet_server.job()
+    (job,) = await remote_worker.polled()
     (seen,) = (await site.order("GET", "/v1/workers")).json()["data"]
-    assert (seen["id"], seen["worker"], seen["status"], seen["jobs"], seen["slots"]) == (hand.id, "w1", "busy", 1, 3)
+    assert (seen["id"], seen["worker"], seen["status"], seen["jobs"], seen["slots"]) == (
+        remote_worker.id,
+        "w1",
+        "busy",
+        1,
+        3,
+    )
     assert seen["capabilities"] == {"gpu": "L4"}
     assert seen["address"] == "127.0.0.1"
-    assert hand.token not in json.dumps(seen)
-    drained = (await site.order("POST", f"/v1/workers/{hand.id}/drain")).json()
+    assert remote_worker.token not in json.dumps(seen)
+    drained = (await site.order("POST", f"/v1/workers/{remote_worker.id}/drain")).json()
     assert drained["status"] == "draining"
-    polled = (await hand.say("poll", want=2)).json()
+    polled = (await remote_worker.say("poll", want=2)).json()
     assert polled == {"jobs": [], "is_draining": True}
-    assert (await hand.say("heartbeat", jobs=[lease_of(job)])).json()["is_draining"]
-    assert (await site.order("POST", f"/v1/workers/{hand.id}/resume")).json()["status"] == "busy"
+    assert (await remote_worker.say("heartbeat", jobs=[lease_of(job)])).json()["is_draining"]
+    assert (await site.order("POST", f"/v1/workers/{remote_worker.id}/resume")).json()["status"] == "busy"
     await site.engine.workers.open_route(f"{KIND}:blur")
-    assigned = await site.order("PUT", f"/v1/workers/{hand.id}/routes", {"routes": [f"{KIND}:blur"]})
+    assigned = await site.order("PUT", f"/v1/workers/{remote_worker.id}/routes", {"routes": [f"{KIND}:blur"]})
     assert assigned.json()["routes"] == [f"{KIND}:blur"]
-    wrong = await site.order("PUT", f"/v1/workers/{hand.id}/routes", {"routes": ["nowhere"]})
+    wrong = await site.order("PUT", f"/v1/workers/{remote_worker.id}/routes", {"routes": ["nowhere"]})
     assert code(wrong) == (422, "unknown_route")
-    rotated = await site.order("POST", f"/v1/workers/{hand.id}/rotate", {})
+    rotated = await site.order("POST", f"/v1/workers/{remote_worker.id}/rotate", {})
     assert rotated.status_code == 201
-    assert code(await hand.say("poll")) == (401, "unauthorized")
-    hand.token = rotated.json()["token"]
-    assert (await hand.say("complete", **lease_of(job), output={})).status_code == 200
+    assert code(await remote_worker.say("poll")) == (401, "unauthorized")
+    remote_worker.token = rotated.json()["token"]
+    assert (await remote_worker.say("complete", **lease_of(job), output={})).status_code == 200
     entries = (await site.order("GET", "/v1/audit?limit=100")).json()["data"]
     told = {entry["action"]: entry for entry in entries}
     for action in ("worker.drained", "worker.resumed", "worker.assigned", "worker.rotated"):
-        assert told[action]["subject"] == hand.id
+        assert told[action]["subject"] == remote_worker.id
         assert told[action]["actor"].startswith("key_")
         assert told[action]["data"]["address"] == "127.0.0.1"
-    assert not any(hand.token in json.dumps(entry) for entry in entries)
+    assert not any(remote_worker.token in json.dumps(entry) for entry in entries)
 
 
-async def test_what_is_about_all_tenants_is_not_for_one(yard: Yard) -> None:
-    hand = await yard.joined()
-    key = await yard.site.key(scope="admin", tenant=TENANT, account=None)
-    answer = await yard.site.post(f"/v1/workers/{hand.id}/revoke", key=key)
+async def test_operators_see_why_a_worker_takes_no_jobs(fleet_server: FleetServer) -> None:
+    site = fleet_server.site
+    remote_worker = await fleet_server.joined(slots=3)
+    (at_first,) = (await site.order("GET", "/v1/workers")).json()["data"]
+    assert (at_first["status"], at_first["unready_at"], at_first["unready_reason"]) == ("idle", None, None)
+    for reason in ("ComfyUI does not respond.", "ComfyUI does not respond."):
+        assert (await remote_worker.say("readiness", unready_reason=reason)).status_code == 204
+        (seen,) = (await site.order("GET", "/v1/workers")).json()["data"]
+        assert (seen["status"], seen["unready_reason"]) == ("unready", reason)
+    board = (await site.order("GET", "/v1/board")).json()
+    assert (board["workers"]["ok"], board["workers"]["unready"]) == (0, 1)
+    assert "Worker w1 takes no jobs: ComfyUI does not respond." in [alarm["text"] for alarm in board["alarms"]]
+    assert (await site.order("POST", f"/v1/workers/{remote_worker.id}/drain")).json()["status"] == "draining"
+    assert (await site.order("POST", f"/v1/workers/{remote_worker.id}/resume")).json()["status"] == "unready"
+    assert (await remote_worker.say("readiness", unready_reason=None)).status_code == 204
+    (at_last,) = (await site.order("GET", "/v1/workers")).json()["data"]
+    assert (at_last["status"], at_last["unready_at"], at_last["unready_reason"]) == ("idle", None, None)
+
+
+async def test_an_unready_worker_is_no_capacity_of_its_routes(fleet_server: FleetServer) -> None:
+    remote_worker = await fleet_server.joined()
+    answer = await remote_worker.say("readiness", unready_reason="The card is gone.")
+    assert answer.status_code == 204, answer.text
+    load = (await fleet_server.site.order("GET", f"/v1/scaling/{KIND}")).json()
+    assert load["workers"] == {"idle": 0, "busy": 0, "draining": 0}
+
+
+async def test_what_is_about_all_tenants_is_not_for_one(fleet_server: FleetServer) -> None:
+    remote_worker = await fleet_server.joined()
+    key = await fleet_server.site.key(scope="admin", tenant=TENANT, account=None)
+    answer = await fleet_server.site.post(f"/v1/workers/{remote_worker.id}/revoke", key=key)
     assert code(answer) == (403, "forbidden")
 
 
-async def test_a_route_tells_how_many_workers_it_wants(yard: Yard) -> None:
-    await yard.joined()
+async def test_a_route_tells_how_many_workers_it_wants(fleet_server: FleetServer) -> None:
+    await fleet_server.joined()
     for _ in range(3):
-        await yard.job()
-    told = (await yard.site.order("GET", f"/v1/scaling/{KIND}?target_wait=0&jobs_per_worker=2&max=9")).json()
+        await fleet_server.job()
+    told = (await fleet_server.site.order("GET", f"/v1/scaling/{KIND}?target_wait=0&jobs_per_worker=2&max=9")).json()
     assert (told["desired_workers"], told["ready"], told["workers"]) == (2, 3, {"idle": 1, "busy": 0, "draining": 0})
-    assert (await yard.site.order("GET", "/v1/scaling")).json()["data"][0]["route"] == KIND
-    assert (await yard.site.order("GET", "/v1/scaling/nowhere")).status_code == 404
-    metrics = (await yard.site.order("GET", "/metrics", headers={"Accept": "text/plain"})).text
+    assert (await fleet_server.site.order("GET", "/v1/scaling")).json()["data"][0]["route"] == KIND
+    assert (await fleet_server.site.order("GET", "/v1/scaling/nowhere")).status_code == 404
+    metrics = (await fleet_server.site.order("GET", "/metrics", headers={"Accept": "text/plain"})).text
     assert f'millpond_route_depth{{phase="ready",route="{KIND}"}} 3.0' in metrics
     assert f'millpond_route_workers{{route="{KIND}",status="idle"}} 1.0' in metrics
 
 
-async def test_an_output_that_names_a_file_which_was_never_stored_is_not_taken(yard: Yard) -> None:
-    hand = await yard.joined()
-    job_id = await yard.job()
-    (job,) = await hand.polled()
+async def test_an_output_that_names_a_file_which_was_never_stored_is_not_taken(fleet_server: FleetServer) -> None:
+    remote_worker = await fleet_server.joined()
+    job_id = await fleet_server.job()
+    (job,) = await remote_worker.polled()
     about = {"name": "a.png", "content_type": "image/png", "size": 3}
-    made = (await hand.say("upload", **lease_of(job), **about)).json()
+    made = (await remote_worker.say("upload", **lease_of(job), **about)).json()
     done = {"output": {"pictures": [made["artifact_id"]]}}
-    assert code(await hand.say("complete", **lease_of(job), **done)) == (422, "artifact_missing")
-    assert (await yard.site.engine.read(TENANT, job_id)).phase == "leased"
-    record = await yard.site.engine.artifacts.read(TENANT, made["artifact_id"])
-    await yard.site.engine.artifacts.store.write(record.path, b"abc", content_type="image/png")
-    assert (await hand.say("complete", **lease_of(job), **done)).status_code == 200
-    listed = await yard.site.engine.artifacts.of_job(TENANT, ids.parse("job", job_id))
+    assert code(await remote_worker.say("complete", **lease_of(job), **done)) == (422, "artifact_missing")
+    assert (await fleet_server.site.engine.read(TENANT, job_id)).phase == "leased"
+    record = await fleet_server.site.engine.artifacts.read(TENANT, made["artifact_id"])
+    await fleet_server.site.engine.artifacts.store.write(record.path, b"abc", content_type="image/png")
+    assert (await remote_worker.say("complete", **lease_of(job), **done)).status_code == 200
+    listed = await fleet_server.site.engine.artifacts.of_job(TENANT, ids.parse("job", job_id))
     assert [file.id for file in listed] == [made["artifact_id"]]
 
 
 async def test_files_that_cannot_be_signed_now_cost_no_job_an_attempt(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch
+    fleet_server: FleetServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = yard.site.engine
-    hand = await yard.joined(slots=2)
+    engine = fleet_server.site.engine
+    remote_worker = await fleet_server.joined(slots=2)
     file = await engine.artifacts.save(TENANT, ACCOUNT, name="in.png", content_type="image/png", data=b"x")
     await engine.grant(TENANT, ACCOUNT, 10)
     for given in ({"image": file.id}, {"n": 1}):
@@ -560,9 +605,9 @@ async def test_files_that_cannot_be_signed_now_cost_no_job_an_attempt(
 
     with monkeypatch.context() as broken:
         broken.setattr(engine.artifacts.store, "sign_get", away)
-        jobs = await hand.polled(want=2)
+        jobs = await remote_worker.polled(want=2)
     assert [(job["epoch"], job["downloads"]) for job in jobs] == [(1, {}), (1, {})]
-    asked = await hand.say("download", **lease_of(jobs[0]), artifact_id=file.id)
+    asked = await remote_worker.say("download", **lease_of(jobs[0]), artifact_id=file.id)
     assert asked.status_code == 200
     for job in jobs:
-        assert (await hand.say("complete", **lease_of(job), output=None)).status_code == 200
+        assert (await remote_worker.say("complete", **lease_of(job), output=None)).status_code == 200

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from millpond.engine.leases import Note
+from millpond.app import Millpond
+from millpond.engine.engine import Engine
+from millpond.engine.queue.leases import Note
+from tests.api.sites import running_site
 from tests.factories import ACCOUNT, HOUR, TENANT, Factory, progress, stage
 
 if TYPE_CHECKING:
@@ -124,7 +127,7 @@ async def test_an_end_that_nothing_can_change_may_be_kept_forever(site: Site, ma
 
 async def test_an_end_that_can_be_retried_in_place_may_not_be_kept(site: Site, make: Factory) -> None:
     kinds = make.engine.app.kinds.values()
-    kind = next(k for k in kinds if any(m.moment == "retried" and m.source for m in k.lifecycle.moves))
+    kind = next(k for k in kinds if any(m.event == "retried" and m.source for m in k.lifecycle.transitions))
     lease = await make.leased(kind.name)
     await make.finish(lease, "failed")
     ended = await site.get(f"/v1/jobs/{(await make.read(lease.job_id)).id}")
@@ -167,6 +170,27 @@ async def test_jobs_come_in_pages_and_by_filter(site: Site, make: Factory) -> No
     assert [job["kind"] for job in (await site.get("/v1/jobs?phase=ended")).json()["data"]] == ["priced"]
 
 
+async def test_a_list_of_jobs_has_the_filters_of_bulk_operations(site: Site, make: Factory) -> None:
+    waiting = await site.submitted("free")
+    failed = await make.ended("priced", "failed")
+    for query in ("outcome=failed", "outcome=failed&error=boom&since=1h", "kind=pri*"):
+        page = (await site.order("GET", f"/v1/jobs?{query}")).json()
+        assert [(job["id"], job["outcome"]) for job in page["data"]] == [(failed.id, "failed")]
+    assert (await site.get("/v1/jobs?until=1h")).json() == {"data": [], "next_cursor": None}
+    newest = (await site.get("/v1/jobs?since=1h&kind=free")).json()["data"]
+    assert [job["id"] for job in newest] == [waiting]
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/board/jobs"])
+async def test_a_state_that_no_kind_has_is_refused_with_the_valid_ones(site: Site, path: str) -> None:
+    wrong = await site.order("GET", f"{path}?state=nonsense")
+    assert (wrong.status_code, wrong.json()["field"]) == (422, "state")
+    hint = wrong.json()["hint"]
+    assert hint.startswith("Valid states: ")
+    assert {"queued", "running", "succeeded"} <= set(hint.removeprefix("Valid states: ").rstrip(".").split(", "))
+    assert (await site.order("GET", f"{path}?state=queued")).status_code == 200
+
+
 # Act
 
 
@@ -196,7 +220,7 @@ async def test_an_ended_job_is_retried_as_a_new_one(site: Site, make: Factory) -
     job_id = await site.submitted()
     assert (await site.post(f"/v1/jobs/{job_id}/retry")).json()["code"] == "retry_unavailable"
     await make.serve("free")
-    again = await site.post(f"/v1/jobs/{job_id}/retry")
+    again = await site.post(f"/v1/jobs/{job_id}/retry", {"even_if_succeeded": True})
     assert again.status_code == 202
     assert (await site.get(again.headers["location"])).json()["retry_of"] == job_id
 
@@ -210,14 +234,48 @@ async def test_a_parked_job_takes_its_answer_once(site: Site, make: Factory) -> 
     assert (other.status_code, other.json()["code"]) == (409, "answer_unavailable")
 
 
-async def test_an_operator_moves_a_job_and_is_audited(site: Site, make: Factory) -> None:
+async def test_a_client_cannot_answer_a_question_to_an_operator(site: Site, make: Factory) -> None:
+    lease = await make.parked("vetted")
+    path = f"/v1/jobs/{(await make.read(lease.job_id)).id}/answer"
+    refused = await site.post(path, {"answer": "approved"})
+    assert (refused.status_code, refused.json()["code"], refused.json()["needed"]) == (403, "forbidden", "operator")
+    own = await site.key(scope="admin")
+    operator = await site.key(scope="operator", account=None)
+    assert (await make.read(lease.job_id)).state == "parked"
+    assert (await site.post(path, {"answer": "approved"}, key=operator)).status_code == 200
+    assert (await site.post(path, {"answer": "approved"}, key=own)).status_code == 200  # the same answer again
+
+
+async def test_a_client_cannot_answer_where_the_kind_is_unknown(site: Site, make: Factory) -> None:
+    lease = await make.parked()
+    path = f"/v1/jobs/{(await make.read(lease.job_id)).id}/answer"
+    async with running_site(Engine(make.engine.db, Millpond())) as other:
+        assert (await other.post(path, {"answer": 1})).status_code == 403
+        assert (await other.order("POST", f"{path}?tenant={TENANT}", {"answer": 1})).status_code == 200
+
+
+async def test_a_job_that_succeeded_is_retried_only_with_a_flag(site: Site, make: Factory) -> None:
     job_id = await site.submitted()
-    denied = await site.order("POST", f"/v1/jobs/{job_id}/move", {"state": "succeeded"})
-    assert (denied.status_code, denied.json()["code"]) == (409, "move_denied")
-    moved = await site.order("POST", f"/v1/jobs/{job_id}/move", {"state": "failed"})
-    assert moved.json() == {"id": job_id, "state": "failed"}
+    await make.serve("free")
+    for body in (None, {}, {"even_if_succeeded": False}):
+        refused = await site.post(f"/v1/jobs/{job_id}/retry", body)
+        assert (refused.status_code, refused.json()["code"]) == (409, "retry_unavailable")
+        assert "even_if_succeeded" in refused.json()["hint"]
+    assert (await site.post(f"/v1/jobs/{job_id}/retry", {"even_if_succeeded": 1})).status_code == 422
+    again = await site.post(f"/v1/jobs/{job_id}/retry", {"even_if_succeeded": True})
+    assert (await site.get(again.headers["location"])).json()["retry_of"] == job_id
+    failed = await make.ended("priced", "failed")
+    assert (await site.post(f"/v1/jobs/{failed.id}/retry")).status_code == 202
+
+
+async def test_an_operator_transitions_a_job_and_is_audited(site: Site, make: Factory) -> None:
+    job_id = await site.submitted()
+    denied = await site.order("POST", f"/v1/jobs/{job_id}/transition", {"state": "succeeded"})
+    assert (denied.status_code, denied.json()["code"]) == (409, "transition_denied")
+    transitioned = await site.order("POST", f"/v1/jobs/{job_id}/transition", {"state": "failed"})
+    assert transitioned.json() == {"id": job_id, "state": "failed"}
     audit = (await site.order("GET", "/v1/audit")).json()["data"]
-    assert [(entry["action"], entry["subject"]) for entry in audit][:1] == [("job.moved", job_id)]
+    assert [(entry["action"], entry["subject"]) for entry in audit][:1] == [("job.transitioned", job_id)]
 
 
 # Events and logs
@@ -294,7 +352,7 @@ async def test_times_to_come_are_taken_over(site: Site, make: Factory) -> None:
 
 
 async def test_a_retry_with_a_key_makes_one_job_and_answers_as_the_first_did(site: Site, make: Factory) -> None:
-    old, other = await make.ended("free"), await make.ended("free")
+    old, other = await make.ended("free", "failed"), await make.ended("free", "failed")
     keyed = {"Idempotency-Key": "again"}
     first = await site.post(f"/v1/jobs/{old.id}/retry", headers=keyed)
     again = await site.post(f"/v1/jobs/{old.id}/retry", headers=keyed)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import jsonschema_rs
 import pytest
 
-from millpond.api import manual, openapi, problems
-from millpond.api.advice import ADVICE
+from millpond.api import problems
+from millpond.api.documents import manual, openapi
+from millpond.api.documents.advice import ADVICE
 from millpond.api.native import ROUTES
 from millpond.app import Millpond
 from millpond.kinds import Kind
@@ -85,7 +86,7 @@ def test_a_submit_is_described_kind_by_kind() -> None:
 
 
 def test_every_problem_has_advice() -> None:
-    assert set(ADVICE) == {kind.code for kind in problems.every_kind()}
+    assert set(ADVICE) == {kind.code for kind in problems.all_errors()}
 
 
 async def test_the_server_shows_it(site: Site) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from millpond.api.calls import BODY_MAX
 from millpond.store.db import Database
-from tests.databases import Server
+from tests.databases import DatabaseServer
 
 if TYPE_CHECKING:
     from millpond.engine.engine import Engine
@@ -181,11 +181,11 @@ async def test_what_breaks_inside_is_not_told_outside(site: Site, monkeypatch: p
 
 
 async def test_a_database_that_is_away_is_told_as_such_and_nothing_else(
-    site: Site, server: Server, monkeypatch: pytest.MonkeyPatch
+    site: Site, server: DatabaseServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     away = await Database.open(server.dsn, size=1)
     away.dsn = "postgresql://127.0.0.1:1/nowhere"
-    monkeypatch.setattr(site.engine.homes, "of", lambda _: away)
+    monkeypatch.setattr(site.engine.tenant_databases, "of", lambda _: away)
     answer = await site.get("/v1/wallet")
     told = answer.json()
     assert (answer.status_code, told["code"], told["retryable"]) == (503, "unavailable", True)

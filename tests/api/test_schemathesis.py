@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from millpond.app import Millpond
 from millpond.engine.engine import Engine
-from millpond.engine.vault import Vault
+from millpond.engine.webhooks.vault import Vault
 from millpond.outbound import Outbound
 from millpond.settings import Settings
 from millpond.storage.local import Local
@@ -21,7 +21,7 @@ from tests.factories import ACCOUNT, TENANT
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.databases import Server
+    from tests.databases import DatabaseServer
 
 EXAMPLES = 4
 """For each operation, beside those that its schema itself suggests. By hand, try more of them."""
@@ -50,12 +50,12 @@ def film(job: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scope", ["admin", "client", "worker"])
-async def test_the_document_is_kept_to(server: Server, empty_dsn: str, tmp_path: Path, scope: str) -> None:
+async def test_the_document_is_kept_to(server: DatabaseServer, empty_dsn: str, tmp_path: Path, scope: str) -> None:
     storage, vault = Local(tmp_path / "files", "http://127.0.0.1:1"), Vault([os.urandom(32)])
     engine = await Engine.open(empty_dsn, app, pool_size=8, storage=storage, vault=vault, outbound=Outbound("loopback"))
     await engine.grant(TENANT, ACCOUNT, 1_000_000)
     try:
-        async with running_site(engine, settings=Settings(rate_limit=1_000_000)) as site:
+        async with running_site(engine, settings=Settings(rate_limit=1_000_000, failure_limit=1_000_000)) as site:
             found, told = await examined(site.url, tmp_path, *await _means(site, scope), examples=EXAMPLES)
     finally:
         await engine.close()

@@ -14,11 +14,11 @@ import pytest
 
 from millpond import wire
 from millpond.api import app as applications
-from millpond.api import streams
-from millpond.api.streams import NATIVE, Form, Hub, Page, Stream
+from millpond.api.jobs import streams
+from millpond.api.jobs.streams import NATIVE, Form, Hub, MissedEvents, Stream
 from millpond.engine.engine import Engine
-from millpond.engine.leases import Lease, Note
-from millpond.services.bell import Bell
+from millpond.engine.queue.leases import Lease, Note
+from millpond.services.notifier import Notifier
 from millpond.store.db import Database
 from tests.api.sites import Site, running_site
 from tests.factories import ACCOUNT, STRANGER, TENANT, Factory, attempt, progress
@@ -27,9 +27,9 @@ from tests.waiting import PATIENCE
 
 
 @asynccontextmanager
-async def running(engine: Engine, bell: Bell | None = None) -> AsyncIterator[Hub]:
+async def running(engine: Engine, notifier: Notifier | None = None) -> AsyncIterator[Hub]:
     """A hub at work; in the end nobody may be left in it."""
-    hub = Hub(engine, bell)
+    hub = Hub(engine, notifier)
     stop = asyncio.Event()
     task = asyncio.create_task(hub.run(stop))
     try:
@@ -186,16 +186,16 @@ async def settled(hub: Hub) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_cancel_that_rings_elsewhere_is_heard(
+async def test_a_cancel_notified_elsewhere_is_heard(
     make: Factory, elsewhere: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "LOOK_EVERY", 3600.0)
     job = await make.submitted()
     stop = asyncio.Event()
-    bell = Bell(make.engine)
-    Bell(elsewhere)
-    listening = asyncio.create_task(bell.run(stop))
-    async with running(make.engine, bell) as hub, aclosing(hub.stream(TENANT, job.job_id)) as stream:
+    notifier = Notifier(make.engine)
+    Notifier(elsewhere)
+    listening = asyncio.create_task(notifier.run(stop))
+    async with running(make.engine, notifier) as hub, aclosing(hub.stream(TENANT, job.job_id)) as stream:
         await read(stream, "submitted")
         await settled(hub)
         await elsewhere.cancel(TENANT, job.job_id)
@@ -227,7 +227,7 @@ async def test_a_stream_goes_on_with_another_hub_where_the_first_one_stopped(mak
 
 
 async def test_a_job_that_is_retried_in_place_may_be_watched_again(hub: Hub, make: Factory) -> None:
-    lease = await make.leased("studio")
+    lease = await make.leased("restartable")
     await make.finish(lease, "failed")
     first = await whole(hub, lease.job_id)
     assert first[-1].data["outcome"] == "failed"
@@ -239,7 +239,7 @@ async def test_a_job_that_is_retried_in_place_may_be_watched_again(hub: Hub, mak
 
 
 async def test_a_reader_that_did_not_hear_of_the_end_hears_of_the_retry(hub: Hub, make: Factory) -> None:
-    lease = await make.leased("studio")
+    lease = await make.leased("restartable")
     async with aclosing(hub.stream(TENANT, lease.job_id)) as slow:
         await read(slow, "started")
         await make.finish(lease, "failed")
@@ -364,7 +364,7 @@ async def test_a_foreign_watcher_does_not_disturb_the_owner(hub: Hub, make: Fact
 
 async def test_a_foreign_event_is_not_read(hub: Hub, make: Factory) -> None:
     job = await make.ended()
-    owner, stranger = await hub._read([Page(job.job_id, tenant, 0, NATIVE) for tenant in (TENANT, STRANGER)])
+    owner, stranger = await hub._read([MissedEvents(job.job_id, tenant, 0, NATIVE) for tenant in (TENANT, STRANGER)])
     assert len(owner) == job.events
     assert stranger == []
 
@@ -599,7 +599,7 @@ LINES = Form(
         b"id: %d\nevent: log\ndata: %s\n\n" % (row["seq"], row["data"].encode()) if row["type"] == "log" else None
     ),
     lambda row: b"event: over\ndata: %s\n\n" % (row["output"] or "null").encode(),
-    tells_output=True,
+    needs_output=True,
 )
 
 

@@ -1,4 +1,4 @@
-"""AWS as the tests see it: moto's server, behind a door that counts calls and can refuse them."""
+"""AWS as the tests see it: moto's server, behind a proxy that counts calls and can refuse them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from urllib.parse import parse_qs
 import botocore.session
 import httpx2
 
-from millpond.aws.groups import Groups
+from millpond.integrations.aws.groups import Groups
 from tests.checks import until
 from tests.children import running_other
 from tests.waiting import PATIENCE
@@ -52,7 +52,7 @@ main(sys.argv[1:])
 
 
 class Amazon:
-    """The door, and how a test sets the scene behind it."""
+    """The proxy, and how a test sets the scene behind it."""
 
     def __init__(self, moto: str) -> None:
         self.moto = moto
@@ -68,7 +68,7 @@ class Amazon:
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
-        # The scene is set behind the door, so that a test counts only what it calls.
+        # The scene is set behind the proxy, so that a test counts only what it calls.
         self.client: Any = botocore.session.Session().create_client(
             "autoscaling", region_name=REGION, endpoint_url=moto
         )
@@ -88,7 +88,7 @@ class Amazon:
         self.may_answer.set()
 
     def groups(self) -> Groups:
-        """To speak through the door; the client below is made once, for that takes a while."""
+        """To speak through the proxy; the client below is made once, for that takes a while."""
         made = Groups(region=REGION, endpoint_url=self.url)
         made._client = self._shared
         return made

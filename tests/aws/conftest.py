@@ -11,7 +11,7 @@ import pytest
 from millpond import logs
 from tests.api.sites import running_site
 from tests.aws.amazon import ENVIRONMENT, Amazon, running_moto
-from tests.aws.towns import Town
+from tests.aws.system import SystemUnderTest
 from tests.doubles.ec2_metadata import Machine, served
 from tests.waiting import PATIENCE
 
@@ -29,7 +29,7 @@ def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def door(moto: str) -> Iterator[Amazon]:
+def executor(moto: str) -> Iterator[Amazon]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in ENVIRONMENT.items():
             patch.setenv(name, value)
@@ -39,10 +39,10 @@ def door(moto: str) -> Iterator[Amazon]:
 
 
 @pytest.fixture
-def amazon(door: Amazon) -> Amazon:
+def amazon(executor: Amazon) -> Amazon:
     """AWS with nothing in it."""
-    door.reset()
-    return door
+    executor.reset()
+    return executor
 
 
 @pytest.fixture(autouse=True)
@@ -63,11 +63,11 @@ def metadata_url(machine: Machine) -> Iterator[str]:
 
 
 @pytest.fixture
-async def town(engine: Engine, make: Factory, amazon: Amazon) -> AsyncIterator[Town]:
+async def system(engine: Engine, make: Factory, amazon: Amazon) -> AsyncIterator[SystemUnderTest]:
     async with running_site(engine) as site:
         key = await site.key(scope="worker", tenant=None, account=None)
         async with httpx2.AsyncClient(base_url=site.url, timeout=PATIENCE) as http:
-            yield Town(site, amazon, make, key, http)
+            yield SystemUnderTest(site, amazon, make, key, http)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from millpond.cli import main
-from tests.aws.towns import ROUTE, Town
+from tests.aws.system import ROUTE, SystemUnderTest
 from tests.children import spawned
 
 if TYPE_CHECKING:
@@ -22,9 +22,13 @@ if TYPE_CHECKING:
 PAIR = ["--route", ROUTE, "--group", "gpus"]
 
 
-def start(town: Town, *words: str) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
+def start(system: SystemUnderTest, *words: str) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
     environment = {name: text for name, text in os.environ.items() if not name.startswith(("MILLPOND_", "DATABASE_"))}
-    told = {"AWS_ENDPOINT_URL": town.amazon.url, "MILLPOND_URL": town.site.url, "MILLPOND_API_KEY": town.site.admin_key}
+    told = {
+        "AWS_ENDPOINT_URL": system.amazon.url,
+        "MILLPOND_URL": system.site.url,
+        "MILLPOND_API_KEY": system.site.admin_key,
+    }
     return spawned(
         *[sys.executable, "-m", "millpond", "autoscale", *words],
         env=environment | told,
@@ -33,16 +37,16 @@ def start(town: Town, *words: str) -> AbstractAsyncContextManager[asyncio.subpro
     )
 
 
-async def run(town: Town, *words: str) -> tuple[int | None, str, str]:
-    async with start(town, *words) as process:
+async def run(system: SystemUnderTest, *words: str) -> tuple[int | None, str, str]:
+    async with start(system, *words) as process:
         out, err = await process.communicate()
     return process.returncode, out.decode(), err.decode()
 
 
-async def test_efx_26_one_look_sets_the_capacity_and_tells_why(town: Town) -> None:
-    town.amazon.make_group("gpus", max=4)
-    await town.submit(6)
-    status, out, err = await run(town, *PAIR, "--once", "--json", "--target-wait", "0s", "--max", "3")
+async def test_efx_26_one_look_sets_the_capacity_and_tells_why(system: SystemUnderTest) -> None:
+    system.amazon.make_group("gpus", max=4)
+    await system.submit(6)
+    status, out, err = await run(system, *PAIR, "--once", "--json", "--target-wait", "0s", "--max", "3")
     assert status == 0, err
     told = msgspec.json.decode(out)
     assert {
@@ -53,40 +57,40 @@ async def test_efx_26_one_look_sets_the_capacity_and_tells_why(town: Town) -> No
         "current": 1,
         "capacity": 3,
     }.items() <= told.items()
-    assert town.amazon.capacity() == 3
+    assert system.amazon.capacity() == 3
     assert msgspec.json.decode(err)["event"] == "autoscale.decided"
 
 
-async def test_routes_may_come_from_a_file_and_a_dry_run_only_tells(town: Town, tmp_path: Path) -> None:
-    town.amazon.make_group("gpus")
-    await town.submit(2)
+async def test_routes_may_come_from_a_file_and_a_dry_run_only_tells(system: SystemUnderTest, tmp_path: Path) -> None:
+    system.amazon.make_group("gpus")
+    await system.submit(2)
     file = tmp_path / "routes.toml"
     file.write_text(f'[[routes]]\nroute = "{ROUTE}"\ngroup = "gpus"\ntarget_wait = 0\ncooldown = "10m"\n')
-    status, out, err = await run(town, "--file", str(file), "--once", "--dry-run")
+    status, out, err = await run(system, "--file", str(file), "--once", "--dry-run")
     assert (status, err) == (0, "")
     assert out == f"{ROUTE} in gpus: 2 ready, 0 leased: 2 desired of 1; would set capacity 2\n"
-    assert town.amazon.capacity() == 1
+    assert system.amazon.capacity() == 1
 
 
-async def test_one_look_that_fails_leaves_with_a_status_that_says_so(town: Town) -> None:
-    status, out, err = await run(town, "--route", ROUTE, "--group", "nowhere", "--once", "--json")
+async def test_one_look_that_fails_leaves_with_a_status_that_says_so(system: SystemUnderTest) -> None:
+    status, out, err = await run(system, "--route", ROUTE, "--group", "nowhere", "--once", "--json")
     assert (status, msgspec.json.decode(out)["code"]) == (3, "not_found")
     assert "'nowhere'" in err
 
 
-async def test_it_goes_on_through_an_outage_of_aws_until_it_is_told_to_stop(town: Town) -> None:
-    town.amazon.make_group("gpus")
-    await town.submit(2)
-    town.amazon.is_down = True
+async def test_it_goes_on_through_an_outage_of_aws_until_it_is_told_to_stop(system: SystemUnderTest) -> None:
+    system.amazon.make_group("gpus")
+    await system.submit(2)
+    system.amazon.is_down = True
     words = ["--interval", "100ms", "--json", "--target-wait", "0"]
-    async with start(town, *PAIR, *words) as process, asyncio.timeout(60):
+    async with start(system, *PAIR, *words) as process, asyncio.timeout(60):
         assert process.stdout is not None
         assert process.stderr is not None
         failed = msgspec.json.decode(await process.stderr.readline())
-        town.amazon.is_down = False
+        system.amazon.is_down = False
         told = msgspec.json.decode(await process.stdout.readline())
         assert (failed["event"], failed["act"]) == ("autoscale.failed", "look")
-        assert (told["capacity"], town.amazon.capacity()) == (2, 2)
+        assert (told["capacity"], system.amazon.capacity()) == (2, 2)
         process.send_signal(signal.SIGTERM)
         await process.communicate()
     assert process.returncode == 0
@@ -107,22 +111,22 @@ FILES = {
 @pytest.mark.parametrize(
     ("words", "status", "told"),
     [
-        ([], 2, "Name routes"),
-        ([*PAIR, "--file", "no-toml"], 2, "Name routes"),
-        (["--route", "a", "--route", "b", "--group", "c"], 2, "2 routes and 1 groups"),
+        ([], 2, "Routes and their groups are missing"),
+        ([*PAIR, "--file", "no-toml"], 2, "Routes and their groups are missing"),
+        (["--route", "a", "--route", "b", "--group", "c"], 2, "2 routes but 1 groups"),
         ([*PAIR, "--route", "b", "--group", "gpus"], 2, "same group"),
         ([*PAIR, "--interval", "0s"], 5, "interval"),
         ([*PAIR, "--cooldown", "soon"], 5, "cooldown"),
-        ([*PAIR, "--min", "3", "--max", "2"], 5, "not more than max"),
+        ([*PAIR, "--min", "3", "--max", "2"], 5, "from 0 to max"),
         (["--file", "missing"], 2, "cannot be read"),
         (["--file", "no-toml"], 2, "cannot be read"),
-        (["--file", "empty"], 2, "must hold [[routes]]"),
+        (["--file", "empty"], 2, "must contain [[routes]]"),
         (["--file", "other"], 2, "nothing else"),
-        (["--file", "unknown"], 2, "has no maxx"),
+        (["--file", "unknown"], 2, "Unknown fields of a route: maxx"),
         (["--file", "no-group"], 2, "group"),
         (["--file", "text"], 2, "max"),
         (["--file", "same-group"], 2, "same group"),
-        (["--file", "order"], 5, "not more than max"),
+        (["--file", "order"], 5, "from 0 to max"),
     ],
     ids=lambda value: "_".join(value) if isinstance(value, list) else None,
 )

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from millpond.aws.groups import Groups, InstanceCheck, Protection
 from millpond.errors import (
     BusyError,
     ForbiddenError,
@@ -19,6 +18,7 @@ from millpond.errors import (
     UnauthorizedError,
     UnavailableError,
 )
+from millpond.integrations.aws.groups import Groups, InstanceCheck, Protection
 from millpond.retry import Backoff
 from tests.aws.amazon import until_protected
 from tests.waiting import PATIENCE
@@ -139,7 +139,7 @@ async def test_without_region_or_credentials_it_is_said_what_is_missing(
         await Groups(endpoint_url=amazon.url).group("gpus")
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    with pytest.raises(UnauthorizedError, match="no AWS credentials"):
+    with pytest.raises(UnauthorizedError, match="requires AWS credentials"):
         await Groups(region="eu-central-1", endpoint_url=amazon.url).group("gpus")
     assert amazon.called("DescribeAutoScalingGroups") == []
 
@@ -285,7 +285,7 @@ async def test_efx_11_a_worker_does_not_wait_long_for_aws(
     amazon.may_answer.clear()
     assert await InstanceCheck(groups, patience=0.05).belongs(member) is None
     amazon.may_answer.set()
-    assert [line["error"] for line in log] == ["AWS did not answer in time."]
+    assert [line["error"] for line in log] == ["AWS did not respond in time."]
 
 
 async def test_an_answer_is_kept_for_a_minute_and_asked_for_once_by_many(groups: Groups, amazon: Amazon) -> None:

@@ -9,8 +9,8 @@ import pytest
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from millpond.aws.identity import Verifier
 from millpond.errors import ForbiddenError, SettingsError
+from millpond.integrations.aws.identity import Verifier
 from tests.aws.authorities import INSTANCE, Authority, authority, document
 
 if TYPE_CHECKING:
@@ -58,15 +58,15 @@ def test_certificates_lie_in_a_file_or_a_folder(tmp_path: Path) -> None:
         (document(), ""),
         ("", authority(1).sign(document())),
     ],
-    ids=["changed", "longer", "reformatted", "another's", "another digest", "zeroes", "no signature", "no document"],
+    ids=["changed", "too long", "reformatted", "another's", "another digest", "zeroes", "no signature", "no document"],
 )
 def test_what_was_not_signed_as_it_is_proves_nothing(given: str, signature: str) -> None:
-    with refused("signature", "made this signature"):
+    with refused("signature", "signature does not match"):
         Verifier(authority(1).pem).verify(given, signature, INSTANCE)
 
 
 def test_the_document_must_be_about_the_worker() -> None:
-    with refused("instance", f"It proves '{INSTANCE}', and the worker is called 'i-0ffffffff'"):
+    with refused("instance", f"The document is for '{INSTANCE}', but the worker is named 'i-0ffffffff'"):
         Verifier(authority(1).pem).verify(document(), authority(1).sign(document()), "i-0ffffffff")
 
 
@@ -76,7 +76,7 @@ def test_the_document_must_be_about_the_worker() -> None:
     ids=["account", "region"],
 )
 def test_account_and_region_may_have_to_be_known(allowed: Any, check: str) -> None:
-    with refused(check, f"Its {check}"):
+    with refused(check, f"The {check}"):
         Verifier(authority(1).pem, **allowed).verify(document(), authority(1).sign(document()), INSTANCE)
     open_to = {name: [*values, "123456789012", "eu-central-1"] for name, values in allowed.items()}
     assert Verifier(authority(1).pem, **open_to).verify(document(), authority(1).sign(document()), INSTANCE)
@@ -89,7 +89,7 @@ def test_a_signature_that_is_not_base64_is_told_so(signature: str) -> None:
 
 
 def test_a_long_story_is_not_read() -> None:
-    with refused("length", "longer"):
+    with refused("length", "too long"):
         Verifier(authority(1).pem).verify("x" * 20_000, "")
 
 
@@ -101,16 +101,16 @@ def test_what_is_signed_must_be_an_object(text: str) -> None:
 
 def test_a_document_that_names_no_instance_proves_none() -> None:
     text = '{"region": "eu-central-1"}'
-    with refused("instance", "It proves None"):
+    with refused("instance", "The document is for None"):
         Verifier(authority(1).pem).verify(text, authority(1).sign(text), INSTANCE)
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (b"nonsense", "holds no certificates"),
-        (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "holds no certificates"),
-        (Authority(ec.generate_private_key(ec.SECP256R1())).pem, "no certificate with an RSA key"),
+        (b"nonsense", "is not a valid PEM file"),
+        (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "is not a valid PEM file"),
+        (Authority(ec.generate_private_key(ec.SECP256R1())).pem, "None of the certificates has an RSA key"),
     ],
     ids=["nonsense", "broken", "another kind of key"],
 )
@@ -120,7 +120,7 @@ def test_certificates_that_cannot_be_used_are_told_at_the_start(text: bytes, why
 
 
 def test_a_place_without_certificates_is_told_at_the_start(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="no certificate"):
+    with pytest.raises(SettingsError, match="None of the certificates"):
         Verifier(tmp_path)
-    with pytest.raises(SettingsError, match=r"cannot be read: No such file"):
+    with pytest.raises(SettingsError, match=r"Cannot read .*: No such file"):
         Verifier(tmp_path / "missing.pem")

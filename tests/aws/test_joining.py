@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from millpond.api import fleet
+from millpond.api.fleet import protocol
 from millpond.settings import Settings
 from tests.api.sites import Site, running_site
 from tests.aws.authorities import authority, document
@@ -27,12 +27,12 @@ STRANGER = "i-0fedcba9876543210"
 async def site(engine: Engine, amazon: Amazon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
     """A server that asks for everything."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", amazon.url)
-    fleet._instances.cache_clear()
+    protocol._instances.cache_clear()
     (tmp_path / "eu.pem").write_bytes(authority(1).pem)
     settings = Settings(fleet_check_asg=True, ec2_certificates=str(tmp_path))
     async with running_site(engine, settings=settings) as running:
         yield running
-    fleet._instances.cache_clear()
+    protocol._instances.cache_clear()
 
 
 async def join(site: Site, worker: str, identity: Any = None) -> httpx2.Response:
@@ -68,9 +68,9 @@ async def test_efx_11_while_aws_is_down_instances_are_let_in(site: Site, amazon:
 @pytest.mark.parametrize(
     ("identity", "told"),
     [
-        (None, "must prove"),
-        (proof(STRANGER, by=2), "made this signature"),
-        (proof("i-00000001"), "It proves 'i-00000001'"),
+        (None, "requires proof of identity"),
+        (proof(STRANGER, by=2), "signature does not match"),
+        (proof("i-00000001"), "The document is for 'i-00000001'"),
     ],
     ids=["none", "another signer", "another instance"],
 )

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millpond.aws.machine import this_machine
 from millpond.errors import UnavailableError
+from millpond.integrations.aws.machine import this_machine
 from tests.aws.amazon import until_protected
 from tests.doubles.ec2_metadata import DOCUMENT, SIGNATURE, Machine
 
@@ -36,7 +36,7 @@ async def test_on_ec2_a_worker_knows_its_machine_and_protects_it(
 async def test_elsewhere_there_is_no_machine() -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         address = f"http://127.0.0.1:{probe.getsockname()[1]}"
-    with pytest.raises(UnavailableError, match="Is this an EC2 instance"):
+    with pytest.raises(UnavailableError, match="Check that this is an EC2 instance"):
         await this_machine(address)
 
 

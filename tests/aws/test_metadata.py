@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from millpond.aws.metadata import Identity, Metadata
-from millpond.aws.notices import Notices
 from millpond.errors import UnavailableError
+from millpond.integrations.aws.metadata import Identity, Metadata
+from millpond.integrations.aws.notices import Notices
 from millpond.work import Notice
 from tests.doubles.ec2_metadata import DOCUMENT, SIGNATURE, SPOT, TARGET_STATE, Machine
 
@@ -216,7 +216,7 @@ async def test_a_service_out_of_order_hides_no_later_notice_and_is_told_of_once(
 
     found = await Watch(metadata).over(fail, fail, garble, nothing, machine.interrupt)
     assert [notice.reason for notice in found] == ["spot terminate"]
-    assert [(line["event"], line["look"]) for line in log] == [("notices.unseen", "interruption")]
+    assert [(line["event"], line["look"]) for line in log] == [("notices.unavailable", "interruption")]
 
 
 async def test_elsewhere_than_on_ec2_the_notices_end_quietly(nowhere: str, log: list[dict[str, Any]]) -> None:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millpond import Millpond
-from millpond.aws.machine import this_machine
+from millpond.integrations.aws.machine import this_machine
 from millpond.worker import RemoteSource, Worker
 from tests.aws.amazon import until_protected
-from tests.aws.towns import ROUTE, Town
+from tests.aws.system import ROUTE, SystemUnderTest
 from tests.checks import until
 from tests.children import spawned
 from tests.waiting import PATIENCE
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def instance(town: Town, machine: Machine) -> str:
+def instance(system: SystemUnderTest, machine: Machine) -> str:
     """An instance of a group, whose metadata can be read."""
-    (mine,) = town.amazon.make_group()
+    (mine,) = system.amazon.make_group()
     machine.files["meta-data/instance-id"] = machine.instance_id = mine
     return mine
 
@@ -54,10 +54,10 @@ class Studio:
 
 
 @asynccontextmanager
-async def working(town: Town, studio: Studio, metadata_url: str) -> AsyncIterator[asyncio.Task[None]]:
-    machine = await this_machine(metadata_url, endpoint_url=town.amazon.url)
+async def working(system: SystemUnderTest, studio: Studio, metadata_url: str) -> AsyncIterator[asyncio.Task[None]]:
+    machine = await this_machine(metadata_url, endpoint_url=system.amazon.url)
     machine.notices.interval = 0.02
-    source = RemoteSource(town.site.url, town.fleet_key, name=machine.instance_id, identify=machine.identify)
+    source = RemoteSource(system.site.url, system.fleet_key, name=machine.instance_id, identify=machine.identify)
     hooks: dict[str, Any] = {"notices": machine.notices, "on_busy": machine.on_busy}
     worker = Worker(source, studio.app, slots=1, grace=timedelta(seconds=0.2), **hooks)
     stop = asyncio.Event()
@@ -70,37 +70,37 @@ async def working(town: Town, studio: Studio, metadata_url: str) -> AsyncIterato
         await machine.close()
 
 
-async def job(town: Town) -> dict[str, Any]:
-    (found,) = await town.jobs()
+async def job(system: SystemUnderTest) -> dict[str, Any]:
+    (found,) = await system.jobs()
     return found
 
 
-async def workers(town: Town) -> list[str]:
-    return [each["worker"] for each in await town.workers()]
+async def workers(system: SystemUnderTest) -> list[str]:
+    return [each["worker"] for each in await system.workers()]
 
 
 async def test_efx_22_a_busy_machine_is_protected_and_what_the_notice_leaves_no_time_for_goes_back(
-    town: Town, instance: str, machine: Machine, metadata_url: str
+    system: SystemUnderTest, instance: str, machine: Machine, metadata_url: str
 ) -> None:
     studio = Studio()
-    await town.submit(1)
-    async with working(town, studio, metadata_url) as task:
+    await system.submit(1)
+    async with working(system, studio, metadata_url) as task:
         await asyncio.wait_for(studio.began.wait(), PATIENCE)
-        assert await workers(town) == [instance]
-        await until_protected(town.amazon, instance)
+        assert await workers(system) == [instance]
+        await until_protected(system.amazon, instance)
         machine.interrupt("terminate", seconds=1)
         await asyncio.wait_for(task, PATIENCE)
-    found = await job(town)
-    assert (found["phase"], found["attempts"], await workers(town)) == ("ready", 0, [])
-    assert town.amazon.protected() == set()
+    found = await job(system)
+    assert (found["phase"], found["attempts"], await workers(system)) == ("ready", 0, [])
+    assert system.amazon.protected() == set()
 
 
 async def test_efx_22_what_can_end_before_the_machine_goes_ends(
-    town: Town, instance: str, machine: Machine, metadata_url: str, log: list[dict[str, Any]]
+    system: SystemUnderTest, instance: str, machine: Machine, metadata_url: str, log: list[dict[str, Any]]
 ) -> None:
     studio = Studio()
-    await town.submit(2)
-    async with working(town, studio, metadata_url) as task:
+    await system.submit(2)
+    async with working(system, studio, metadata_url) as task:
         await asyncio.wait_for(studio.began.wait(), PATIENCE)
         machine.interrupt("terminate", seconds=120)
 
@@ -110,10 +110,10 @@ async def test_efx_22_what_can_end_before_the_machine_goes_ends(
         await until(has_heard)
         studio.may_end.set()
         await asyncio.wait_for(task, PATIENCE)
-    found = await town.jobs()
+    found = await system.jobs()
     assert sorted((each["phase"], each["outcome"]) for each in found) == [("ended", "succeeded"), ("ready", None)]
-    assert await workers(town) == []
-    assert town.amazon.protected() == set()
+    assert await workers(system) == []
+    assert system.amazon.protected() == set()
 
 
 APP = f"""
@@ -130,25 +130,25 @@ async def filmed(job: Job, **_) -> None:
 
 
 async def test_efx_22_a_worker_process_that_is_terminated_leaves_nothing_behind(
-    town: Town, instance: str, metadata_url: str, tmp_path: Path
+    system: SystemUnderTest, instance: str, metadata_url: str, tmp_path: Path
 ) -> None:
-    await town.submit(1)
+    await system.submit(1)
     (tmp_path / "app.py").write_text(APP)
-    told = {"MILLPOND_EC2_METADATA": metadata_url, "MILLPOND_FLEET_SECRET": town.fleet_key}
-    words = ["app.py", "--url", town.site.url, "--spot", "--grace", "100ms"]
+    told = {"MILLPOND_EC2_METADATA": metadata_url, "MILLPOND_FLEET_SECRET": system.fleet_key}
+    words = ["app.py", "--url", system.site.url, "--spot", "--grace", "100ms"]
     async with spawned(
         *[sys.executable, "-m", "millpond.worker", *words],
-        env=os.environ | told | {"AWS_ENDPOINT_URL": town.amazon.url},
+        env=os.environ | told | {"AWS_ENDPOINT_URL": system.amazon.url},
         cwd=tmp_path,
     ) as process:
-        await until_protected(town.amazon, instance)
-        assert await workers(town) == [instance]
+        await until_protected(system.amazon, instance)
+        assert await workers(system) == [instance]
         process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(PATIENCE):
             assert await process.wait() == 0
-    found = await job(town)
-    assert (found["phase"], found["attempts"], await workers(town)) == ("ready", 0, [])
-    assert town.amazon.protected() == set()
+    found = await job(system)
+    assert (found["phase"], found["attempts"], await workers(system)) == ("ready", 0, [])
+    assert system.amazon.protected() == set()
 
 
 async def test_elsewhere_than_on_ec2_a_worker_that_should_be_there_says_so(tmp_path: Path) -> None:
@@ -161,4 +161,4 @@ async def test_elsewhere_than_on_ec2_a_worker_that_should_be_there_says_so(tmp_p
         stderr=asyncio.subprocess.PIPE,
     ) as process:
         _, err = await process.communicate()
-    assert (process.returncode, b"Is this an EC2 instance?" in err) == (8, True)
+    assert (process.returncode, b"Check that this is an EC2 instance" in err) == (8, True)

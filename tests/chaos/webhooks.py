@@ -35,14 +35,14 @@ import msgspec
 
 from millpond import Engine, webhooks
 from millpond.cli.database import opened
-from millpond.engine.dispatches import Lanes
-from millpond.engine.leases import End
-from millpond.engine.vault import Vault
+from millpond.engine.queue.dispatches import Lanes
+from millpond.engine.queue.leases import End
 from millpond.engine.verify import verify
+from millpond.engine.webhooks.vault import Vault
 from millpond.errors import WebhookInvalidError
 from millpond.ids import text
 from millpond.outbound import Outbound
-from millpond.services.bell import Bell
+from millpond.services.notifier import Notifier
 from millpond.settings import Settings
 from millpond.store.queries import Query
 from millpond.webhooks import Hook
@@ -64,7 +64,7 @@ HAPPENED = Query(
     "chaos.happened",
     "many",
     "select job_id, tenant, seq, type from millpond.events where type = any(array"
-    f"{list(webhooks.MOMENTS)}) order by job_id, seq",
+    f"{list(webhooks.LIFECYCLE_EVENTS)}) order by job_id, seq",
 )
 
 
@@ -222,7 +222,7 @@ async def run(plan: Plan, folder: Path) -> Told:
         scene = Scene(plan, folder, dsn, key)
         engine = await Engine.open(dsn, app, outbound=Outbound("loopback"), vault=Vault.from_text(key))
         stop = asyncio.Event()
-        ringing = asyncio.create_task(Bell(engine).run(stop))
+        notifying = asyncio.create_task(Notifier(engine).run(stop))
         try:
             scene.start()
             await _play(engine, scene, told)
@@ -230,7 +230,7 @@ async def run(plan: Plan, folder: Path) -> Told:
         finally:
             scene.stop()
             stop.set()
-            await ringing
+            await notifying
             await engine.close()
     told.took = time.monotonic() - began
     return told
@@ -256,7 +256,7 @@ async def _cast(engine: Engine, scene: Scene) -> Cast:
         is_healthy = number % 2 == 0
         name = f"{'well' if is_healthy else 'sick'}-{number}"
         mode = "healthy" if is_healthy else SICK[number // 2 % len(SICK)]
-        _, secret = await engine.endpoints.make(name, url=scene.url(mode, name), moments=("*",))
+        _, secret = await engine.endpoints.make(name, url=scene.url(mode, name), events=("*",))
         cast.secrets[name] = secret
         (cast.healthy if is_healthy else cast.sick).append(name)
     return cast
@@ -340,12 +340,12 @@ async def _check(engine: Engine, scene: Scene, cast: Cast, told: Told) -> None:
             webhooks.verify(each.body, each.headers, secret, now=datetime.fromtimestamp(each.at, UTC))
         except WebhookInvalidError as error:
             say(f"{each.name} got {each.id} with a bad signature: {error}")
-        moments = came[each.name, job]
-        if (each.id, body["type"]) in moments:
+        events = came[each.name, job]
+        if (each.id, body["type"]) in events:
             told.again += 1
         else:
             waits[cast.parts[job]].append(each.at - msgspec.convert(body["timestamp"], datetime).timestamp())
-        moments.append((each.id, body["type"]))
+        events.append((each.id, body["type"]))
     for (name, job), types in wanted.items():
         _compare(name, job, types, came.pop((name, job), []), say)
     for name, job in came:
@@ -357,17 +357,17 @@ async def _check(engine: Engine, scene: Scene, cast: Cast, told: Told) -> None:
         say(f"the courier had {scene.peak:.0f} MB")
 
 
-def _compare(name: str, job: str, types: list[str], moments: list[tuple[str, str]], say: Any) -> None:
+def _compare(name: str, job: str, types: list[str], events: list[tuple[str, str]], say: Any) -> None:
     """Everything, in order, at least once. What comes once more comes before anything later does."""
-    heard = [moment for _, moment in moments]
-    order = [types.index(moment) if moment in types else -1 for moment in heard]
+    heard = [event for _, event in events]
+    order = [types.index(event) if event in types else -1 for event in heard]
     if set(types) - set(heard):
         say(f"{name} was not told of {sorted(set(types) - set(heard))} of {job}")
     elif order != sorted(order) or -1 in order:
         say(f"{name} was told of {job} out of order: {heard}")
     identities: dict[str, set[str]] = defaultdict(set)
-    for identity, moment in moments:
-        identities[moment].add(identity)
+    for identity, event in events:
+        identities[event].add(identity)
     if any(len(known) > 1 for known in identities.values()):
         say(f"{name} was told of {job} under several ids: {dict(identities)}")
 

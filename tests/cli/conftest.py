@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.cli.ups import Up
-    from tests.databases import Server
+    from tests.databases import DatabaseServer
 
 
 @pytest.fixture(scope="package")
-async def town(
-    anyio_backend: str, server: Server, tmp_path_factory: pytest.TempPathFactory
+async def system(
+    anyio_backend: str, server: DatabaseServer, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[tuple[Shell, Up]]:
     """A shell in a folder where a ``millpond up`` runs, and what is known of that."""
     async with server.database() as dsn:
-        with shell(tmp_path_factory.mktemp("town"), dsn) as sh:
+        with shell(tmp_path_factory.mktemp("system"), dsn) as sh:
             yield sh, await up(sh)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-    from tests.databases import Server
+    from tests.databases import DatabaseServer
 
 OUTCOMES = """
 from millpond import PermanentError, BlockedError
@@ -54,7 +54,7 @@ async def asking(job: Job) -> dict:
 
 @pytest.fixture(scope="module")
 async def shop(
-    anyio_backend: str, server: Server, tmp_path_factory: pytest.TempPathFactory
+    anyio_backend: str, server: DatabaseServer, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[tuple[Shell, Up]]:
     async with server.database() as dsn:
         with shell(tmp_path_factory.mktemp("shop"), dsn) as sh:
@@ -93,6 +93,22 @@ async def test_run_prints_the_output_and_talks_beside_it(sh: Shell, product: Up)
     assert "succeeded; 2 of 2 credits" in ran.stderr
 
 
+async def test_tags_are_set_and_looked_for(sh: Shell, product: Up) -> None:
+    tagged = data(sh.run("run", "good", "--wait", "--tag", "team=ads", "--tag", "note=a=b: c", "--json"))
+    assert tagged["tags"] == {"team": "ads", "note": "a=b: c"}
+    plain = data(sh.run("run", "good", "--wait", "--json"))
+    found = data(sh.run("jobs", "list", "--tag", "team=ads", "--tag", "note=a=b: c", "--json"))
+    assert [job["id"] for job in found["data"]] == [tagged["id"]]
+    assert plain["id"] in [job["id"] for job in data(sh.run("jobs", "list", "--json"))["data"]]
+    seen = data(sh.run("bulk", "retry", "--tag", "team=ads", "--dry-run", "--json"))
+    assert [line["id"] for line in seen["sample"]] == [tagged["id"]]
+    for command in (("run", "good"), ("jobs", "list")):
+        wrong = sh.run(*command, "--tag", "team")
+        assert wrong.process.returncode != 0
+        assert "--tag" in wrong.stderr
+        assert "'team' is not a key and a value. Write team=ads." in wrong.stderr
+
+
 @pytest.mark.parametrize("mode", ["--watch", "--wait"])
 @pytest.mark.parametrize(
     ("kind", "status", "outcome"), [("good", 0, "succeeded"), ("bad", 10, "failed"), ("blocked", 10, "blocked")]
@@ -125,7 +141,7 @@ async def test_patience_has_an_end_and_the_job_goes_on(sh: Shell, product: Up) -
     for mode in ("--watch", "--wait"):
         ran = sh.run("run", "slow", mode, "--timeout", "0.3s", "--json")
         assert ran.process.returncode == 7
-        assert "it goes on" in ran.stderr
+        assert "continues" in ran.stderr
         await product.until("leased", data(ran)["id"])
 
 
@@ -168,8 +184,12 @@ async def test_a_parked_job_gets_its_answer_and_an_ended_one_runs_again(sh: Shel
     assert sh.run("jobs", "answer", job_id, '{"approved": true}').process.returncode == 0
     job = await product.until("ended", job_id)
     assert job["output"] == {"answer": {"approved": True}}
-    again = data(sh.run("jobs", "retry", job_id, "--json"))
+    refused = sh.run("jobs", "retry", job_id)
+    assert "The job has succeeded." in refused.stderr
+    again = data(sh.run("jobs", "retry", job_id, "--even-if-succeeded", "--json"))
     assert again["id"] != job_id
+    bulk = data(sh.run("bulk", "retry", "--job", job_id, "--even-if-succeeded", "--yes", "--watch", "--json"))
+    assert (bulk["done"], bulk["arguments"]) == (1, {"even_if_succeeded": True})
 
 
 # Where a command looks
@@ -183,23 +203,23 @@ async def test_scripts_make_keys_grant_and_ask_with_a_data_directory_alone(tmp_p
         made = data(sh.run("keys", "create", *owner, "--scope", "client", *where))
         assert made["key"].startswith("mp_client_")
         assert data(sh.run("credits", "grant", *owner, "--amount", "7", *where))["available"] == 7
-        balance = data(sh.run("credits", "balance", *owner, *where))
+        balance = data(sh.run("credits", "get", *owner, *where))
         assert (balance["available"], balance["held"]) == (7, 0)
         verified = sh.run("verify", *where)
         assert (verified.process.returncode, data(verified)) == (0, {"ok": True, "violations": []})
 
 
-async def test_a_server_is_named_by_options_or_by_the_environment(town: tuple[Shell, Up], sh: Shell) -> None:
-    _, server = town
+async def test_a_server_is_named_by_options_or_by_the_environment(system: tuple[Shell, Up], sh: Shell) -> None:
+    _, server = system
     key = server.ready["client_key"]
-    asked = sh.run("credits", "balance", "--url", server.url, "--key", key, "--json")
+    asked = sh.run("credits", "get", "--url", server.url, "--key", key, "--json")
     assert data(asked)["account"] == "dev"
-    asked = sh.run("credits", "balance", "--json", MILLPOND_URL=server.url, MILLPOND_API_KEY=key)
+    asked = sh.run("credits", "get", "--json", MILLPOND_URL=server.url, MILLPOND_API_KEY=key)
     assert data(asked)["account"] == "dev"
 
 
-async def test_a_client_key_is_refused_what_is_for_operators(town: tuple[Shell, Up], sh: Shell) -> None:
-    _, server = town
+async def test_a_client_key_is_refused_what_is_for_operators(system: tuple[Shell, Up], sh: Shell) -> None:
+    _, server = system
     for key in (server.ready["client_key"], "mp_admin_nonsense"):
         asked = sh.run("keys", "list", "--url", server.url, "--key", key, "--json")
         assert asked.process.returncode == 4
@@ -244,13 +264,13 @@ def test_config_shows_no_secret(sh: Shell) -> None:
         "postgresql://user:topsecret@db.internal/product?sslmode=require",
         "postgresql://db.internal/product?user=u&password=topsecret",
     ):
-        shown = sh.run("config", "show", "--json", DATABASE_URL=url, MILLPOND_API_KEY="mp_client_topsecret")
+        shown = sh.run("config", "list", "--json", DATABASE_URL=url, MILLPOND_API_KEY="mp_client_topsecret")
         assert "db.internal" in data(shown)["database_url"]
         assert "topsecret" not in shown.stdout + shown.stderr
 
 
-def test_config_check_tells_all_problems_at_once(sh: Shell) -> None:
-    asked = sh.run("config", "check", "--json", MILLPOND_SLOTS="none", MILLPOND_PORTT="1")
+def test_config_list_tells_all_problems_at_once(sh: Shell) -> None:
+    asked = sh.run("config", "list", "--json", MILLPOND_SLOTS="none", MILLPOND_PORTT="1")
     assert asked.process.returncode == 5
     assert "MILLPOND_SLOTS" in data(asked)["detail"]
     assert "Did you mean MILLPOND_PORT?" in data(asked)["detail"]

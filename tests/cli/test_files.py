@@ -135,7 +135,7 @@ def test_a_bucket_needs_no_file_server() -> None:
     with pytest.raises(SettingsError, match="which serves them itself"):
         _files(bucket)
     assert bind_files(bucket) is None
-    with pytest.raises(SettingsError, match="is no storage"):
+    with pytest.raises(SettingsError, match="is not a valid storage"):
         open_storage(Settings(storage="ftp://x"))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,92 +15,24 @@ import pytest
 from millpond import lifeline
 from millpond.api.server import listen
 from tests.acceptance.processes import shell, until
-from tests.children import Living, descendants, living, running
+from tests.children import descendants, living, running
+from tests.cli.families import MILLPOND, all_gone, family_of, starter
 from tests.cli.ups import SLOW, serving, up, write_app
-from tests.renderer.renderers import LONG, TOKEN
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.acceptance.processes import Command, Shell
-
-STARTER = """
-import json, signal, subprocess, sys
-from millpond import lifeline
-lifeline.heed()
-options = json.loads(sys.argv[1])
-guard = lifeline.Guard()
-words = guard.words(sys.argv[2:]) if options.pop("guarded", False) else sys.argv[2:]
-options["env"] = lifeline.environment()
-options["pass_fds"] = [*options.get("pass_fds", []), lifeline.descriptor(), guard.descriptor]
-print(subprocess.Popen(words, **options).pid, flush=True)
-signal.pause()
-"""
-"""Starts a program, tells its number, and lives until it is killed."""
-MILLPOND = (sys.executable, "-m", "millpond")
-
-
-def starter(words: Sequence[str | Path], **options: object) -> Sequence[str | Path]:
-    return [sys.executable, "-c", STARTER, msgspec.json.encode(options).decode(), *words]
-
-
-async def all_gone(*family: Living) -> None:
-    assert family
-
-    async def are_gone() -> bool:
-        return not any(each.is_alive for each in family)
-
-    await until(are_gone)
-
-
-def parts_of(family: Sequence[Living]) -> set[str]:
-    """Which programs they are."""
-    known = ("millpond up", "millpond files", "millpond renderer", "millpond.renderer.press", "millpond serve")
-    return {each for each in (*known, "postgres") for process in family if each in process.words}
-
-
-async def paint(url: str) -> None:
-    """Have a renderer begin a film that takes its time."""
-    async with httpx2.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60) as http:
-        answer = await http.post("/v1/models/millpond/ugc-video/predictions", json={"input": LONG})
-        assert answer.status_code == 201, answer.text
-
-
-async def renderer_of(command: Command) -> str:
-    """Where it is, as it is told to who starts it: after the file says that all is ready."""
-    told: list[str] = []
-
-    async def is_told() -> bool:
-        told.extend(re.findall(r"^ +ads +(\S+)", command.stderr, re.MULTILINE))
-        return bool(told)
-
-    await until(is_told)
-    return told[0]
-
-
-async def family_of(command: Command, *programs: str) -> list[Living]:
-    """All that a command has started, once these are among it."""
-
-    async def are_there() -> bool:
-        assert command.is_running, command.stderr
-        return parts_of(descendants(command.process.pid)) >= set(programs)
-
-    await until(are_there)
-    return descendants(command.process.pid)
+    from tests.acceptance.processes import Shell
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("who", ["itself", "its starter"])
 async def test_an_up_that_is_killed_takes_everything_along(tmp_path: Path, who: str) -> None:
-    """Its database, its file server, its renderer and the press at work; so it does when its starter is killed."""
+    """Its database and its file server; so it does when its starter is killed."""
     file = tmp_path / "ready.json"
     words = (*MILLPOND, "up", "--port", "0", "--data-dir", tmp_path / "data", "--ready-file", file)
     with shell(tmp_path, None) as sh:
-        told = starter(words) if who == "its starter" else words
-        command = sh.launch(*told, MILLPOND_RENDERER_TOKEN=TOKEN)
+        command = sh.launch(*(starter(words) if who == "its starter" else words))
         await serving(command, file)
-        await paint(await renderer_of(command))
-        family = await family_of(command, "millpond files", "millpond.renderer.press", "postgres")
+        family = await family_of(command, "millpond files", "postgres")
         command.kill()
         command.wait()
         await all_gone(*family)
@@ -118,7 +49,7 @@ async def test_a_serve_that_is_killed_takes_its_processes_along(sh: Shell) -> No
     await all_gone(*family)
 
 
-@pytest.mark.parametrize("verb", ["serve", "worker", "files", "renderer"])
+@pytest.mark.parametrize("verb", ["serve", "worker", "files"])
 async def test_a_program_of_ours_ends_with_its_starter(sh: Shell, verb: str) -> None:
     app = write_app(sh.folder, SLOW)
     with listen("127.0.0.1", 0) as sock:
@@ -126,7 +57,6 @@ async def test_a_program_of_ours_ends_with_its_starter(sh: Shell, verb: str) -> 
             "serve": ("serve", app, "--port", "0", "--json"),
             "worker": ("worker", app, "--json"),
             "files": ("files", "--socket", str(sock.fileno())),
-            "renderer": ("renderer", "--port", "0", "--json"),
         }[verb]
         given = {"MILLPOND_STORAGE": str(sh.folder / "files"), "DATABASE_URL": sh.dsn or ""}
         command = starter((*MILLPOND, *words), pass_fds=[sock.fileno()])
@@ -158,32 +88,6 @@ async def test_a_strange_program_ends_with_its_starter_and_so_does_its_group(tmp
         assert member.is_alive
         first.kill()
         await all_gone(leader, member)
-
-
-COMMAND = """
-import asyncio, pathlib, sys, uvloop
-from millpond import lifeline
-from millpond.blueprints.actions import run_command
-lifeline.heed()
-
-async def main():
-    async with run_command._started(["sleep", "600"], None, pathlib.Path(sys.argv[1])) as (process, *_):
-        print(process.pid, flush=True)
-        await process.wait()
-
-(uvloop.run if sys.argv[2] == "uvloop" else asyncio.run)(main())
-"""
-
-
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-async def test_a_command_ends_with_the_worker_that_runs_it(tmp_path: Path, loop: str) -> None:
-    with running([sys.executable, "-c", COMMAND, tmp_path, loop], stdout=subprocess.PIPE) as worker:
-        assert worker.stdout is not None
-        program = living(int(worker.stdout.readline()))
-        assert program is not None
-        assert program.is_alive
-        worker.kill()
-        await all_gone(program)
 
 
 async def test_an_up_of_a_user_outlives_the_shell_and_needs_no_standard_input(sh: Shell) -> None:
@@ -219,7 +123,7 @@ async def test_an_up_of_a_user_outlives_the_shell_and_needs_no_standard_input(sh
 HEEDS = """
 import os, sys
 from millpond import lifeline
-lifeline.heed()
+lifeline.stop_with_parent()
 print(sorted(name for name in os.environ if "LIFELINE" in name), flush=True)
 print(sys.stdin.read(), end="")
 """

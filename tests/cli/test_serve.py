@@ -135,7 +135,7 @@ async def test_a_public_address_needs_an_admin_key_and_no_keys_of_development(sh
     developer.command.wait()
     refused = sh.run("serve", *words, "--json")
     assert refused.process.returncode == 4
-    assert "3 keys of `millpond up`" in msgspec.json.decode(refused.stdout)["detail"]
+    assert "3 development keys of `millpond up`" in msgspec.json.decode(refused.stdout)["detail"]
     server = await serve(sh, "--host", PUBLIC, "--expose")
     assert (await server.request("GET", "/v1/keys")).status_code == 401
     assert msgspec.json.decode(made.stdout)["scope"] == "admin"
@@ -144,9 +144,9 @@ async def test_a_public_address_needs_an_admin_key_and_no_keys_of_development(sh
 @pytest.mark.parametrize(
     ("words", "status", "told"),
     [
-        (("--role", "api,king"), 2, "Roles: api, services, worker, files, renderer."),
+        (("--role", "api,king"), 2, "Roles: api, services, worker, files."),
         (("--role", ""), 2, "Roles:"),
-        (("--role", "renderer"), 2, "One by itself is `millpond renderer`."),
+        (("--role", "renderer"), 2, "Roles: api, services, worker, files."),
     ],
 )
 def test_a_role_that_does_not_exist_is_told_with_those_that_do(

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
+import millpond
 from millpond.cli import COMMANDS, load, main
+from millpond.cli.command import summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +22,7 @@ if TYPE_CHECKING:
     from tests.cli.ups import Up
 
 NOBODY = "job_00000000000000000000000000"
-NO_ERRAND = "errand_00000000000000000000000000"
+NO_OPERATION = "bulk_00000000000000000000000000"
 NO_KEY = "key_00000000000000000000000000"
 NO_FILE = "art_00000000000000000000000000"
 NO_WORKER = "worker_00000000000000000000000000"
@@ -28,38 +33,47 @@ GOOD_SECRET = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"
 TRIED: dict[str, list[tuple[list[str], int]]] = {
     "artifacts download": [([NO_FILE], 3)],
     "artifacts get": [([NO_FILE], 3), (["nonsense"], 3)],
-    "artifacts list": [([NOBODY], 3)],
+    "artifacts list": [(["--job", NOBODY], 3), ([], 2)],
     "artifacts upload": [([__file__], 0), (["nowhere.png"], 5)],
     "autoscale": [([], 2), (["--route", "a"], 2), (["--route", "a", "--group", "b", "--interval", "soon"], 5)],
-    "config check": [([], 0)],
-    "config show": [([], 0)],
+    "bulk abort": [([NO_OPERATION, "--yes"], 3), ([NO_OPERATION], 2)],
+    "bulk cancel": [(["--kind", "hello"], 2), (["--yes"], 5), (["--all", "--dry-run"], 0)],
+    "bulk export": [(["--tenant", "nobody", "--format", "csv"], 0), (["--format", "pdf"], 2)],
+    "bulk get": [([NO_OPERATION], 3), (["nonsense"], 3)],
+    "bulk list": [([], 0), (["--tenant", "nobody"], 0)],
+    "bulk priority": [(["--kind", "nonsense", "--yes"], 5), (["--kind", "hello", "--yes"], 5)],
+    "bulk refund": [(["--kind", "hello", "--yes"], 5), (["--job", NOBODY, "--reason", "x", "--yes"], 0)],
+    "bulk retry": [
+        (["--tenant", "nobody", "--yes", "--watch"], 0),
+        (["--since", "soon", "--yes"], 5),
+        (["--state", "nonsense", "--yes"], 5),
+        (["--outcome", "nonsense", "--yes"], 2),
+    ],
+    "bulk watch": [([NO_OPERATION], 3)],
+    "config get": [(["slots"], 0), (["MILLPOND_SLOTS"], 0), (["nonsense"], 3)],
+    "config list": [([], 0)],
     "credits adjust": [(["--amount", "-1", "--reason", "a test"], 0), (["--amount", "-1000000", "--reason", "x"], 6)],
-    "credits balance": [([], 0), (["--tenant", "acme", "--account", "nobody"], 0)],
+    "credits get": [([], 0), (["--tenant", "acme", "--account", "nobody"], 0)],
     "credits grant": [(["--amount", "1", "--tenant", "acme", "--account", "mary"], 0), (["--amount", "0"], 2)],
     "credits ledger": [([], 0), (["--tenant", "acme", "--account", "nobody"], 0)],
     "credits holds": [([], 0), (["--tenant", "nobody"], 0), (["--cursor", "nonsense"], 5)],
     "credits verify": [([], 0)],
-    "credits wallets": [([], 0), (["--prefix", "de"], 0), (["--prefix", "not a name"], 5)],
-    "db doctor": [([], 0)],
-    "db migrate": [([], 0)],
+    "credits list": [([], 0), (["--prefix", "de"], 0), (["--prefix", "not a name"], 5)],
+    "db migrate": [([], 0), (["--check"], 0)],
     "db recount": [([], 0)],
-    "db status": [([], 0)],
     "doctor": [([], 0)],
-    "errands abort": [([NO_ERRAND, "--yes"], 3), ([NO_ERRAND], 2)],
-    "errands list": [([], 0), (["--tenant", "nobody"], 0)],
-    "errands show": [([NO_ERRAND], 3), (["nonsense"], 3)],
-    "errands watch": [([NO_ERRAND], 3)],
-    "find": [(["dev"], 0), (["nothing-of-this-name"], 0), ([" "], 5)],
+    "search": [(["dev"], 0), (["nothing-of-this-name"], 0), ([" "], 5)],
     "jobs answer": [([NOBODY, "yes"], 3)],
-    "jobs bulk cancel": [(["--kind", "hello"], 2), (["--yes"], 5), (["--all", "--dry-run"], 0)],
-    "jobs bulk export": [(["--tenant", "nobody", "--format", "csv"], 0), (["--format", "pdf"], 5)],
-    "jobs bulk priority": [(["--kind", "nonsense", "--yes"], 5), (["--kind", "hello", "--yes"], 5)],
-    "jobs bulk refund": [(["--kind", "hello", "--yes"], 5), (["--job", NOBODY, "--reason", "x", "--yes"], 0)],
-    "jobs bulk retry": [(["--tenant", "nobody", "--yes", "--watch"], 0), (["--since", "soon", "--yes"], 5)],
     "jobs cancel": [([NOBODY, "--yes"], 3), ([NOBODY], 2)],
     "jobs events": [([NOBODY], 3)],
     "jobs get": [([NOBODY], 3), (["nonsense"], 3)],
-    "jobs list": [(["--tenant", "nobody"], 0), (["--phase", "nonsense"], 5)],
+    "jobs list": [
+        (["--tenant", "nobody"], 0),
+        (["--phase", "nonsense"], 2),
+        (["--outcome", "nonsense"], 2),
+        (["--state", "nonsense"], 5),
+        (["--since", "24h", "--outcome", "failed", "--kind", "he*"], 0),
+    ],
     "jobs logs": [([NOBODY], 3)],
     "jobs priority": [([NOBODY, "--priority", "-5"], 3), ([NOBODY, "--priority", "101"], 2)],
     "jobs refund": [([NOBODY, "--reason", "x", "--yes"], 3), ([NOBODY, "--reason", "x"], 2), ([NOBODY], 2)],
@@ -71,12 +85,14 @@ TRIED: dict[str, list[tuple[list[str], int]]] = {
         (["--scope", "client"], 5),
         (["--scope", "king"], 2),
     ],
+    "keys get": [([NO_KEY], 3), (["nonsense"], 3)],
     "keys list": [([], 0), (["--tenant", "nobody"], 0)],
     "keys revoke": [([NO_KEY, "--yes"], 3), ([NO_KEY], 2)],
     "keys rotate": [([NO_KEY], 3)],
     "kinds get": [(["hello"], 0), (["nonsense"], 3)],
     "kinds list": [([], 0)],
     "kinds schema": [(["hello"], 0)],
+    "queues get": [(["hello"], 0), (["nonsense"], 3)],
     "queues list": [([], 0)],
     "queues pause": [(["hello"], 0)],
     "queues resume": [(["hello"], 0)],
@@ -91,12 +107,12 @@ TRIED: dict[str, list[tuple[list[str], int]]] = {
     "system": [([], 0)],
     "tenants accounts": [(["dev"], 0)],
     "tenants create": [(["acme"], 0), (["not a name"], 5)],
+    "tenants get": [(["dev"], 0), (["nobody"], 3)],
     "tenants limits": [(["dev", "dev"], 0)],
     "tenants list": [([], 0)],
     "verify": [([], 0), (["--newest", "soon"], 5)],
-    "version": [([], 0)],
     "webhooks deliveries get": [([NO_DELIVERY], 3)],
-    "webhooks deliveries list": [([], 0), (["--state", "lost"], 5)],
+    "webhooks deliveries list": [([], 0), (["--state", "lost"], 2)],
     "webhooks endpoints change": [([NO_ENDPOINT], 2), ([NO_ENDPOINT, "--description", "new"], 3)],
     "webhooks endpoints create": [
         (["http://127.0.0.1:9/", "--kind", "nothing"], 0),
@@ -122,11 +138,12 @@ TRIED: dict[str, list[tuple[list[str], int]]] = {
     "workers resume": [([NO_WORKER], 3)],
     "workers rotate": [([NO_WORKER], 3)],
     "workers assign": [([NO_WORKER, "nowhere"], 3)],
+    "routes get": [(["nonsense"], 3)],
     "routes list": [([], 0)],
     "routes scaling": [(["--target-wait", "10"], 0)],
 }
 """Words that each command is tried with, and the exit status that they lead to."""
-LASTING = {"llm", "renderer", "serve", "up", "worker", "worker comfyui"}
+LASTING = {"serve", "up", "worker", "worker comfyui"}
 """Commands that go on until they are told to stop; they are tried as processes."""
 
 
@@ -135,6 +152,13 @@ def leaves(path: str, command: Any) -> Iterator[tuple[str, Any]]:
         yield path, command
     for name, child in getattr(command, "commands", {}).items():
         yield from leaves(f"{path} {name}", child)
+
+
+def groups(path: str, command: Any) -> Iterator[tuple[str, Any]]:
+    if hasattr(command, "commands"):
+        yield path, command
+        for name, child in command.commands.items():
+            yield from groups(f"{path} {name}", child)
 
 
 LEAVES = [leaf for name in COMMANDS for leaf in leaves(name, load(name))]
@@ -147,9 +171,9 @@ def outcome(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, 
 
 
 @pytest.fixture
-def here(town: tuple[Shell, Up], monkeypatch: pytest.MonkeyPatch) -> None:
+def here(system: tuple[Shell, Up], monkeypatch: pytest.MonkeyPatch) -> None:
     """As if in the folder of a running ``millpond up``."""
-    sh, _ = town
+    sh, _ = system
     monkeypatch.chdir(sh.folder)
     for name in os.environ:
         if name.startswith("MILLPOND_"):
@@ -162,9 +186,114 @@ def test_the_help_names_every_command_in_its_own_words(capsys: pytest.CaptureFix
     assert (status, err) == (0, "")
     for name, told in COMMANDS.items():
         assert f"  {name} " in out
-        assert told in out
-    groups = {name: load(name).help for name in COMMANDS if hasattr(load(name), "commands")}
-    assert groups == {name: COMMANDS[name] for name in groups}
+        assert told in _joined(out)
+    nouns = {name: load(name).help for name in COMMANDS if hasattr(load(name), "commands")}
+    assert nouns == {name: COMMANDS[name] for name in nouns}
+
+
+def _joined(text: str) -> str:
+    """Help as it reads, wherever its lines break."""
+    return " ".join(text.split())
+
+
+GROUPS = [branch for name in COMMANDS for branch in groups(name, load(name))]
+
+
+@pytest.mark.parametrize(("path", "group"), GROUPS, ids=lambda value: value if isinstance(value, str) else "")
+def test_the_help_of_a_group_tells_each_summary_whole_within_80_columns(
+    path: str, group: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    status, out, err = outcome(capsys, *path.split(), "--help")
+    assert (status, err) == (0, "")
+    assert max(map(len, out.splitlines())) <= 80
+    for name, command in group.commands.items():
+        assert f"{name} {summary(command)}" in _joined(out)
+        assert len(summary(command)) <= 100, f"The summary of {path} {name} belongs on one or two lines."
+
+
+def test_no_command_has_an_older_spelling_of_list_or_get() -> None:
+    words = {path.split()[-1] for path, _ in LEAVES}
+    assert not words & {"show", "read", "status", "describe", "info", "check", "version", "ls"}
+    nouns = {path.rpartition(" ")[0] for path, _ in LEAVES if path.endswith(" list")}
+    assert nouns == {path.rpartition(" ")[0] for path, _ in LEAVES if path.endswith(" get")}
+
+
+def test_there_is_one_doctor() -> None:
+    assert [path for path, _ in LEAVES if "doctor" in path] == ["doctor"]
+
+
+def test_lists_and_bulk_operations_have_the_same_filters_with_the_same_help() -> None:
+    helps: dict[str, dict[str, str]] = {}
+    for path, leaf in LEAVES:
+        if path.startswith("bulk ") or path.endswith(" list"):
+            helps[path] = {name: parameter.help for parameter in leaf.params for name in parameter.opts}
+    of_jobs = set(helps["jobs list"]) - {"--cursor", "--limit"}
+    for action in ("retry", "cancel", "refund", "priority", "export"):
+        assert of_jobs <= helps[f"bulk {action}"].keys()
+    for name in (
+        "--tenant",
+        "--account",
+        "--kind",
+        "--phase",
+        "--outcome",
+        "--since",
+        "--until",
+        "--limit",
+        "--cursor",
+    ):
+        assert len({told[name] for told in helps.values() if name in told}) == 1, name
+    for path, told in helps.items():
+        if path.endswith(" list") and "--cursor" in told:
+            assert "--limit" in told
+
+
+@pytest.mark.parametrize(("path", "leaf"), LEAVES, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_leaf_states_defaults_and_environment_variables_in_one_way(path: str, leaf: Any) -> None:
+    for parameter in (each for each in leaf.params if not each.hidden):
+        text = parameter.help or ""
+        assert "[env:" not in text
+        assert text.partition("  [")[0].endswith((".", "…")), (path, text)
+        assert text.count("  [") == text.count("[env var: ") + text.count("  [default: "), (path, text)
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("words", "valid"),
+    [
+        (("jobs", "list", "--phase", "x"), ("waiting", "ready", "leased", "parked", "delivering", "ended")),
+        (("jobs", "list", "--outcome", "x"), ("succeeded", "failed", "canceled", "expired", "blocked")),
+        (("jobs", "list", "--state", "x"), ("queued", "running", "succeeded", "failed")),
+        (("bulk", "cancel", "--state", "x", "--yes"), ("queued", "running", "succeeded", "failed")),
+        (("bulk", "export", "--format", "x"), ("ndjson", "csv")),
+        (("keys", "create", "--scope", "x"), ("client", "worker", "viewer", "operator", "admin")),
+        (("webhooks", "deliveries", "list", "--state", "x"), ("pending", "delivered", "failed", "withdrawn")),
+        (("worker", "comfyui", "--provider", "x"), ("self_hosted", "cloud")),
+        (("serve", "--role", "x", "--database-url", "postgresql://nobody@/x"), ("api", "services", "worker", "files")),
+    ],
+    ids=" ".join,
+)
+def test_an_invalid_value_is_refused_with_the_valid_ones(
+    words: tuple[str, ...], valid: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, err = outcome(capsys, *words)
+    assert status in {2, 5}
+    assert out == ""
+    for each in valid:
+        assert each in err
+
+
+def test_the_version_is_printed_without_loading_the_command_line() -> None:
+    code = "import sys; from millpond.__main__ import main; main(); print(*sys.modules, file=sys.stderr)"
+    ran = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=True)
+    assert ran.stdout == f"millpond {version('millpond')}\n"
+    assert not {"typer", "asyncpg", "msgspec", "asyncio", "starlette"} & set(ran.stderr.split())
+
+
+def test_the_version_is_an_option_of_the_command_line_and_an_attribute(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = outcome(capsys, "--version")
+    assert (status, out, err) == (0, f"millpond {millpond.__version__}\n", "")
+    assert millpond.__version__ == version("millpond")
 
 
 def test_every_leaf_is_tried() -> None:

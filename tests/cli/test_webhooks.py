@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from tests.databases import Server
+    from tests.databases import DatabaseServer
     from tests.doubles.receivers import Receivers
 
 BODY = b'{"type":"job.succeeded","timestamp":"2026-01-05T09:30:00Z","data":{"id":"job_1"}}'
@@ -55,8 +55,8 @@ class Here:
 
 
 @pytest.fixture
-def here(town: tuple[Shell, Up], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Here:
-    sh, _ = town
+def here(system: tuple[Shell, Up], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Here:
+    sh, _ = system
     monkeypatch.chdir(sh.folder)
     monkeypatch.setenv("DATABASE_URL", sh.dsn or "")
     return Here(capsys)
@@ -67,7 +67,7 @@ async def listening(sh: Shell, *words: str) -> Command:
 
     async def is_there() -> bool:
         assert command.is_running, command.stderr
-        return "Ctrl-C ends it." in command.stderr
+        return "Press Ctrl-C to stop." in command.stderr
 
     await until(is_there)
     return command
@@ -82,19 +82,21 @@ def lines(command: Command) -> list[dict[str, Any]]:
     return [msgspec.json.decode(line) for line in command.stdout.splitlines()]
 
 
-async def listeners(town: Up) -> list[str]:
+async def listeners(system: Up) -> list[str]:
     """The ids of the endpoints that commands have made for themselves."""
-    found = (await town.request("GET", "/v1/endpoints?tenant=dev", key="admin_key")).json()["data"]
+    found = (await system.request("GET", "/v1/endpoints?tenant=dev", key="admin_key")).json()["data"]
     return [each["id"] for each in found if each["description"] == "millpond webhooks listen"]
 
 
-async def deliveries(town: Up, endpoint: str) -> list[tuple[str, int]]:
-    answer = await town.request("GET", f"/v1/deliveries?tenant=dev&endpoint={endpoint}", key="admin_key")
+async def deliveries(system: Up, endpoint: str) -> list[tuple[str, int]]:
+    answer = await system.request("GET", f"/v1/deliveries?tenant=dev&endpoint={endpoint}", key="admin_key")
     return [(each["state"], each["tries"]) for each in answer.json()["data"]]
 
 
-async def test_listen_forwards_what_happens_signed_and_cleans_up(town: tuple[Shell, Up], receivers: Receivers) -> None:
-    sh, running = town
+async def test_listen_forwards_what_happens_signed_and_cleans_up(
+    system: tuple[Shell, Up], receivers: Receivers
+) -> None:
+    sh, running = system
     secret = webhooks.new_secret()
     url = receivers.url("healthy", "local")
     command = await listening(sh, "--forward-to", url, "--event", "*", "--secret", secret, "--json")
@@ -116,8 +118,8 @@ async def test_listen_forwards_what_happens_signed_and_cleans_up(town: tuple[She
     assert await listeners(running) == []
 
 
-async def test_listen_says_what_went_wrong_in_a_line(town: tuple[Shell, Up], receivers: Receivers) -> None:
-    sh, running = town
+async def test_listen_says_what_went_wrong_in_a_line(system: tuple[Shell, Up], receivers: Receivers) -> None:
+    sh, running = system
     sick, deaf = await asyncio.gather(
         listening(sh, "--forward-to", receivers.url("error", status=503)),
         listening(sh, "--forward-to", receivers.url("down").removeprefix("http://"), "--kind", "hello"),
@@ -138,7 +140,9 @@ async def test_listen_says_what_went_wrong_in_a_line(town: tuple[Shell, Up], rec
 
 
 @pytest.mark.slow
-async def test_listen_outlives_a_restart_of_the_server(server: Server, tmp_path: Path, receivers: Receivers) -> None:
+async def test_listen_outlives_a_restart_of_the_server(
+    server: DatabaseServer, tmp_path: Path, receivers: Receivers
+) -> None:
     async with server.database() as dsn:
         with shell(tmp_path, dsn) as sh:
             first = await up(sh)
@@ -149,7 +153,7 @@ async def test_listen_outlives_a_restart_of_the_server(server: Server, tmp_path:
             await asyncio.to_thread(first.command.wait)
 
             async def is_noticed() -> bool:
-                return "Trying again." in command.stderr
+                return "Retrying." in command.stderr
 
             await until(is_noticed)
             ready = tmp_path / "second.json"
@@ -161,7 +165,7 @@ async def test_listen_outlives_a_restart_of_the_server(server: Server, tmp_path:
                 return bool(receivers.of("local"))
 
             await until(is_told)
-            assert "The server is back." in command.stderr
+            assert "The server is reachable again." in command.stderr
             await stop(command)
 
 
@@ -227,7 +231,7 @@ def test_verify_shows_what_is_signed_well(
     secret = webhooks.new_secret()
     assert verified(body, *headers(secret), "--secret", secret) == 0
     out, err = capsys.readouterr()
-    assert (msgspec.json.decode(out), err) == (msgspec.json.decode(BODY), "The signature is good.\n")
+    assert (msgspec.json.decode(out), err) == (msgspec.json.decode(BODY), "The signature is valid.\n")
     assert verified(body, *headers(secret, age=600), "--secret", secret, "--tolerance", "1h") == 0
     monkeypatch.setenv("WEBHOOK_SECRET", secret)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(BODY)))
@@ -237,8 +241,8 @@ def test_verify_shows_what_is_signed_well(
 def test_verify_tells_what_is_wrong(body: str, capsys: pytest.CaptureFixture[str]) -> None:
     secret, other = webhooks.new_secret(), webhooks.new_secret()
     for words, told in [
-        ([*headers(secret), "--secret", other], "No signature fits"),
-        ([*headers(secret, age=600), "--secret", secret], "too long ago"),
+        ([*headers(secret), "--secret", other], "No signature matches"),
+        ([*headers(secret, age=600), "--secret", secret], "outside the allowed window"),
         (["--secret", secret], "webhook-id"),
     ]:
         assert verified(body, *words, "--json") == 1

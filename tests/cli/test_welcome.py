@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from millpond.cli.apps import Product
-from millpond.cli.development import Home, Running
+from millpond.cli.apps import Selection
+from millpond.cli.development import DevelopmentFolder, RunningUp
 from millpond.cli.up import Serving
 from millpond.settings import Settings
 from tests.product import app
 
-LINE = Running(
+LINE = RunningUp(
     tenant="dev",
     account="dev",
     admin_key="mp_admin_secret",
@@ -37,14 +37,13 @@ def welcome(monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO, **said: Any) -
     settings = replace(Settings(storage="s3://bucket"), **said)
     serving = Serving(
         settings,
-        Product(app),
-        Home(Path("nowhere")),
+        Selection(app),
+        DevelopmentFolder(Path("nowhere")),
         None,  # type: ignore[arg-type] - it is not asked for its address here
         (),
         None,
         files=None,
-        rendering=None,
-        has_model=False,
+        companions=(),
         as_json=False,
     )
     return serving._welcome(LINE).splitlines()

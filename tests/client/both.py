@@ -18,6 +18,7 @@ LISTS = {
     "deliveries",
     "entries",
     "events",
+    "find_jobs",
     "jobs",
     "keys",
     "logs",

@@ -13,8 +13,8 @@ import pytest
 
 from millpond import AsyncClient, Client, JobFailedError, PermanentError
 from millpond.api.app import create_app
+from millpond.api.jobs.streams import Hub
 from millpond.api.server import serve
-from millpond.api.streams import Hub
 from millpond.app import Millpond
 from millpond.engine.engine import Engine
 from millpond.errors import (
@@ -23,12 +23,15 @@ from millpond.errors import (
     IdempotencyConflictError,
     InputError,
     InsufficientCreditsError,
+    InvalidError,
     NotFoundError,
+    RetryUnavailableError,
     UnauthorizedError,
     UnknownKindError,
 )
-from millpond.services.bell import Bell
+from millpond.services.notifier import Notifier
 from millpond.settings import Settings
+from millpond.wire import JobFilter
 from millpond.worker.worker import Worker
 from tests.api.sites import Site, running_site
 from tests.checks import until
@@ -88,8 +91,8 @@ async def site(dsn: str) -> AsyncIterator[Site]:
     await engine.grant(TENANT, ACCOUNT, 100)
     stop = asyncio.Event()
     async with running_site(engine) as running:
-        bell = Bell(engine)
-        working = asyncio.gather(bell.run(stop), Worker(engine.source(), engine.app).run(stop))
+        notifier = Notifier(engine)
+        working = asyncio.gather(notifier.run(stop), Worker(engine.source(), engine.app).run(stop))
         yield running
         gate.set()
         stop.set()
@@ -132,6 +135,24 @@ async def test_a_job_is_run_and_paid_for(client: Any) -> None:
     wallet = await client.wallet()
     assert (wallet.available, wallet.held) == (95, 0)
     assert [entry.type async for entry in client.entries()] == ["capture", "hold", "grant"]
+
+
+async def test_tags_are_set_and_looked_for(client: Any, admin: Any) -> None:
+    tags = {"team": "ads", "note": "a, b: c & d ✓"}
+    one = await client.submit("held", tags=tags)
+    (two, *_), other = (
+        await client.submit_many([{"kind": "held", "tags": {"team": "ads"}}]),
+        await client.submit("held"),
+    )
+    assert (await client.get(one)).record.tags == tags
+    assert (await client.get(other)).record.tags == {}
+    assert [job.id async for job in client.jobs(tags={"team": "ads"})] == [two.id, one.id]
+    assert [job.id async for job in client.jobs(tags=tags)] == [one.id]
+    found = admin.find_jobs(JobFilter(tag=["team:ads", "note:a, b: c & d ✓"]))
+    assert [(line.id, line.tags) async for line in found] == [(one.id, tags)]
+    with pytest.raises(InvalidError) as caught:
+        await client.submit("held", tags={"team": 5})
+    assert caught.value.field == "tags.team"
 
 
 async def test_every_event_comes_once_and_the_stream_ends(client: Any) -> None:
@@ -205,6 +226,10 @@ async def test_a_running_job_is_canceled_and_run_again(client: Any) -> None:
     gate.set()
     again = await job.retry()
     assert (await again.wait(timeout=PATIENCE)).outcome == "succeeded"
+    with pytest.raises(RetryUnavailableError):
+        await again.retry()
+    assert (await again.retry(even_if_succeeded=True)).id != again.id
+    assert (await client.retry(again.id, even_if_succeeded=True)).id != again.id
 
 
 async def test_a_long_poll_wakes_when_the_job_ends(client: Any, site: Site) -> None:

@@ -173,7 +173,7 @@ async def test_reading_ends_with_the_callers_patience(
     job = api.add("ad")
     first, reader = await begun(lambda seconds: client.events(job.id, timeout=seconds))
     assert first.seq == 1
-    with pytest.raises(WaitTimeoutError, match="it goes on"):
+    with pytest.raises(WaitTimeoutError, match="It continues to run"):
         await anext(reader)
     assert bool(api.asked_for("GET", "/stream")) == (ping < 1)
 

@@ -71,7 +71,7 @@ async def test_run_tells_its_events_as_they_happen(client: Any, api: NativeApi) 
 
 @pytest.mark.parametrize("seconds", [0.2, 1.2])
 async def test_when_patience_ends_the_job_goes_on(client: Any, api: NativeApi, seconds: float) -> None:
-    with pytest.raises(WaitTimeoutError, match="it goes on") as caught:
+    with pytest.raises(WaitTimeoutError, match="It continues to run") as caught:
         await client.run("ad", timeout=seconds)
     assert isinstance(caught.value, TimeoutError)
     assert api.jobs[caught.value.job.id].outcome is None
@@ -94,7 +94,7 @@ async def test_a_record_goes_in_and_comes_out(client: Any, api: NativeApi, shape
 
 async def test_an_output_of_another_shape_is_told_by_its_place(client: Any, api: NativeApi) -> None:
     end_at_once(api, output={"headline": 7})
-    with pytest.raises(InputError, match=r"output: The output is no Ad: .*\$\.headline"):
+    with pytest.raises(InputError, match=r"output: The output cannot be decoded as Ad: .*\$\.headline"):
         await client.result((await client.submit("ad")).id, Ad)
 
 

@@ -17,6 +17,7 @@ from millpond.errors import (
     AnswerUnavailableError,
     ConflictError,
     ForbiddenError,
+    GateMissingError,
     IdempotencyKeyError,
     InputError,
     InsufficientCreditsError,
@@ -26,19 +27,10 @@ from millpond.errors import (
     SettingsError,
     TooManyActiveJobsError,
     UnavailableError,
+    VaultError,
 )
 from millpond.retry import Backoff
-from tests.doubles.native_api import (
-    KEY,
-    NativeApi,
-    Server,
-    compress,
-    cut_after_it_is_done,
-    refuse,
-    say,
-    served,
-    stall,
-)
+from tests.doubles.native_api import KEY, NativeApi, Server, compress, cut_after_it_is_done, refuse, say, served, stall
 from tests.waiting import PATIENCE
 
 
@@ -125,6 +117,8 @@ async def test_a_grant_is_sent_again_only_with_a_reference(
         ConflictError(),
         InsufficientCreditsError(required=5),
         MillpondError(),
+        VaultError(),
+        GateMissingError(),
     ],
     ids=lambda error: error.code,
 )
@@ -188,14 +182,14 @@ async def test_what_a_proxy_says_becomes_an_error_too(
 @pytest.mark.parametrize("body", [b"<html>hello</html>", b'{"id": 7}', b"[" * 100_000, b"\xff"])
 async def test_an_answer_that_is_not_millponds_is_told_as_such(client: Any, api: NativeApi, body: bytes) -> None:
     api.faults.append(say(200, body))
-    with pytest.raises(UnreadableError, match="Does the URL lead to Millpond"):
+    with pytest.raises(UnreadableError, match="Check that the URL is that of a Millpond server"):
         await client.wallet()
 
 
 async def test_a_redirect_is_not_followed_with_the_key(client: Any, api: NativeApi) -> None:
     with served(other := NativeApi()) as elsewhere:
         api.faults.append(say(307, location=f"{elsewhere.url}/v1/wallet"))
-        with pytest.raises(UnreadableError, match="sends the request elsewhere"):
+        with pytest.raises(UnreadableError, match="redirected the request"):
             await client.wallet()
     assert other.asked == []
 
@@ -246,7 +240,7 @@ async def test_a_storm_of_refusals_ends_with_the_deadline_and_with_its_reason(
 
 async def test_a_body_that_drips_does_not_outlast_the_deadline(client: Any, api: NativeApi) -> None:
     api.faults.extend([stall(60)] * 9)
-    with pytest.raises(UnavailableError, match="No answer came"):
+    with pytest.raises(UnavailableError, match="did not respond within"):
         await client.request("GET", "/v1/wallet", timeout=0.5)
 
 

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from tests.api.sites import Site
-    from tests.databases import Server
+    from tests.databases import DatabaseServer
 
 
 @pytest.fixture(scope="module")
-async def site(anyio_backend: str, server: Server, template: str) -> AsyncIterator[Site]:
+async def site(anyio_backend: str, server: DatabaseServer, template: str) -> AsyncIterator[Site]:
     async with post_site(server, template) as running:
         yield running
 
@@ -56,9 +56,9 @@ async def test_an_endpoint_lives_and_dies(admin: Any) -> None:
 async def test_what_is_pulled_is_reported_and_can_be_sent_again(admin: Any) -> None:
     made = await admin.make_endpoint()
     sent = await admin.test_endpoint(made.id, "job.failed")
-    (parcel,) = await admin.pull(made.id)
-    assert webhooks.verify(parcel.body, parcel.headers, made.secret)["type"] == "job.failed"
-    await admin.report(parcel.id, status=500, seconds=0.5, headers={"x-a": "b"}, body="no")
+    (request,) = await admin.pull(made.id)
+    assert webhooks.verify(request.body, request.headers, made.secret)["type"] == "job.failed"
+    await admin.report(request.id, status=500, seconds=0.5, headers={"x-a": "b"}, body="no")
     log = (await admin.delivery(sent.id)).log
     assert [(each.status, each.response_body) for each in log] == [(500, "no")]
     await admin.resend(sent.id)

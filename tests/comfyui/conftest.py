@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millpond.comfyui.handler import Handler
-from millpond.comfyui.server import Server
+from millpond.integrations.comfyui.handler import Handler
+from millpond.integrations.comfyui.server import ComfyServer
 from tests.comfyui.jobs import FileJob, with_file
 from tests.doubles.comfy_cloud import ComfyCloud, served_cloud
 from tests.doubles.comfyui import ComfyUI, Served, Switches, sample, served
@@ -47,15 +47,15 @@ def job(tmp_path: Path) -> FileJob:
 
 
 @pytest.fixture
-async def endpoint(comfyui: Served, double: ComfyUI) -> AsyncIterator[Server]:
-    made = Server(comfyui.url, patience=PATIENCE, stall=PATIENCE)
+async def endpoint(comfyui: Served, double: ComfyUI) -> AsyncIterator[ComfyServer]:
+    made = ComfyServer(comfyui.url, patience=PATIENCE, stall=PATIENCE)
     made.look = 0.2
     yield made
     await made.close()
 
 
 @pytest.fixture
-def handler(endpoint: Server) -> Handler:
+def handler(endpoint: ComfyServer) -> Handler:
     return Handler(endpoint)
 
 

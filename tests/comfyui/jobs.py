@@ -31,6 +31,9 @@ class FileJob:
         if self.is_canceled:
             raise CanceledError
 
+    async def check_cancel(self) -> None:
+        await self.checkpoint()
+
     async def progress(self, value: float) -> None:
         self.steps.append(value)
         await self.checkpoint()

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from PIL import Image
 
-from millpond.comfyui.cloud import UPLOAD_MAX, Cloud
-from millpond.comfyui.handler import Handler
 from millpond.errors import CanceledError, PermanentError, SettingsError, StalledError, TransientError
+from millpond.integrations.comfyui.cloud import UPLOAD_MAX, Cloud
+from millpond.integrations.comfyui.handler import Handler
 from tests.comfyui import recorded
 from tests.comfyui.jobs import FileJob, task
 from tests.doubles.comfy_cloud import KEY, ComfyCloud
@@ -87,8 +87,8 @@ async def test_efx_21_a_file_that_the_cloud_has_is_not_sent_again(
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"has_credits": False}, "too few credits"),
-        ({"is_active": False}, "subscription at Comfy Cloud is not active"),
+        ({"has_credits": False}, "not have enough credits"),
+        ({"is_active": False}, "Comfy Cloud subscription is not active"),
     ],
     ids=["402", "429"],
 )
@@ -104,7 +104,7 @@ async def test_an_account_that_will_not_do_is_told(
 
 async def test_a_wrong_key_is_told_and_not_shown(cloud_api: tuple[ComfyCloud, Served], job: FileJob) -> None:
     endpoint = Cloud("wrong-key", cloud_api[1].url)
-    with pytest.raises(PermanentError, match="does not take the key") as refused:
+    with pytest.raises(PermanentError, match="rejected the key") as refused:
         await Handler(endpoint).handle(job, task(INVERT))
     await endpoint.close()
     assert "wrong-key" not in f"{refused.value!r} {endpoint!r}"
@@ -167,7 +167,7 @@ async def test_efx_23_a_canceled_job_leaves_the_others_of_the_account_alone(
 async def test_a_run_without_a_sign_of_life_is_given_up(handler: Handler, double: ComfyCloud, job: FileJob) -> None:
     double.comfy.switches.hang = ["ImageInvert"]
     handler.endpoint.stall = 0.5  # type: ignore[attr-defined]
-    with pytest.raises(StalledError, match="no sign of life") as told:
+    with pytest.raises(StalledError, match="made no progress") as told:
         await handler.handle(job, task(INVERT))
     assert told.value.details["reason"] == "stalled"
     assert ("POST", "/api/queue") in double.asked

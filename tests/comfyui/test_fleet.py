@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from millpond import cli, logs
-from millpond.comfyui import __main__ as program
+from millpond.integrations.comfyui import __main__ as program
 from tests.acceptance.processes import Command, Shell, shell, until
 from tests.cli.ups import Up, up
 from tests.comfyui import recorded
@@ -27,7 +27,7 @@ from tests.waiting import PATIENCE
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tests.databases import Server
+    from tests.databases import DatabaseServer
 
 ROOT = Path(__file__).parents[2]
 INVERT = recorded.graph(n1={"class_type": "LoadImage", "inputs": {"image": "{{input}}"}})
@@ -40,6 +40,7 @@ app.add(Kind(name="invert", price=5, runs="fleet"))
 """
 
 BARE = """
+import importlib.metadata
 import sys
 
 SDK = {"millpond", "httpx2", "httpcore2", "h11", "msgspec", "anyio", "idna", "truststore", "typing_extensions"}
@@ -51,13 +52,14 @@ class Fence:
             raise ModuleNotFoundError(name, name=name)
 
 sys.meta_path.insert(0, Fence())
-from millpond.comfyui.__main__ import main
+importlib.metadata.entry_points = lambda **_: ()  # no product is installed either
+from millpond.integrations.comfyui.__main__ import main
 main()
 """
 
 
 @dataclass(slots=True)
-class Town:
+class SystemUnderTest:
     """All that runs, and how a customer uses it."""
 
     sh: Shell
@@ -105,8 +107,10 @@ class Town:
 
 
 @pytest.fixture(scope="module")
-async def town(anyio_backend: str, server: Server, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Town]:
-    folder = tmp_path_factory.mktemp("town")
+async def system(
+    anyio_backend: str, server: DatabaseServer, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[SystemUnderTest]:
+    folder = tmp_path_factory.mktemp("system")
     (folder / "app.py").write_text(APP)
     async with server.database() as dsn:
         with shell(folder, dsn) as sh:
@@ -121,18 +125,18 @@ async def town(anyio_backend: str, server: Server, tmp_path_factory: pytest.Temp
             await until(is_up)
             address = re.search(r"http://\S+", double.stdout)
             assert address is not None
-            yield Town(sh, running, address[0])
+            yield SystemUnderTest(sh, running, address[0])
 
 
 @pytest.fixture
-async def quiet(town: Town) -> AsyncIterator[Town]:
+async def quiet(system: SystemUnderTest) -> AsyncIterator[SystemUnderTest]:
     """With nothing in its cache; the workers of a test end with it."""
-    await town.switch(restart=True, slow={})
-    with town.sh.visit():
-        yield town
+    await system.switch(restart=True, slow={}, hung=False)
+    with system.sh.visit():
+        yield system
 
 
-async def test_a_job_goes_all_the_way_and_costs_its_price(quiet: Town) -> None:
+async def test_a_job_goes_all_the_way_and_costs_its_price(quiet: SystemUnderTest) -> None:
     quiet.worker()
     job = await quiet.up.until("ended", await quiet.submit())
     assert job["state"] == "succeeded", job
@@ -146,7 +150,7 @@ async def test_a_job_goes_all_the_way_and_costs_its_price(quiet: Town) -> None:
         assert picture.getpixel((0, 0)) == (55, 225, 195)
 
 
-async def test_a_bad_workflow_fails_with_its_node_and_costs_nothing(quiet: Town) -> None:
+async def test_a_bad_workflow_fails_with_its_node_and_costs_nothing(quiet: SystemUnderTest) -> None:
     quiet.worker()
     bad = INVERT | {"2": {"class_type": "ImageInvert", "inputs": {"image": ["1", 1]}}}
     job = await quiet.up.until("ended", await quiet.submit(bad))
@@ -155,10 +159,10 @@ async def test_a_bad_workflow_fails_with_its_node_and_costs_nothing(quiet: Town)
     assert job["error"]["reason"] == "validation"
     missing = await quiet.up.until("ended", await quiet.submit(name="art_00000000000000000000000000"))
     assert missing["state"] == "failed"
-    assert "cannot be had" in missing["error"]["message"]
+    assert "cannot be downloaded" in missing["error"]["message"]
 
 
-async def test_efx_23_a_cancel_reaches_comfyui_and_costs_nothing(quiet: Town) -> None:
+async def test_efx_23_a_cancel_reaches_comfyui_and_costs_nothing(quiet: SystemUnderTest) -> None:
     await quiet.switch(slow={"ImageInvert": 20})
     quiet.worker()
     job_id = await quiet.submit()
@@ -169,7 +173,44 @@ async def test_efx_23_a_cancel_reaches_comfyui_and_costs_nothing(quiet: Town) ->
     await quiet.until_queue(0)
 
 
-async def test_efx_22_a_worker_that_must_go_gives_its_job_back_and_another_ends_it(quiet: Town) -> None:
+async def test_a_cancel_ends_the_job_as_canceled_although_comfyui_hangs(quiet: SystemUnderTest) -> None:
+    """Not by a heartbeat, which the worker sends every half minute, nor by the server after the grace period."""
+    await quiet.switch(slow={"ImageInvert": 3600})
+    quiet.worker()
+    job_id = await quiet.submit()
+    await quiet.until_queue(1)
+    await quiet.switch(hung=True)
+    await quiet.up.request("POST", f"/v1/jobs/{job_id}/cancel")
+    job = await quiet.up.until("ended", job_id)
+    await quiet.switch(hung=False)
+    assert (job["state"], job["captured"]) == ("canceled", 0)
+    assert job["error"]["code"] == "canceled"
+
+
+async def test_a_worker_whose_comfyui_hangs_takes_no_jobs_until_it_responds_again(quiet: SystemUnderTest) -> None:
+    """The job keeps all its attempts, and operators see why it waits."""
+
+    async def status() -> Any:
+        workers = (await quiet.up.request("GET", "/v1/workers", key="admin_key")).json()["data"]
+        worker = max((one for one in workers if one["is_fleet"]), key=lambda one: one["registered_at"])
+        return worker["status"], worker["unready_reason"]
+
+    async def is_unready() -> bool:
+        return await status() == ("unready", "ComfyUI does not respond.")
+
+    quiet.worker()
+    assert (await quiet.up.until("ended", await quiet.submit()))["state"] == "succeeded"
+    await quiet.switch(hung=True)
+    job_id = await quiet.submit()
+    await until(is_unready)
+    assert (await quiet.up.until("ready", job_id))["attempts"] == 0
+    await quiet.switch(hung=False)
+    job = await quiet.up.until("ended", job_id)
+    assert (job["state"], job["attempts"]) == ("succeeded", 0), job
+    assert await status() in {("idle", None), ("busy", None)}
+
+
+async def test_efx_22_a_worker_that_must_go_gives_its_job_back_and_another_ends_it(quiet: SystemUnderTest) -> None:
     await quiet.switch(slow={"ImageInvert": 20})
     leaving = quiet.worker()
     job_id = await quiet.submit()
@@ -186,7 +227,7 @@ async def test_efx_22_a_worker_that_must_go_gives_its_job_back_and_another_ends_
 
 
 @pytest.mark.slow
-async def test_efx_22_a_spot_notice_gives_the_job_back_in_time(quiet: Town) -> None:
+async def test_efx_22_a_spot_notice_gives_the_job_back_in_time(quiet: SystemUnderTest) -> None:
     """The instance goes in 16 seconds, and 15 of them are kept for giving back."""
     if quiet.hands is not None:
         quiet.hands.terminate()
@@ -212,7 +253,7 @@ async def test_efx_22_a_spot_notice_gives_the_job_back_in_time(quiet: Town) -> N
 @pytest.mark.parametrize(
     ("words", "status", "told"),
     [
-        (["--url", "http://127.0.0.1:9"], 5, "no route"),
+        (["--url", "http://127.0.0.1:9"], 5, "No route to serve"),
         (["--route", "invert", "--provider", "cloud", "--url", "http://127.0.0.1:9"], 5, "Set COMFY_API_KEY"),
         (["--route", "invert", "--comfyui", "nonsense", "--url", "http://127.0.0.1:9"], 5, "not a URL"),
         (["--route", "invert", "--stall", "soon", "--url", "http://127.0.0.1:9"], 5, "stall"),

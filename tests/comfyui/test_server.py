@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
+import json
 import tempfile
 import time
+import traceback
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import httpx2
 import pytest
 from PIL import Image
 
-from millpond.comfyui import program
-from millpond.comfyui.handler import Handler
-from millpond.comfyui.server import Server
+from millpond import logs
 from millpond.errors import CanceledError, HandlerError, PermanentError, SettingsError, StalledError, TransientError
+from millpond.integrations.comfyui import program
+from millpond.integrations.comfyui.disclosure import notes
+from millpond.integrations.comfyui.handler import Handler
+from millpond.integrations.comfyui.server import ComfyServer
+from millpond.worker.calls import describe
 from tests.comfyui import recorded
 from tests.comfyui.jobs import FileJob, task, with_file
 from tests.doubles.comfyui import ComfyUI, Served, sample
@@ -28,6 +35,7 @@ if TYPE_CHECKING:
 
 INPUT = {"class_type": "LoadImage", "inputs": {"image": "{{input}}"}}
 INVERT = recorded.graph(n1=INPUT)
+DESCRIPTION = {"comfyui": "0.7.0", "devices": ["cpu"], "upload_max": 100 * 1024 * 1024}
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +57,7 @@ async def until(found: Callable[[], Any]) -> Any:
 
 @asynccontextmanager
 async def another(url: str, **options: Any) -> AsyncIterator[Handler]:
-    server = Server(url, **options)
+    server = ComfyServer(url, **options)
     try:
         yield Handler(server)
     finally:
@@ -143,7 +151,7 @@ async def test_the_result_is_taken_from_wherever_the_node_put_it(
 ) -> None:
     output = await handler.handle(job, task(recorded.graph(n1=INPUT, n3=node), extension="png"))
     assert output["file"]["name"] == name
-    assert [line for line in job.logs if "not .png" in line] == ([] if name == "output.png" else job.logs)
+    assert [line for line in job.logs if "instead of .png" in line] == ([] if name == "output.png" else job.logs)
 
 
 # The cache of ComfyUI
@@ -168,7 +176,7 @@ async def test_a_file_that_is_gone_is_made_again_once(
     if lost == 1:
         await handler.handle(job, task(INVERT))
     else:
-        with pytest.raises(TransientError, match="of node 3 is gone"):
+        with pytest.raises(TransientError, match="of node 3 no longer exists"):
             await handler.handle(job, task(INVERT))
     assert double.runs == [f"{job.id}-1", f"{job.id}-1-again"]
 
@@ -226,6 +234,48 @@ async def test_a_node_that_raises_is_named(handler: Handler, double: ComfyUI, jo
     assert double.history == {}
 
 
+async def test_an_error_of_a_node_is_one_line_without_what_belongs_to_the_operator(
+    handler: Handler, double: ComfyUI, job: FileJob, capsys: pytest.CaptureFixture[str]
+) -> None:
+    private = "cannot load\n'/opt/comfy ui/models/face.onnx' from http://10.1.2.3:8188/x"
+    double.switches.fail = {"ImageInvert": f"{private}\n{'tips ' * 1000}"}
+    logs.configure("info", as_json=True)
+    try:
+        with pytest.raises(PermanentError) as told:
+            await handler.handle(job, task(INVERT))
+    finally:
+        logs.silence()
+    message = told.value.message
+    assert message.startswith("Node 2 (ImageInvert) failed: RuntimeError: cannot load 'face.onnx' from (address) tips")
+    assert len(message) <= 500
+    assert describe(told.value)["message"] == message
+    assert "/opt/comfy ui/models" in "".join(traceback.format_exception(told.value))
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "comfyui.failed" in line]
+    assert "/opt/comfy ui/models" in json.loads(line)["details"]
+    assert "comfyui.py" in json.loads(line)["details"], "the traceback of the node"
+
+
+async def test_an_error_about_a_file_has_the_users_name_of_it(handler: Handler, job: FileJob) -> None:
+    with_file(job.folder, "art_in", b"no picture")
+    with pytest.raises(PermanentError) as told:
+        await handler.handle(job, task(INVERT, asset={"filename": "my holiday.dat"}))
+    assert told.value.message == (
+        "Node 1 (LoadImage) failed: PIL.UnidentifiedImageError: cannot identify image file 'my holiday.dat'"
+    )
+
+
+async def test_an_error_of_the_worker_itself_has_no_paths(
+    handler: Handler, job: FileJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/var/lib/worker/in.png")
+
+    monkeypatch.setattr("tests.comfyui.jobs.shutil.copyfile", full)
+    with pytest.raises(TransientError) as told:
+        await handler.handle(job, task(INVERT))
+    assert told.value.message == "OSError: [Errno 28] No space left on device: 'in.png'"
+
+
 async def test_an_end_without_a_word_is_no_success(handler: Handler, double: ComfyUI, job: FileJob) -> None:
     double.switches.unstaged = True
     with pytest.raises(PermanentError, match="ended without a result"):
@@ -248,7 +298,7 @@ async def test_somebody_elses_interrupt_is_no_fault_of_the_job(handler: Handler,
     run = asyncio.create_task(handler.handle(job, task(INVERT)))
     await until(lambda: double.running)
     double._stop(None)
-    with pytest.raises(TransientError, match=r"interrupted the run, at node \d") as told:
+    with pytest.raises(TransientError, match=r"was interrupted at node \d") as told:
         await run
     assert fault(told.value) == "interrupted"
 
@@ -262,13 +312,13 @@ async def test_what_is_not_comfyui_is_no_fault_of_the_job(comfyui: Served, job: 
         with pytest.raises(TransientError) as told:
             await handler.handle(job, task(recorded.graph(n1={"class_type": "A", "inputs": {"x": "{{input}}"}})))
     assert fault(told.value) == "unreachable"
-    server = Server(f"{comfyui.url}{path}")
+    server = ComfyServer(f"{comfyui.url}{path}")
     assert await server.describe() is None
     await server.close()
 
 
-async def test_it_tells_what_comfyui_it_has(endpoint: Server) -> None:
-    assert await endpoint.describe() == {"comfyui": "0.7.0", "devices": ["cpu"]}
+async def test_it_tells_what_comfyui_it_has(endpoint: ComfyServer) -> None:
+    assert await endpoint.describe() == DESCRIPTION
 
 
 async def test_a_queue_that_is_lost_is_handed_in_again(handler: Handler, double: ComfyUI, job: FileJob) -> None:
@@ -279,7 +329,7 @@ async def test_a_queue_that_is_lost_is_handed_in_again(handler: Handler, double:
     double.forget_queue()
     await run
     assert double.runs == [f"{job.id}-1"] * 2
-    assert "warning: ComfyUI has lost the prompt; it is handed in again." in job.logs
+    assert "warning: ComfyUI lost the prompt; submitting it again." in job.logs
 
 
 async def test_a_prompt_that_is_lost_again_and_again_is_given_up(
@@ -312,9 +362,42 @@ async def test_a_restart_in_mid_run_is_survived(handler: Handler, comfyui: Serve
 
 async def test_a_comfyui_that_stays_away_is_waited_for_only_so_long(comfyui: Served, job: FileJob) -> None:
     async with another("http://127.0.0.1:9", patience=0.3) as handler:
-        with pytest.raises(TransientError, match=r"ComfyUI at http://127.0.0.1:9 cannot be reached") as told:
+        with pytest.raises(TransientError, match=r"^ComfyUI cannot be reached: ") as told:
             await handler.handle(job, task(INVERT))
     assert fault(told.value) == "unreachable"
+
+
+@pytest.mark.parametrize("asked", ["before the upload", "during the run"])
+async def test_a_comfyui_that_hangs_is_waited_for_only_so_long(
+    comfyui: Served, double: ComfyUI, job: FileJob, asked: str
+) -> None:
+    async with another(comfyui.url, patience=0.5) as handler, asyncio.timeout(PATIENCE / 2):
+        if asked == "during the run":
+            double.switches.hang = ["ImageInvert"]
+            run = asyncio.create_task(handler.handle(job, task(INVERT)))
+            await until(lambda: double.running)
+            double.switches.hung = True
+        else:
+            double.switches.hung = True
+            run = asyncio.create_task(handler.handle(job, task(INVERT)))
+        with pytest.raises(TransientError, match="it did not respond in time") as told:
+            await run
+    assert fault(told.value) == "unreachable"
+
+
+@pytest.mark.parametrize("asked", ["before the upload", "during the run"])
+async def test_a_job_can_be_canceled_while_comfyui_hangs(
+    comfyui: Served, double: ComfyUI, job: FileJob, asked: str
+) -> None:
+    async with another(comfyui.url, patience=600) as handler, asyncio.timeout(PATIENCE / 2):
+        double.switches.hang = ["ImageInvert"]
+        double.switches.hung = asked == "before the upload"
+        run = asyncio.create_task(handler.handle(job, task(INVERT)))
+        await until(lambda: job.downloads if double.switches.hung else double.running)
+        double.switches.hung = True
+        job.is_canceled = True
+        with pytest.raises(CanceledError):
+            await run
 
 
 async def test_while_comfyui_is_waited_for_a_job_can_be_canceled(job: FileJob) -> None:
@@ -352,7 +435,7 @@ async def test_a_prompt_whose_answer_was_lost_is_not_handed_in_twice(
 async def test_a_run_without_a_sign_of_life_is_given_up(comfyui: Served, double: ComfyUI, job: FileJob) -> None:
     double.switches.hang = ["ImageInvert"]
     async with another(comfyui.url, stall=0.5) as handler:
-        with pytest.raises(StalledError, match="no sign of life") as told:
+        with pytest.raises(StalledError, match="made no progress") as told:
             await handler.handle(job, task(INVERT))
     assert fault(told.value) == "stalled"
     assert {"prompt_id": f"{job.id}-1"} in bodies(double, "/interrupt")
@@ -363,13 +446,82 @@ async def test_a_run_without_a_sign_of_life_is_given_up(comfyui: Served, double:
 async def test_a_slow_run_that_moves_is_not_given_up(
     comfyui: Served, double: ComfyUI, job: FileJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock jumps with each step: by less than a run may show no sign of life, and by more in all."""
+    """The clock jumps with each step: by less than a run may show made no progress, and by more in all."""
     double.switches.slow = {"ImageInvert": 0.5}
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + PATIENCE * len(set(job.steps)))
-    monkeypatch.setattr("millpond.comfyui.server.time", clock)
+    monkeypatch.setattr("millpond.integrations.comfyui.server.time", clock)
     async with another(comfyui.url, stall=2 * PATIENCE) as handler:
         await handler.handle(job, task(INVERT))
     assert len(set(job.steps)) > 3
+
+
+class Clock:
+    """The clock of the runs, which a test can move on."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ahead
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr("millpond.integrations.comfyui.server.time", made)
+    return made
+
+
+async def queue_of_a_person(url: str, prompt_id: str) -> None:
+    """Submit a prompt as the page of ComfyUI does; its second node may be made to hang."""
+    node = {"class_type": "EmptyImage", "inputs": {"width": 8, "height": 8, "batch_size": 1, "color": 0}}
+    graph = {"a": node, "b": {"class_type": "PreviewImage", "inputs": {"images": ["a", 0]}}}
+    async with httpx2.AsyncClient() as http:
+        body = {"prompt": graph, "prompt_id": prompt_id, "client_id": "a person"}
+        assert (await http.post(f"{url}/prompt", json=body)).is_success
+
+
+async def looks(double: ComfyUI, times: int = 2) -> None:
+    """Until ComfyUI was asked for its queue again."""
+    before = len(double.asked)
+    await until(lambda: double.asked[before:].count(("GET", "/queue", None)) >= times)
+
+
+async def test_waiting_behind_the_prompt_of_a_person_is_not_a_stall(
+    comfyui: Served, double: ComfyUI, job: FileJob, clock: Clock
+) -> None:
+    double.switches.hang = ["b"]
+    await queue_of_a_person(comfyui.url, "person-1")
+    async with another(comfyui.url, stall=PATIENCE) as handler:
+        run = asyncio.create_task(handler.handle(job, task(INVERT)))
+        await until(lambda: double._left() == 2)
+        for _ in range(3):
+            clock.ahead += 2 * PATIENCE
+            await looks(double)
+        assert not run.done()
+        double.switches.hang = []
+        await run
+
+
+async def test_what_people_do_in_the_queue_does_not_make_a_hung_run_look_alive(
+    comfyui: Served, double: ComfyUI, job: FileJob, clock: Clock
+) -> None:
+    double.switches.hang = ["ImageInvert"]
+    stall = 10 * PATIENCE
+    async with another(comfyui.url, stall=stall) as handler:
+        run = asyncio.create_task(handler.handle(job, task(INVERT)))
+        await until(lambda: double.running)
+        await until(lambda: double.sockets)
+        await looks(double)
+        for number in (1, 2):
+            clock.ahead += 0.6 * stall
+            await queue_of_a_person(comfyui.url, f"person-{number}")
+            if number == 1:
+                await looks(double)
+        with pytest.raises(StalledError, match="made no progress"):
+            await asyncio.wait_for(run, PATIENCE)
+    double.switches.hang = []
+    await until(lambda: not double._left())
 
 
 async def test_efx_23_a_canceled_job_stops_its_own_prompt_alone(
@@ -454,13 +606,17 @@ async def test_a_file_that_comfyui_has_lost_is_sent_again_once(handler: Handler,
 @pytest.mark.parametrize(
     ("content", "asset", "told"),
     [
-        (sample(), {"name": "art_absent"}, "'in.png' for '{{input}}' cannot be had: The job has no file 'art_absent'"),
-        (b"#!/bin/sh\n", {}, "is not a picture, as its name claims"),
+        (
+            sample(),
+            {"name": "art_absent"},
+            "'in.png' for '{{input}}' cannot be downloaded: The job has no file 'art_absent'",
+        ),
+        (b"#!/bin/sh\n", {}, "is not a picture, although its name has that extension"),
         (b"", {}, "is empty"),
-        (b"#!/bin/sh\n", {"filename": "in.mp4"}, "is not a video, as its name claims"),
-        (sample(), {"content_hash": "0" * 64}, "is not the file that was meant"),
+        (b"#!/bin/sh\n", {"filename": "in.mp4"}, "is not a video, although its name has that extension"),
+        (sample(), {"content_hash": "0" * 64}, "does not match the given content hash"),
         (b"\x89PNG\r\n\x1a\n" + b"x" * 10_000, {}, "has 10,008 bytes; the limit is 8,192"),
-        (sample(), {"placeholder": "{{mask}}"}, "In the workflow there is no '{{mask}}'"),
+        (sample(), {"placeholder": "{{mask}}"}, "The workflow does not contain the placeholder '{{mask}}'"),
     ],
     ids=["missing", "no picture", "empty", "no video", "another", "huge", "no placeholder"],
 )
@@ -476,19 +632,43 @@ async def test_a_file_that_is_not_as_it_should_be_is_told(
     assert bodies(double, "/prompt") == []
 
 
-async def test_a_picture_that_is_only_the_beginning_of_one_fails_with_its_node(handler: Handler, job: FileJob) -> None:
-    with_file(job.folder, "art_in", sample()[:20])
-    with pytest.raises(
-        PermanentError, match=r"Node 1 \(LoadImage\) failed: .*Unidentified|Node 1 \(LoadImage\) failed"
-    ):
-        await handler.handle(job, task(INVERT))
-
-
-async def test_comfyuis_own_limit_is_told(handler: Handler, double: ComfyUI, job: FileJob) -> None:
-    double.switches.upload_max = 10
-    with pytest.raises(PermanentError, match="takes no file as large as") as told:
+async def test_a_truncated_picture_is_refused_before_it_is_sent(
+    handler: Handler, double: ComfyUI, job: FileJob
+) -> None:
+    """ComfyUI itself would run it: it fills what is missing with one color."""
+    with_file(job.folder, "art_in", sample((64, 64))[:-20])
+    with pytest.raises(PermanentError, match=r"The file 'in.png' for '{{input}}' is truncated") as told:
         await handler.handle(job, task(INVERT))
     assert fault(told.value) == "asset"
+    assert bodies(double, "/upload/image") == bodies(double, "/prompt") == []
+
+
+async def test_comfyui_fills_what_is_missing_of_a_picture(
+    handler: Handler, job: FileJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Why a truncated picture must be refused before: the double behaves as ComfyUI."""
+    monkeypatch.setattr("millpond.integrations.comfyui.handler.is_truncated", lambda _: False)
+    with_file(job.folder, "art_in", sample((64, 64))[:-20])
+    await handler.handle(job, task(INVERT))
+    assert job.made.stat().st_size
+
+
+async def test_comfyuis_own_limit_is_told(
+    handler: Handler, endpoint: ComfyServer, double: ComfyUI, job: FileJob
+) -> None:
+    double.switches.upload_max = 1024
+    with_file(job.folder, "art_in", sample((64, 64), (1, 2, 3)) + bytes(2_000))
+    with pytest.raises(PermanentError, match=r"ComfyUI rejected the file 'in.png' because of its size") as told:
+        await handler.handle(job, task(INVERT))
+    assert fault(told.value) == "asset"
+    described = await endpoint.describe()
+    assert described is not None
+    assert described["upload_max"] == 1024
+    before = len(bodies(double, "/upload/image"))
+    with pytest.raises(PermanentError, match=r"The file 'in.png' has 2,\d+ bytes; the limit is 1,024") as told:
+        await handler.handle(job, task(INVERT))
+    assert "--max-upload-size" in notes(told.value)
+    assert len(bodies(double, "/upload/image")) == before
 
 
 async def test_names_with_quotes_and_folders_in_them_do_no_harm(
@@ -504,11 +684,11 @@ async def test_names_with_quotes_and_folders_in_them_do_no_harm(
 @pytest.mark.parametrize("url", ["127.0.0.1:8188", "ftp://x", "http://", "http://[::"])
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(SettingsError):
-        Server(url)
+        ComfyServer(url)
 
 
 async def test_no_job_is_taken_before_comfyui_answers(
-    comfyui: Served, endpoint: Server, monkeypatch: pytest.MonkeyPatch
+    comfyui: Served, endpoint: ComfyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(program, "_AGAIN", 0.05)
     stop = asyncio.Event()
@@ -521,4 +701,23 @@ async def test_no_job_is_taken_before_comfyui_answers(
         assert not leaving.done()
     finally:
         await asyncio.to_thread(comfyui.start)
-    assert await leaving == {"comfyui": "0.7.0", "devices": ["cpu"]}
+    assert await leaving == DESCRIPTION
+
+
+@pytest.mark.parametrize("trouble", ["hung", "trouble", "away"])
+async def test_a_comfyui_that_does_not_respond_is_an_obstacle(
+    comfyui: Served, endpoint: ComfyServer, double: ComfyUI, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    monkeypatch.setattr("millpond.integrations.comfyui.server._DESCRIBE_TIMEOUT", 0.2)
+    if trouble == "away":
+        await asyncio.to_thread(comfyui.stop)
+    else:
+        setattr(double.switches, trouble, 1)
+    try:
+        assert await program.find_obstacle(endpoint) == "ComfyUI does not respond."
+    finally:
+        double.switches.hung = False
+        if trouble == "away":
+            await asyncio.to_thread(comfyui.start)
+    monkeypatch.undo()
+    assert await program.find_obstacle(endpoint) is None

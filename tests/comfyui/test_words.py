@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.comfyui import faults, graph
-from millpond.comfyui.cache import Uploads
-from millpond.comfyui.meter import Meter
 from millpond.errors import PermanentError, TransientError
+from millpond.integrations.comfyui import faults, graph
+from millpond.integrations.comfyui.cache import Uploads
+from millpond.integrations.comfyui.meter import Meter
 from tests.comfyui import recorded
 from tests.comfyui.jobs import task
 
@@ -22,14 +22,14 @@ from tests.comfyui.jobs import task
 @pytest.mark.parametrize(
     ("given", "field", "told"),
     [
-        ([], "input", "not an object"),
-        ({"workflow": "{not json", "output_node_id": "1"}, "workflow", "not JSON"),
-        ({"workflow": [], "output_node_id": "1"}, "workflow", "not an object of nodes"),
-        ({"workflow": {}, "output_node_id": "1"}, "workflow", "not an object of nodes"),
+        ([], "input", "must be an object"),
+        ({"workflow": "{not json", "output_node_id": "1"}, "workflow", "not valid JSON"),
+        ({"workflow": [], "output_node_id": "1"}, "workflow", "must be an object of nodes"),
+        ({"workflow": {}, "output_node_id": "1"}, "workflow", "must be an object of nodes"),
         ({"workflow": {"nodes": [], "links": []}, "output_node_id": "1"}, "workflow", "editor"),
         ({"workflow": {"1": {"inputs": {}}}, "output_node_id": "1"}, "workflow", "'1' has no class_type"),
         ({"workflow": {"1": {"class_type": "A"}}, "output_node_id": "1"}, "workflow", "'1' has no inputs"),
-        ({"workflow": recorded.INVERT, "output_node_id": "9"}, "output_node_id", "no node '9'"),
+        ({"workflow": recorded.INVERT, "output_node_id": "9"}, "output_node_id", "output node '9'"),
         ({"workflow": recorded.INVERT}, "input", "output_node_id"),
         ({"workflow": recorded.INVERT, "output_node_id": "3", "assets": [{"name": "x"}]}, "input", "placeholder"),
     ],
@@ -89,7 +89,7 @@ def test_each_attempt_has_names_of_its_own() -> None:
 def test_the_file_of_every_node_is_found(node: str) -> None:
     made, expected = recorded.OUTPUTS[node]
     if expected is None:
-        with pytest.raises(PermanentError, match="Node 3 made no file"):
+        with pytest.raises(PermanentError, match="Node 3 produced no file"):
             graph.pick({"3": made}, "3")
     else:
         assert graph.pick({"3": made, "4": {"images": [{"filename": "other.png"}]}}, "3").filename == expected
@@ -98,7 +98,7 @@ def test_the_file_of_every_node_is_found(node: str) -> None:
 def test_where_files_are_is_told_when_the_wanted_node_has_none() -> None:
     with pytest.raises(PermanentError) as refused:
         graph.pick({"4": {"images": [{"filename": "a.png"}]}}, "3")
-    assert refused.value.hint == "Files came from: 4."
+    assert refused.value.hint == "Files were produced by: 4."
 
 
 # Errors
@@ -126,7 +126,7 @@ TOLD = {
 @pytest.mark.parametrize("name", recorded.REFUSALS)
 def test_a_refusal_can_be_read(name: str) -> None:
     error = faults.refused(400, json.dumps(recorded.REFUSALS[name][1]).encode())
-    assert error.message == f"ComfyUI refuses the workflow: {TOLD[name]}"
+    assert error.message == f"ComfyUI rejected the workflow: {TOLD[name]}"
     assert error.details["reason"] == "validation"
 
 
@@ -200,7 +200,7 @@ def test_progress_follows_the_recorded_frames_and_never_falls() -> None:
         steps.append(round(meter.value, 3))
     assert steps == [0, 0, 0, 0, 0, 0.333, 0.667, 1, 1, 1, 1]
     assert meter.has_ended
-    assert meter.moves == len(recorded.FRAMES)
+    assert meter.moves == sum(frame["type"] != "status" for frame in recorded.FRAMES)
 
 
 def test_a_node_that_works_counts_more_and_by_its_steps() -> None:
@@ -236,7 +236,7 @@ def test_frames_about_something_else_change_nothing(frame: Any) -> None:
 
 
 def test_the_least_used_file_is_forgotten_first() -> None:
-    uploads = Uploads(most=2)
+    uploads = Uploads(limit=2)
     uploads.put("e", "a", "a.png")
     uploads.put("e", "b", "b.png")
     assert uploads.get("e", "a") == "a.png"

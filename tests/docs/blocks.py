@@ -5,7 +5,7 @@ A remark is an HTML comment, which a reader does not see:
     <!-- not run: reason -->         the next block is not run
     <!-- background until: text -->  the next block goes on in the background once it has said this
     <!-- stop background -->         what runs in the background is stopped
-    <!-- new session -->             Python is started anew
+    <!-- new session -->             Python is started again
     <!-- prints -->                  the next block is what the Python before it prints
 
 A Python block whose first line is `# name.py` is saved under that name instead of being run.
@@ -22,7 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+FOLDERS = (ROOT / "docs", ROOT / "products" / "docs")
+PAGES = sorted(
+    [
+        *(ROOT / name for name in ("README.md", "CHANGELOG.md", "products/README.md")),
+        *(page for folder in FOLDERS for page in folder.rglob("*.md")),
+    ]
+)
 
 _REMARK = re.compile(r"<!-- (not run|background until|stop background|new session|prints)(?:: (.*))? -->")
 _FILE = re.compile(r"# ([\w/]+\.py)\n")

@@ -13,7 +13,7 @@ from tests.docs.session import SILENT, Session
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.databases import Server
+    from tests.databases import DatabaseServer
 
 NOT_RUN_MAX = 5
 WITH_BLOCKS = [page for page in PAGES if any(block.language not in SILENT for block in blocks(page))]
@@ -21,7 +21,7 @@ WITH_BLOCKS = [page for page in PAGES if any(block.language not in SILENT for bl
 
 @pytest.mark.parametrize("page", WITH_BLOCKS, ids=lambda page: str(page.relative_to(ROOT)))
 async def test_the_blocks_of_a_page_run(
-    page: Path, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path, server: DatabaseServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """README and tutorial use the embedded server, as their readers do; the other pages have a database given."""
     monkeypatch.chdir(tmp_path)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millpond.lifecycle import MOMENTS
+from millpond.lifecycle import LIFECYCLE_EVENTS
 from tests.docs.blocks import PAGES as RUN
 from tests.docs.blocks import ROOT, blocks
 
@@ -59,7 +59,7 @@ def test_every_page_can_be_found_from_the_readme() -> None:
         found.add(_named(page))
         targets = ((page.parent / link.partition("#")[0]).resolve() for link in _links(page))
         pending += [target for target in targets if target.suffix == ".md" and target.exists()]
-    assert {_named(page) for page in (ROOT / "docs").rglob("*.md")} <= found
+    assert {_named(page) for page in RUN if page.name != "CHANGELOG.md"} <= found
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_named)
@@ -81,8 +81,8 @@ async def test_generated_parts_are_fresh(empty_dsn: str) -> None:
 
 def test_every_event_of_a_job_is_described() -> None:
     text = (ROOT / "docs" / "reference" / "job-events.md").read_text("utf-8")
-    for moment in MOMENTS:
-        assert f"`{moment}`" in text
+    for event in LIFECYCLE_EVENTS:
+        assert f"`{event}`" in text
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_named)
@@ -105,16 +105,50 @@ ARCHITECTURE = (ROOT / "docs" / "internals" / "architecture.md").read_text("utf-
 @pytest.mark.parametrize("layer", ["engine", "services"])
 def test_the_picture_has_every_module_of_a_layer(layer: str) -> None:
     (box,) = re.findall(rf'^    {layer}\["<b>{layer}</b><br/>(.*)"\]$', ARCHITECTURE, re.MULTILINE)
-    modules = {path.stem for path in (ROOT / "src" / "millpond" / layer).glob("*.py")}
+    modules = {path.stem for path in (ROOT / "src" / "millpond" / layer).rglob("*.py")}
     assert modules - set(re.findall(r"\w+", box)) <= {"__init__", "engine", "service"}
 
 
-@pytest.mark.parametrize("home", ["tenant", "central", "both"])
-def test_the_picture_has_every_table_in_its_home(home: str) -> None:
+def test_the_picture_has_every_package() -> None:
+    (drawn,) = re.findall(r"^flowchart TB\n(.*?)^```$", ARCHITECTURE, re.MULTILINE | re.DOTALL)
+    folders = (ROOT / "src" / "millpond", ROOT / "products" / "src" / "millpond_products")
+    packages = {path.parent.name for folder in folders for path in folder.glob("*/__init__.py")}
+    assert packages - set(re.findall(r"\w+", drawn)) == set()
+
+
+def test_the_architecture_names_what_exists() -> None:
+    named = set(re.findall(r"`((?:src|products|ui)/[\w./]+)`", ARCHITECTURE))
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("database", ["tenant", "central", "both"])
+def test_the_picture_has_every_table_in_its_database(database: str) -> None:
     (drawn,) = re.findall(
-        rf'^    subgraph \w+\["home: {home}"\]\n(.*?)^    end$', ARCHITECTURE, re.MULTILINE | re.DOTALL
+        rf'^    subgraph \w+\["database: {database}"\]\n(.*?)^    end$', ARCHITECTURE, re.MULTILINE | re.DOTALL
     )
     schema = (ROOT / "tests" / "migrations" / "schema.sql").read_text("utf-8")
-    kept = re.findall(rf"^table millpond\.(\w+)[^\n]*\n    -- home: {home}\.", schema, re.MULTILINE)
+    kept = re.findall(rf"^table millpond\.(\w+)[^\n]*\n    -- database: {database}\.", schema, re.MULTILINE)
     whole = {table for table in kept if not table.endswith("_default")}
     assert set(re.findall(r"^        (\w+)", drawn, re.MULTILINE)) == whole
+
+
+GLOSSARY = (ROOT / "docs" / "reference" / "glossary.md").read_text("utf-8").lower()
+PLAIN = {"engine", "native", "callers_transaction", "databases", "operations", "outputs", "remote", "transactions"}
+"""Modules named for what everybody knows, or for two terms that stand there by themselves."""
+
+
+def test_every_noun_of_the_engine_is_in_the_glossary() -> None:
+    folders = (ROOT / "src" / "millpond" / "engine", ROOT / "src" / "millpond" / "services")
+    nouns = {path.stem for folder in folders for path in folder.rglob("*.py") if path.stem != "__init__"} - PLAIN
+    singular = {noun: re.sub(r"ies$", "y", noun).removesuffix("s").replace("_", " ") for noun in nouns}
+    assert [noun for noun, word in sorted(singular.items()) if word not in GLOSSARY] == []
+
+
+def test_every_label_of_the_navigation_is_in_the_glossary() -> None:
+    frame = (ROOT / "ui" / "src" / "parts" / "frame.tsx").read_text("utf-8")
+    labels = re.findall(r'\{ to: "/\w*", title: "([^"]+)"', frame)
+    assert labels
+    terms = {term.strip() for row in re.findall(r"^\| ([^|]+) \|", GLOSSARY, re.MULTILINE) for term in row.split(",")}
+    stems = {term.removesuffix("s") for term in terms}
+    unknown = [label for label in labels if label.lower().removesuffix("s") not in stems]
+    assert [label for label in unknown if label != "Bulk operations"] == []  # which becomes "Bulk operations"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from PIL import Image, ImageOps
+from PIL import Image, ImageFile, ImageOps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,9 +87,21 @@ class Node:
 
 def load_image(folders: Folders, image: str) -> tuple[Any, ...]:
     with Image.open(folders.of("input") / image) as opened:
-        picture = ImageOps.exif_transpose(opened)
+        picture = _leniently(ImageOps.exif_transpose, opened)
         mask = ImageOps.invert(picture.getchannel("A")) if "A" in picture.getbands() else Image.new("L", (64, 64))
         return [picture.convert("RGB")], [mask]
+
+
+def _leniently(call: Callable[[Any], Any], given: Any) -> Any:
+    """What is missing of a picture is filled with one color, as ComfyUI does."""
+    try:
+        return call(given)
+    except (OSError, ValueError):
+        ImageFile.LOAD_TRUNCATED_IMAGES = True
+        try:
+            return call(given)
+        finally:
+            ImageFile.LOAD_TRUNCATED_IMAGES = False
 
 
 def is_there(folders: Folders, image: str) -> str | None:

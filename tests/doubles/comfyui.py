@@ -69,6 +69,8 @@ class Switches:
     """Nodes that raise a RuntimeError with this message."""
     full: dict[str, int] = field(default_factory=dict)
     """Nodes that run out of memory this often."""
+    hung: bool = False
+    """It accepts connections and answers nothing, as a process that is stopped."""
     trouble: int = 0
     """How many of the next requests are answered with 500."""
     mumbles: int = 0
@@ -189,6 +191,8 @@ class ComfyUI:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         self.loop = asyncio.get_running_loop()
+        while self.switches.hung and not scope["path"].startswith("/_double"):
+            await asyncio.sleep(0.01)
         if scope["type"] == "http":
             refusal = self._refusal(scope)
             if refusal is not None:
@@ -334,11 +338,11 @@ class ComfyUI:
         entries = dict(self.history)
         if (id := request.path_params.get("id")) is not None:
             return JSONResponse({id: entries[id]} if id in entries else {})
-        most, offset = request.query_params.get("max_items"), int(request.query_params.get("offset", -1))
+        limit, offset = request.query_params.get("max_items"), int(request.query_params.get("offset", -1))
         chosen = list(entries.items())
-        if most is not None:
-            start = max(len(chosen) - int(most), 0) if offset < 0 else offset
-            chosen = chosen[start : start + int(most)]
+        if limit is not None:
+            start = max(len(chosen) - int(limit), 0) if offset < 0 else offset
+            chosen = chosen[start : start + int(limit)]
         return JSONResponse(dict(chosen))
 
     async def _change_history(self, request: Request) -> Response:
@@ -372,9 +376,13 @@ class ComfyUI:
             return StreamingResponse(_half(content), headers={"Content-Length": str(len(content))})
         return FileResponse(path, filename=path.name) if path.is_file() else Response(status_code=404)
 
+    def _argv(self) -> list[str]:
+        megabytes = self.switches.upload_max / 1024 / 1024
+        return ["main.py", *([] if megabytes == 100 else ["--max-upload-size", str(megabytes)])]
+
     async def _stats(self, _: Request) -> Response:
         system = {"os": sys.platform, "ram_total": 2**34, "ram_free": 2**33, "comfyui_version": VERSION}
-        system |= {"python_version": sys.version, "pytorch_version": "2.9.1+cpu", "argv": ["main.py"]}
+        system |= {"python_version": sys.version, "pytorch_version": "2.9.1+cpu", "argv": self._argv()}
         device = {"name": "cpu", "type": "cpu", "index": None, "vram_total": 2**34, "vram_free": 2**33}
         return JSONResponse(
             {"system": system, "devices": [device | {"torch_vram_total": 2**34, "torch_vram_free": 2**33}]}
@@ -668,10 +676,10 @@ class Run:
         if "client_id" in self.item.extra and not self.is_over:
             self.comfy.send(event, {**data, "prompt_id": self.item.prompt_id}, self.item.extra["client_id"])
 
-    def _state(self, id: str, state: str, value: float, most: float) -> None:
+    def _state(self, id: str, state: str, value: float, limit: float) -> None:
         names = {"node_id": id, "prompt_id": self.item.prompt_id, "display_node_id": id}
         names |= {"parent_node_id": None, "real_node_id": id}
-        self._states[id] = {"value": value, "max": most, "state": state} | names
+        self._states[id] = {"value": value, "max": limit, "state": state} | names
         if "client_id" in self.item.extra and not self.is_over:
             data = {"prompt_id": self.item.prompt_id, "nodes": dict(self._states)}
             self.comfy.send("progress_state", data, self.item.extra["client_id"])

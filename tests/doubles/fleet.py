@@ -53,9 +53,10 @@ class FleetDouble:
     spoiled: set[str] = field(default_factory=set)
     """Signed URLs that have run out."""
     storage_faults: deque[str] = field(default_factory=deque)
-    """What the next transfers meet: 'expired', or 'cut' in the middle."""
+    """What the next transfers meet: 'expired', 'cut' in the middle, 'lost', or 'unanswered' although it was stored."""
     is_away: bool = False
     is_draining: bool = False
+    unready_reason: str | None = None
 
     def verbs(self, *names: str) -> list[dict[str, Any]]:
         return [body for verb, body in self.asked if verb in names]
@@ -155,6 +156,10 @@ class FleetDouble:
         self.held |= {job.job_id: job.lease_token for job in jobs}  # pyright: ignore[reportAttributeAccessIssue]
         return wire.Assignments(jobs=jobs, is_draining=self.is_draining)
 
+    def on_readiness(self, body: dict[str, Any]) -> dict[str, Any]:
+        self.unready_reason = body["unready_reason"]
+        return {}
+
     def on_heartbeat(self, body: dict[str, Any]) -> dict[str, Any]:
         beats: list[dict[str, Any]] = []
         for job in body.get("jobs", []):
@@ -220,8 +225,10 @@ class FleetDouble:
                 return Response("the checksum does not match", 400)
             if fault == "lost":
                 return Response(status_code=500)
+            if name in self.files:
+                return Response("the file is stored", 412)
             self.files[name] = body
-            return Response()
+            return Response(status_code=500 if fault == "unanswered" else 200)
         return _Part(self.files[name], request.headers.get("range"), is_cut=fault == "cut")
 
 

@@ -12,11 +12,11 @@ from tests.post import Post, opened
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tests.databases import Server
+    from tests.databases import DatabaseServer
 
 
 @pytest.fixture(scope="module")
-async def post_office(server: Server, template: str) -> AsyncIterator[Post]:
+async def post_office(server: DatabaseServer, template: str) -> AsyncIterator[Post]:
     async with server.database(template) as dsn, opened(dsn) as made:
         yield made
 

@@ -14,9 +14,9 @@ from uuid import UUID
 import pytest
 
 from millpond import ids
-from millpond.engine.artifacts import SQL, ArtifactRecord, folder
-from millpond.engine.dispatches import Lanes
 from millpond.engine.engine import Engine
+from millpond.engine.jobs.artifacts import SQL, ArtifactRecord, folder
+from millpond.engine.queue.dispatches import Lanes
 from millpond.errors import (
     ArtifactMismatchError,
     ArtifactMissingError,
@@ -40,7 +40,7 @@ from tests.product import app
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from millpond.engine.leases import Lease
+    from millpond.engine.queue.leases import Lease
     from millpond.lifecycle import Outcome
     from tests.clocks import Clock
     from tests.factories import Factory
@@ -228,7 +228,7 @@ async def test_without_storage_it_is_said_so(db: Database) -> None:
 
 
 async def test_what_is_not_below_tenants_is_nobodys_business(engine: Engine) -> None:
-    """A blueprint keeps its own files in storage, without a row."""
+    """A product keeps its own files in storage, without a row."""
     store = engine.artifacts.store
     await store.write("effects/workflows/invert.json", b"{}", content_type="application/json")
     assert store.sign_get("effects/workflows/invert.json", lifetime=HOUR).method == "GET"
@@ -452,7 +452,7 @@ async def test_a_sweep_that_was_killed_at_any_step_is_finished_by_the_next(
             return cut_call
 
         with monkeypatch.context() as patched:
-            patched.setattr(engine.artifacts, "_homes", [Between(db, run=cut(db.run))].copy)
+            patched.setattr(engine.artifacts, "_databases", [Between(db, run=cut(db.run))].copy)
             patched.setattr(store, "delete", cut(store.delete))
             with suppress(KilledError):
                 await engine.artifacts.sweep()

@@ -1,4 +1,4 @@
-"""The door to PostgreSQL: what is tried again, and its errors in our own words."""
+"""Access to PostgreSQL: what is tried again, and its errors in our own words."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ import contextlib
 import itertools
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 
-from millpond.errors import BusyError, InvalidError, MoveDeniedError, StoreError, UnavailableError
+from millpond.errors import BusyError, InvalidError, OverdueError, StoreError, TransitionDeniedError, UnavailableError
 from millpond.store.db import Database, DuplicateError, connect
 from millpond.store.queries import Query
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from millpond.store.queries import Shape
-    from tests.databases import Server
+    from tests.databases import DatabaseServer
 
 FLAKY = """
 create sequence public.calls;
@@ -56,9 +58,16 @@ async def test_not_for_ever(db: Database, flaky: Query) -> None:
 
 
 WORDS: dict[str, tuple[str, tuple[Any, ...], type[Exception]]] = {
-    "a denied move": ("select public.flaky(1, 'PS001')", (), MoveDeniedError),
+    "a denied move": ("select public.flaky(1, 'PS001')", (), TransitionDeniedError),
     "a server that goes down": ("select public.flaky(1, '57P01')", (), UnavailableError),
     "a lost connection": ("select public.flaky(1, '08006')", (), UnavailableError),
+    "a full disk": ("select public.flaky(1, '53100')", (), UnavailableError),
+    "no memory": ("select public.flaky(1, '53200')", (), UnavailableError),
+    "too many connections": ("select public.flaky(1, '53300')", (), UnavailableError),
+    "a server that starts": ("select public.flaky(1, '57P03')", (), UnavailableError),
+    "a file that cannot be read": ("select public.flaky(1, '58030')", (), UnavailableError),
+    "a read-only server": ("select public.flaky(1, '25006')", (), UnavailableError),
+    "a statement that was canceled": ("select public.flaky(1, '57014')", (), OverdueError),
     "a row that is held too long": ("select public.flaky(1, '55P03')", (), BusyError),
     "a NUL": ("select $1::text", ("\x00",), InvalidError),
     "half a surrogate pair": ("select $1::text", ("\ud800",), InvalidError),
@@ -80,11 +89,11 @@ async def test_errors_are_told_in_our_own_words(
 async def test_shapes_promise_how_many_rows_there_are(db: Database) -> None:
     assert await db.run(query("select 1 where false", "maybe")) is None
     assert [row["n"] for row in await db.run(query("select n from generate_series(1, 3) n", "many"))] == [1, 2, 3]
-    with pytest.raises(StoreError, match=r"test\.query gave no row"):
+    with pytest.raises(StoreError, match=r"test\.query returned no row"):
         await db.run(query("select 1 where false"))
 
 
-async def test_a_database_that_is_not_there_is_unavailable(server: Server) -> None:
+async def test_a_database_that_is_not_there_is_unavailable(server: DatabaseServer) -> None:
     for call in (Database.open, connect):
         with pytest.raises(UnavailableError):
             await call("postgresql://nobody@127.0.0.1:1/nothing")
@@ -166,7 +175,9 @@ class CutShort:
 
 async def _in_transactions(db: Database, onlooker: Database) -> list[str]:
     """What the sessions did that are in a transaction, seen from outside; afterwards a snapshot must be had."""
-    text = "select query from pg_stat_activity where datname = current_database() and xact_start is not null"
+    text = """
+        select query from pg_stat_activity
+        where datname = current_database() and backend_type = 'client backend' and xact_start is not null"""
     found = await onlooker.run(query(f"{text} and pid <> pg_backend_pid()", "many"))
     async with db.snapshot() as tx:
         await tx.fetchval("select 1")
@@ -214,3 +225,37 @@ async def test_a_connection_that_the_server_has_closed_is_not_used_again(wide: D
         await db.run(query("select pg_terminate_backend($1, 60000)"), before)
         (after,) = await run(query("select pg_backend_pid()"))
         assert after != before
+
+
+async def test_a_statement_moves_from_a_connection_that_the_server_has_ended_and_not_closed_yet(
+    dsn: str, db: Database, tmp_path: Path
+) -> None:
+    """The server's last message arrives before the end of the connection; what is sent in between is not sent."""
+    (folder,) = parse_qs(urlsplit(dsn).query)["host"]
+    has_ended = asyncio.Event()
+
+    async def pass_on(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        while data := await source.read(65_536):
+            sink.write(data)
+        has_ended.set()
+
+    async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        from_server, to_server = await asyncio.open_unix_connection(f"{folder}/.s.PGSQL.5432")
+        with contextlib.suppress(ConnectionError):
+            await asyncio.gather(pass_on(from_server, writer), pass_on(reader, to_server))
+        for end in (writer, to_server):
+            end.close()
+
+    async with await asyncio.start_unix_server(connect, tmp_path / ".s.PGSQL.5432"):
+        behind = await Database.open(dsn.replace(quote(folder, safe=""), quote(str(tmp_path), safe="")), size=8)
+        try:
+            pid = query("select pg_backend_pid()")
+            (before,) = await behind.run(pid)
+            await db.run(query("select pg_terminate_backend($1, 60000)"), before)
+            await has_ended.wait()
+            for _ in range(5):
+                await asyncio.sleep(0)  # for the client to read what the server has sent last
+            (after,) = await behind.run(pid)
+            assert after != before
+        finally:
+            await behind.close()

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from millpond import ids, webhooks
-from millpond.engine import deliveries, jobs, transactions
-from millpond.engine.deliveries import Result
 from millpond.engine.engine import Engine
+from millpond.engine.jobs import jobs, transactions
+from millpond.engine.webhooks import deliveries
+from millpond.engine.webhooks.deliveries import Result
 from millpond.errors import (
     ConflictError,
     IdempotencyConflictError,
@@ -33,11 +34,11 @@ from tests.post import SECRET, VAULT, taken
 from tests.product import app
 
 if TYPE_CHECKING:
-    from millpond.engine.deliveries import Claimed, DeliveryRecord
+    from millpond.engine.webhooks.deliveries import Claimed, DeliveryRecord
     from tests.post import Post
 
 DAY = timedelta(days=1)
-ALL = webhooks.MOMENTS
+ALL = webhooks.LIFECYCLE_EVENTS
 
 
 async def claimed(post: Post) -> list[Claimed]:
@@ -68,8 +69,25 @@ async def test_a_job_with_a_url_tells_it_how_it_ended(post: Post) -> None:
     assert (told["data"]["phase"], told["data"]["outcome"], told["data"]["kind"]) == ("ended", "succeeded", "priced")
 
 
-async def test_it_is_told_of_the_moments_that_were_asked_for_each_as_it_was_then(post: Post) -> None:
-    lease = await post.make.leased("studio", hook=post.hook(moments=ALL))
+async def test_a_url_is_told_of_the_tags_and_they_belong_to_its_key(post: Post) -> None:
+    given: Any = {**OWNER, "idempotency_key": "k", "hook": post.hook(events=("submitted",))}
+    first = await post.engine.submit("free", **given, tags={"team": "ads"})
+    assert (await post.engine.submit("free", **given, tags={"team": "ads"})).job_id == first.job_id
+    for other in ({"team": "other"}, None):
+        with pytest.raises(IdempotencyConflictError):
+            await post.engine.submit("free", **given, tags=other)
+    await post.engine.submit("free", **OWNER, hook=post.hook(events=("submitted",)))
+    await post.deliver()
+    assert [post.read(each)["data"]["tags"] for each in post.there.of("one")] == [{"team": "ads"}, {}]
+
+
+def test_a_delivery_from_before_there_were_tags_stays_the_same_bytes() -> None:
+    old = webhooks.WebhookData(ids.new(), "succeeded", datetime.now(UTC), {"kind": "free"})
+    assert "tags" not in NATIVE.body(old)["data"]
+
+
+async def test_it_is_told_of_the_events_that_were_asked_for_each_as_it_was_then(post: Post) -> None:
+    lease = await post.make.leased("restartable", hook=post.hook(events=ALL))
     await post.make.finish(lease)
     await post.deliver()
     told = [post.read(each) for each in post.there.of("one")]
@@ -84,7 +102,7 @@ async def test_a_url_that_may_not_be_called_is_refused_before_anything_is_charge
     for wrong, error, field in (
         (Hook(url="http://169.254.169.254/", secret=SECRET), OutboundRefusedError, "webhook.url"),
         (Hook(url=post.there.url("healthy"), secret="x"), InvalidError, "webhook.secret"),
-        (Hook(url=post.there.url("healthy"), secret=SECRET, moments=("never",)), InvalidError, "webhook.moments"),
+        (Hook(url=post.there.url("healthy"), secret=SECRET, events=("never",)), InvalidError, "webhook.events"),
     ):
         with pytest.raises(error) as caught:
             await post.engine.submit("priced", **OWNER, hook=wrong)
@@ -133,11 +151,11 @@ async def test_many_at_once_have_urls_of_their_own(post: Post) -> None:
 
 async def test_a_job_in_the_callers_transaction_brings_its_url(post: Post) -> None:
     async with post.engine.db.transaction() as tx:
-        kept = await post.engine.submit("free", **OWNER, tx=tx, hook=post.hook(moments=("submitted",)))
+        kept = await post.engine.submit("free", **OWNER, tx=tx, hook=post.hook(events=("submitted",)))
     async with post.engine.db.connection() as connection:
         given_up = connection.transaction()
         await given_up.start()
-        await post.engine.submit("free", **OWNER, tx=connection, hook=post.hook(moments=("submitted",)))
+        await post.engine.submit("free", **OWNER, tx=connection, hook=post.hook(events=("submitted",)))
         await given_up.rollback()
     await post.deliver()
     (told,) = (post.read(each) for each in post.there.of("one"))
@@ -159,7 +177,7 @@ async def test_a_job_that_is_repeated_tells_the_same_url(post: Post) -> None:
 
 async def test_no_secret_stands_anywhere_in_the_database(post: Post) -> None:
     """Of an endpoint, before and after it was rotated, and of a job; whatever was sent, answered and logged."""
-    _, first = await post.engine.endpoints.make(TENANT, url=post.there.url("healthy"), moments=("*",))
+    _, first = await post.engine.endpoints.make(TENANT, url=post.there.url("healthy"), events=("*",))
     made = await post.endpoint("error", "two")
     second = await post.engine.endpoints.rotate(TENANT, made.id)
     await post.make.submitted("told", hook=post.hook(), idempotency_key="k")
@@ -270,7 +288,7 @@ async def test_what_is_logged_of_an_answer_is_bounded(post: Post) -> None:
 
 async def test_nothing_is_sent_before_what_came_before_it(post: Post) -> None:
     """The first fails: the others wait for it, and then go at once, each after the other."""
-    lease = await post.make.leased("free", hook=post.hook("flaky", times=1, moments=ALL))
+    lease = await post.make.leased("free", hook=post.hook("flaky", times=1, events=ALL))
     await post.make.finish(lease)
     await post.deliver()
     assert post.names() == []
@@ -281,7 +299,7 @@ async def test_nothing_is_sent_before_what_came_before_it(post: Post) -> None:
 
 
 async def test_what_waits_goes_when_what_it_waited_for_is_given_up(post: Post) -> None:
-    lease = await post.make.leased("free", hook=post.hook(moments=ALL))
+    lease = await post.make.leased("free", hook=post.hook(events=ALL))
     await post.make.finish(lease)
     (first,) = await claimed(post)
     assert await settled(post, first, 410) == "failed"
@@ -290,8 +308,8 @@ async def test_what_waits_goes_when_what_it_waited_for_is_given_up(post: Post) -
 
 
 async def test_jobs_do_not_wait_for_each_other_nor_urls_for_urls(post: Post) -> None:
-    await post.endpoint("error", "sick", moments=("*",))
-    await post.endpoint(name="well", moments=("*",))
+    await post.endpoint("error", "sick", events=("*",))
+    await post.endpoint(name="well", events=("*",))
     for _ in range(3):
         await post.make.submitted("free")
         await post.make.serve("free")
@@ -305,9 +323,9 @@ async def test_jobs_do_not_wait_for_each_other_nor_urls_for_urls(post: Post) -> 
 
 
 async def test_what_a_killed_courier_had_in_hand_comes_again_and_still_in_order(post: Post) -> None:
-    lease = await post.make.leased("free", hook=post.hook(moments=ALL))
+    lease = await post.make.leased("free", hook=post.hook(events=ALL))
     await post.make.finish(lease)
-    assert [each.moment for each in await claimed(post)] == ["submitted"]
+    assert [each.event for each in await claimed(post)] == ["submitted"]
     assert await post.deliver() == 0  # it is in hand
     await post.pass_time(MINUTE + timedelta(seconds=5))
     await post.pass_time(timedelta(seconds=5))
@@ -425,9 +443,9 @@ async def test_they_are_listed_the_newest_first_and_filtered(post: Post) -> None
 
 async def test_what_one_statement_tells_is_listed_in_the_order_of_its_events(post: Post) -> None:
     await post.make.credits(60)
-    made = [await post.engine.submit("studio", **OWNER, hook=post.hook(moments=ALL)) for _ in range(20)]
+    made = [await post.engine.submit("restartable", **OWNER, hook=post.hook(events=ALL)) for _ in range(20)]
     for job in made:
-        told = [(each.seq, each.moment) for each in await post.engine.deliveries.list(TENANT, job_id=job.job_id)]
+        told = [(each.seq, each.event) for each in await post.engine.deliveries.list(TENANT, job_id=job.job_id)]
         assert told == [(2, "queued"), (1, "submitted")]
 
 
@@ -447,7 +465,7 @@ async def test_what_is_done_is_forgotten_after_a_while(post: Post) -> None:
 
 
 async def test_a_listener_comes_for_what_is_due_and_says_what_became_of_it(post: Post) -> None:
-    made, secret = await post.engine.endpoints.make(TENANT, moments=("*",))
+    made, secret = await post.engine.endpoints.make(TENANT, events=("*",))
     lease = await post.make.leased("free")
     await post.make.finish(lease)
     assert await post.deliver() == 0
@@ -481,9 +499,9 @@ async def test_what_a_listener_cannot_say_is_refused(post: Post) -> None:
     ):
         with pytest.raises(ConflictError):
             await call
-    for most in (0, 101, True):
+    for limit in (0, 101, True):
         with pytest.raises(InvalidError):
-            await post.engine.deliveries.pull(TENANT, made.id, most)
+            await post.engine.deliveries.pull(TENANT, made.id, limit)
     for wrong in (Result(99), Result(600), Result(200, seconds=-1), Result(200, seconds=float("nan"))):
         with pytest.raises(InvalidError):
             await post.engine.deliveries.report(TENANT, own.id, wrong)
@@ -544,7 +562,7 @@ async def test_its_deadline_withdraws_the_news(post: Post) -> None:
     job = await post.make.read(lease.job_id)
     assert (job.outcome, job.captured) == ("expired", 0)
     assert await post.states() == ["withdrawn", "pending"]
-    assert (await post.newest(state="pending")).moment == "expired"
+    assert (await post.newest(state="pending")).event == "expired"
 
 
 async def test_an_answer_that_comes_after_the_deadline_changes_nothing(post: Post) -> None:
@@ -552,7 +570,7 @@ async def test_an_answer_that_comes_after_the_deadline_changes_nothing(post: Pos
     await post.make.finish(lease)
     (item,) = await claimed(post)
     await post.make.clock.advance(HOUR + MINUTE)
-    await jobs.expire(post.engine.homes.everywhere, 10)
+    await jobs.expire(post.engine.tenant_databases.executor_for_all, 10)
     assert await settled(post, item, 200) == "withdrawn"
     assert (await post.make.read(lease.job_id)).outcome == "expired"
 
@@ -571,17 +589,17 @@ async def test_what_does_not_end_well_is_not_waited_for(post: Post) -> None:
     lease = await post.make.leased("told", hook=post.hook("error"))
     await post.engine.finish(End(lease, "failed", error=ERROR))
     assert (await post.make.read(lease.job_id)).outcome == "failed"
-    assert (await post.newest()).moment == "failed"
+    assert (await post.newest()).event == "failed"
 
 
 async def test_a_cancel_that_comes_too_late_is_forgotten(post: Post) -> None:
-    """The work is done; the lifecycle has no way from there to a cancel, and nobody tries to enforce one."""
+    """The work is done; the lifecycle has no way from there to a cancel, and nobody tries to force one."""
     lease = await post.make.leased("told", hook=post.hook())
     await post.engine.cancel(TENANT, lease.job_id)
     await post.make.finish(lease)
     assert (await post.make.read(lease.job_id)).cancel_requested_at is None
     await post.make.clock.advance(MINUTE)
-    assert await jobs.enforce(post.engine.homes.everywhere, 10) == 0
+    assert await jobs.force_cancel(post.engine.tenant_databases.executor_for_all, 10) == 0
     await post.deliver()
     assert (await post.make.read(lease.job_id)).outcome == "succeeded"
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millpond import webhooks
-from millpond.engine import deliveries
-from millpond.engine.deliveries import Result
-from millpond.engine.endpoints import ENDPOINTS_MAX, PAGE_MAX
+from millpond.engine.webhooks import deliveries
+from millpond.engine.webhooks.deliveries import Result
+from millpond.engine.webhooks.endpoints import ENDPOINTS_MAX, PAGE_MAX
 from millpond.errors import (
     ConflictError,
     InvalidError,
@@ -39,7 +39,7 @@ async def ended(post: Post, kind: str = "free", outcome: Any = "succeeded") -> N
 
 async def test_an_endpoint_is_told_of_the_ends_of_jobs(post: Post) -> None:
     made = await post.endpoint()
-    assert (made.moments, made.kinds, made.disabled_at) == (webhooks.ENDS, (), None)
+    assert (made.events, made.kinds, made.disabled_at) == (webhooks.ENDS, (), None)
     await ended(post)
     await ended(post, outcome="failed")
     assert await post.deliver() == 2
@@ -64,10 +64,10 @@ async def test_its_secret_is_told_once_and_kept_encrypted(post: Post) -> None:
     assert VAULT.open(row["secret"], f"endpoint:{made.endpoint_id}") == secret
 
 
-async def test_it_is_told_of_the_moments_and_kinds_it_asked_for(post: Post) -> None:
-    await post.endpoint(name="starts", moments=("started",))
+async def test_it_is_told_of_the_events_and_kinds_it_asked_for(post: Post) -> None:
+    await post.endpoint(name="starts", events=("started",))
     await post.endpoint(name="priced", kinds=("priced",))
-    await post.endpoint(name="all", moments=("*",))
+    await post.endpoint(name="all", events=("*",))
     await ended(post, "free")
     await ended(post, "priced")
     await post.deliver()
@@ -88,8 +88,8 @@ async def test_it_is_told_nothing_of_another_tenant(post: Post) -> None:
     [
         ({"url": "http://10.0.0.1/x"}, OutboundRefusedError, "url"),
         ({"url": "file:///etc/passwd"}, OutboundRefusedError, "url"),
-        ({"moments": ()}, InvalidError, "moments"),
-        ({"moments": ("job.succeeded",)}, InvalidError, "moments"),
+        ({"events": ()}, InvalidError, "events"),
+        ({"events": ("job.succeeded",)}, InvalidError, "events"),
         ({"kinds": ("a b",)}, InvalidError, "kinds"),
         ({"kinds": tuple(f"k{n}" for n in range(101))}, InvalidError, "kinds"),
         ({"description": "x" * 501}, InvalidError, "description"),
@@ -111,9 +111,9 @@ async def test_what_is_wrong_with_it_is_told(
 
 
 async def test_one_of_an_account_is_told_of_the_jobs_of_that_alone(post: Post) -> None:
-    mine = await post.endpoint(name="mine", account=ACCOUNT, moments=("*",))
-    await post.endpoint(name="theirs", account="somebody", moments=("*",))
-    await post.endpoint(name="all", moments=("*",))
+    mine = await post.endpoint(name="mine", account=ACCOUNT, events=("*",))
+    await post.endpoint(name="theirs", account="somebody", events=("*",))
+    await post.endpoint(name="all", events=("*",))
     await ended(post)
     await post.deliver()
     await post.engine.endpoints.disable(TENANT, mine.id)  # of which somebody else is not told
@@ -132,20 +132,20 @@ async def test_one_that_is_not_native_is_told_in_the_words_of_each_kind(
 ) -> None:
     words = Webhook(
         names={"succeeded": "done"},
-        body=lambda told: {"what": told.name, "state": told.job["state"], "moment": told.moment},
+        body=lambda told: {"what": told.name, "state": told.job["state"], "event": told.event},
         schedule=(timedelta(seconds=1),),
     )
     kinds = post.engine.app._kinds
     monkeypatch.setitem(kinds, "free", replace(kinds["free"], webhook=words))
-    made = await post.endpoint(name="one", is_native=False, moments=("succeeded",))
+    made = await post.endpoint(name="one", is_native=False, events=("succeeded",))
     await post.endpoint(name="other")
-    await post.endpoint(mode="error", name="ill", is_native=False, moments=("succeeded",))
+    await post.endpoint(mode="error", name="ill", is_native=False, events=("succeeded",))
     assert not made.is_native
     await ended(post, "free")
     await ended(post, "priced")
     await post.deliver()
     own, native = (post.read(each) for each in post.there.of("one"))
-    assert own == {"what": "done", "state": "succeeded", "moment": "succeeded"}
+    assert own == {"what": "done", "state": "succeeded", "event": "succeeded"}
     assert (native["type"], native["data"]["kind"]) == ("job.succeeded", "priced")
     assert post.names("other") == ["job.succeeded"] * 2
     await post.pass_time(timedelta(seconds=2))  # and by their schedule: the last try of the one was this
@@ -161,22 +161,22 @@ async def test_one_that_is_not_native_is_told_only_of_what_its_kinds_have_words_
 ) -> None:
     kinds = post.engine.app._kinds
     monkeypatch.setitem(kinds, "free", replace(kinds["free"], webhook=Webhook(names={"succeeded": "done"})))
-    made = await post.endpoint(is_native=False, moments=("succeeded",), kinds=("free",))
+    made = await post.endpoint(is_native=False, events=("succeeded",), kinds=("free",))
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"moments": ("*",)}, "moments"),
-        ({"moments": ("failed",)}, "moments"),
-        ({"moments": ("endpoint.disabled",)}, "moments"),
+        ({"events": ("*",)}, "events"),
+        ({"events": ("failed",)}, "events"),
+        ({"events": ("endpoint.disabled",)}, "events"),
         ({"kinds": ("nobody-knows",)}, "kinds"),
     ]
     for changes, field in wrong:
         with pytest.raises(InvalidError) as caught:
             await post.engine.endpoints.change(TENANT, made.id, **changes)
         assert caught.value.field == field
-        traits: dict[str, Any] = {"moments": ("succeeded",), "kinds": ("free",)} | changes
+        traits: dict[str, Any] = {"events": ("succeeded",), "kinds": ("free",)} | changes
         with pytest.raises(InvalidError):
             await post.endpoint(is_native=False, **traits)
     assert await post.engine.endpoints.list(TENANT) == [made]
-    await post.engine.endpoints.change(TENANT, made.id, kinds=("priced",), moments=("failed",))  # of which it has
+    await post.engine.endpoints.change(TENANT, made.id, kinds=("priced",), events=("failed",))  # of which it has
     with pytest.raises(InvalidError, match="'failed'"):
         await post.engine.endpoints.change(TENANT, made.id, kinds=("free", "priced"))
     with pytest.raises(InvalidError, match="'failed'"):
@@ -244,9 +244,9 @@ async def test_what_was_not_sent_goes_where_it_is_now(post: Post) -> None:
     made = await post.endpoint(name="old")
     await ended(post)
     changed = await post.engine.endpoints.change(
-        TENANT, made.id, url=post.there.url("healthy", "new"), moments=("failed",), limit=3, description="moved"
+        TENANT, made.id, url=post.there.url("healthy", "new"), events=("failed",), limit=3, description="moved"
     )
-    assert (changed.moments, changed.limit, changed.description) == (("failed",), 3, "moved")
+    assert (changed.events, changed.limit, changed.description) == (("failed",), 3, "moved")
     assert await post.engine.endpoints.read(TENANT, made.id) == changed
     await ended(post)
     await ended(post, outcome="failed")
@@ -256,7 +256,7 @@ async def test_what_was_not_sent_goes_where_it_is_now(post: Post) -> None:
 
 async def test_a_change_is_checked_like_what_was_there_before(post: Post) -> None:
     made = await post.endpoint()
-    for wrong in ({"url": "http://127.0.0.1.:0/"}, {"url": None}, {"moments": ("never",)}, {"secret": OTHER}):
+    for wrong in ({"url": "http://127.0.0.1.:0/"}, {"url": None}, {"events": ("never",)}, {"secret": OTHER}):
         with pytest.raises((InvalidError, ConflictError)):
             await post.engine.endpoints.change(TENANT, made.id, **wrong)
     assert await post.engine.endpoints.read(TENANT, made.id) == made
@@ -342,20 +342,20 @@ async def test_what_came_for_one_that_was_just_deleted_is_withdrawn(post: Post) 
 
 
 async def test_it_can_be_tried(post: Post) -> None:
-    made = await post.endpoint(kinds=("priced",), moments=("failed",))
+    made = await post.endpoint(kinds=("priced",), events=("failed",))
     await post.engine.endpoints.test(TENANT, made.id)
     await post.engine.endpoints.test(TENANT, made.id, "succeeded")
     told = await post.engine.endpoints.test(TENANT, made.id, "endpoint.disabled")
-    assert (told.state, told.job_id, told.moment) == ("pending", None, "endpoint.disabled")
+    assert (told.state, told.job_id, told.event) == ("pending", None, "endpoint.disabled")
     await post.deliver()
     assert sorted(post.names()) == ["endpoint.disabled", "endpoint.test", "job.succeeded"]
-    with pytest.raises(InvalidError, match="no moment"):
+    with pytest.raises(InvalidError, match="no lifecycle event"):
         await post.engine.endpoints.test(TENANT, made.id, "never")
 
 
 async def test_one_that_says_it_is_gone_is_disabled_and_the_others_are_told(post: Post) -> None:
     gone = await post.endpoint("gone", "gone")
-    await post.endpoint(name="watch", moments=("endpoint.disabled",))
+    await post.endpoint(name="watch", events=("endpoint.disabled",))
     await ended(post)
     await ended(post)
     await post.deliver()
@@ -415,7 +415,7 @@ async def test_stats_count_what_became_of_it(post: Post) -> None:
 
 
 async def test_an_endpoint_whose_listener_stays_away_is_forgotten(post: Post) -> None:
-    made, _ = await post.engine.endpoints.make(TENANT, moments=("*",))
+    made, _ = await post.engine.endpoints.make(TENANT, events=("*",))
     stays = await post.endpoint()
     await post.make.clock.advance(MINUTE * 59)
     await post.engine.deliveries.pull(TENANT, made.id)

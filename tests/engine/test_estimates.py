@@ -11,12 +11,12 @@ from uuid import UUID
 
 import pytest
 
-from millpond.engine import estimates
-from millpond.engine.dispatches import Lanes
 from millpond.engine.engine import Engine
-from millpond.engine.estimates import Estimate, Estimates
-from millpond.engine.jobs import JobRecord
-from millpond.engine.leases import End, Lease
+from millpond.engine.jobs.jobs import JobRecord
+from millpond.engine.queue.dispatches import Lanes
+from millpond.engine.queue.leases import End, Lease
+from millpond.engine.reads import estimates
+from millpond.engine.reads.estimates import Estimate, Estimates
 from millpond.store.db import Database
 from tests.clocks import Clock
 from tests.factories import ACCOUNT, HOUR, STRANGER, TENANT, Factory
@@ -26,7 +26,7 @@ SECOND = timedelta(seconds=1)
 
 @pytest.fixture
 def fresh(engine: Engine) -> Estimates:
-    """Estimates that look anew each time: a test turns the clock."""
+    """Estimates that look again each time: a test turns the clock."""
     engine.estimates = Estimates(engine.db, fresh=0)
     return engine.estimates
 
@@ -205,10 +205,10 @@ async def test_those_who_ask_at_once_share_a_look(make: Factory) -> None:
 class Shop:
     """A queue with some hands, simulated on the database's clock: each job takes what chance says."""
 
-    def __init__(self, make: Factory, chance: random.Random, hands: int) -> None:
+    def __init__(self, make: Factory, chance: random.Random, remote_workers: int) -> None:
         self.make = make
         self.chance = chance
-        self.hands = hands
+        self.hands = remote_workers
         self.now = 0.0
         self.running: list[tuple[float, UUID, Lease]] = []
         self.ends: dict[UUID, float] = {}
@@ -236,7 +236,7 @@ class Shop:
 @pytest.mark.slow
 async def test_half_of_all_jobs_end_by_p50_and_nine_of_ten_by_p90(fresh: Estimates, make: Factory) -> None:
     chance = random.Random(7)
-    shops = [Shop(make, chance, hands) for hands in (2, 4, 9)]
+    shops = [Shop(make, chance, remote_workers) for remote_workers in (2, 4, 9)]
     told = [one for shop in shops for one in await opened(fresh, shop)]
     by_p50 = sum(end <= p50 for end, p50, _ in told) / len(told)
     by_p90 = sum(end <= p90 for end, _, p90 in told) / len(told)

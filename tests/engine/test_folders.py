@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from millpond.engine import folders
-from millpond.engine.folders import Folders
+from millpond.engine.jobs import folders
+from millpond.engine.jobs.folders import Folders
 from tests.children import running
 from tests.waiting import PATIENCE
 
@@ -24,10 +24,10 @@ PREFIX = "millpond-test-"
 OTHER = """
 import asyncio, sys
 from millpond import lifeline
-from millpond.engine.folders import Folders
+from millpond.engine.jobs.folders import Folders
 
 async def main():
-    lifeline.heed()
+    lifeline.stop_with_parent()
     async with Folders(sys.argv[1]).new() as folder:
         (folder / "file").write_text("x")
         print(folder, flush=True)

@@ -11,11 +11,11 @@ import psycopg
 import pytest
 
 from millpond import logs, values
-from millpond.api.blueprint import Blueprint, hang
+from millpond.api.product import Product, hang
 from millpond.app import Millpond
-from millpond.engine import registry
 from millpond.engine.engine import Engine
-from millpond.engine.transactions import submit_in
+from millpond.engine.jobs.transactions import submit_in
+from millpond.engine.queue import registry
 from millpond.engine.verify import verify
 from millpond.errors import (
     BlockedError,
@@ -25,36 +25,29 @@ from millpond.errors import (
     InputError,
     InvalidError,
     LifecycleError,
-    MoveDeniedError,
     NotFoundError,
+    TransitionDeniedError,
     UnavailableError,
 )
 from millpond.kinds import Kind
 from millpond.lifecycle import lifecycle
-from millpond.rules import Keywords, Pattern, Pii, Rule, RulesGate
 from millpond.storage.local import Local
 from millpond.work import End, Return
 from millpond.worker.worker import Worker
 from tests.checks import refused, snapshot
 from tests.factories import ACCOUNT, OWNER, TENANT, Factory
+from tests.gates import WordGate
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-    from millpond.engine.artifacts import ArtifactRecord
-    from millpond.engine.leases import Lease
+    from millpond.engine.jobs.artifacts import ArtifactRecord
+    from millpond.engine.queue.leases import Lease
     from millpond.store.db import Database
     from tests.clocks import Clock
 
-HOUSE = RulesGate(
-    [
-        Rule(id="rule_1", name="no bombs", matcher=Keywords(words=("bomb",)), action="block"),
-        Rule(name="no mail", matcher=Pii(labels=("email",)), action="redact"),
-        Rule(name="inside", matcher=Keywords(words=("codename",)), action="block", direction="outbound"),
-        Rule(name="watched", matcher=Keywords(words=("rain",)), action="flag"),
-    ]
-)
+HOUSE = WordGate({"bomb": "no bombs"}, {"codename": "inside"})
 STERN = lifecycle(
     "stern",
     """
@@ -154,22 +147,11 @@ async def _balance(engine: Engine) -> tuple[int, int]:
 
 async def test_a_blocked_input_is_told_with_its_verdicts_and_nothing_is_written(db: Database, engine: Engine) -> None:
     async with refused(db, ContentBlockedError, field="input") as caught:
-        await engine.submit("ad", {"prompt": "make a b.o.m.b now"}, **OWNER, idempotency_key="k")
+        await engine.submit("ad", {"prompt": "make a bomb now"}, **OWNER, idempotency_key="k")
     error = caught.value
     assert (error.status, error.code, error.field) == (422, "content_blocked", "input")
     (verdict,) = error.details["verdicts"]
-    assert verdict == {
-        "rule": "rule_1",
-        "name": "no bombs",
-        "action": "block",
-        "mode": "enforce",
-        "matcher": "keywords",
-        "label": "keyword",
-        "start": 7,
-        "end": 14,
-        "excerpt": "*.*.*.*",
-        "field": "input.prompt",
-    }
+    assert verdict == {"name": "no bombs", "field": "input.prompt"}
     assert not (await engine.submit("ad", {"prompt": "a hat"}, **OWNER, idempotency_key="k")).is_replay
 
 
@@ -185,13 +167,6 @@ async def test_a_redacted_input_is_what_is_stored_and_paid_for(db: Database, eng
 async def test_what_the_rules_do_not_touch_is_stored_as_it_came(engine: Engine, make: Factory) -> None:
     submitted = await engine.submit("ad", {"prompt": "in the rain"}, **OWNER)
     assert (await make.read(submitted.job_id)).input == {"prompt": "in the rain"}
-
-
-async def test_what_is_flagged_passes_and_is_logged_without_its_text(engine: Engine, log: io.StringIO) -> None:
-    await engine.submit("ad", {"prompt": "in the rain"}, **OWNER)
-    (line,) = [msgspec.json.decode(line) for line in log.getvalue().splitlines() if "gate.noted" in line]
-    assert (line["tenant"], line["direction"], line["rules"], line["verdicts"]) == (TENANT, "inbound", ["watched"], 1)
-    assert "rain" not in log.getvalue()
 
 
 async def test_of_many_each_passes_by_itself(engine: Engine, make: Factory) -> None:
@@ -281,6 +256,16 @@ async def test_a_replay_is_the_same_request_though_it_would_be_redacted_otherwis
         await engine.submit("mood", {"a": "[ONE]"}, **OWNER, idempotency_key="k")
 
 
+async def test_who_asks_first_is_told_of_a_key_that_a_gate_let_pass(engine: Engine) -> None:
+    asked = {"prompt": "a hat, ask ann@example.com"}
+    first = await engine.submit("ad", asked, **OWNER, idempotency_key="k")
+    known = await engine.replay("ad", asked, **OWNER, idempotency_key="k")
+    assert known is not None
+    assert (known.job_id, known.is_replay) == (first.job_id, True)
+    with pytest.raises(IdempotencyConflictError):
+        await engine.replay("ad", {"prompt": "a coat"}, **OWNER, idempotency_key="k")
+
+
 async def test_a_key_from_before_the_gate_is_still_good(engine: Engine, moody: Moody) -> None:
     kind = engine.app.kinds["mood"]
     object.__setattr__(kind, "gate", None)
@@ -290,6 +275,17 @@ async def test_a_key_from_before_the_gate_is_still_good(engine: Engine, moody: M
     assert (await engine.submit("mood", {"a": 1}, **OWNER, idempotency_key="k")).job_id == first.job_id
     with pytest.raises(IdempotencyConflictError):
         await engine.submit("mood", {"a": 2}, **OWNER, idempotency_key="k")
+
+
+async def test_tags_are_part_of_what_a_key_stands_for_behind_a_gate_too(engine: Engine) -> None:
+    async def submit(tags: dict[str, str] | None) -> bool:
+        made = await engine.submit("mood", {"a": 1}, **OWNER, tags=tags, idempotency_key="k")
+        return made.is_replay
+
+    assert [await submit({"team": "ads", "env": "x"}), await submit({"env": "x", "team": "ads"})] == [False, True]
+    for other in ({"team": "ads"}, None):
+        with pytest.raises(IdempotencyConflictError):
+            await submit(other)
 
 
 async def test_two_at_once_with_one_key_are_one_job(engine: Engine) -> None:
@@ -328,7 +324,7 @@ async def test_a_blocked_output_ends_the_job_blocked_and_releases_the_hold(engin
     assert (job.state, job.outcome, job.output, job.captured) == ("blocked", "blocked", None, 0)
     assert job.error["code"] == "blocked"
     (verdict,) = job.error["verdicts"]
-    assert (verdict["name"], verdict["field"], verdict["excerpt"]) == ("inside", "output.text", "********")
+    assert verdict == {"name": "inside", "field": "output.text"}
     assert "codename" not in str(job.error)
     assert await _balance(engine) == (1_000, 0), "what is not released is not charged"
     assert "Falcon" not in str(await engine.events(TENANT, job.job_id))
@@ -444,7 +440,7 @@ async def test_what_is_blocked_hands_over_no_files(engine: Engine, make: Factory
         end = End(lease, outcome, None if error else "{}", error)
         try:
             await engine.finish(end)
-        except MoveDeniedError as denied:
+        except TransitionDeniedError as denied:
             await engine.finish(End(lease, "failed", error=denied.as_dict()))
         moody.error = None
         assert [file.id for file in await engine.artifacts.of_job(TENANT, submitted.job_id)] == [given.id]
@@ -543,16 +539,10 @@ def test_a_gate_is_declared_once() -> None:
         app.gate("house", HOUSE)
 
 
-async def test_a_blueprint_hangs_its_gates(engine: Engine, moody: Moody) -> None:
-    blueprint = Blueprint(
+async def test_a_product_hangs_its_gates(engine: Engine, moody: Moody) -> None:
+    product = Product(
         lifecycle=STERN, kinds=(Kind(name="x"),), title="X", gates=lambda _: {"nowhere": moody, "house": moody}
     )
-    hang(engine, [blueprint])
+    hang(engine, [product])
     await engine.submit("bad", {}, **OWNER)
     assert engine.gates["house"] is HOUSE, "what the app declares stays"
-
-
-def test_a_gate_of_bad_rules_is_refused_when_it_is_made() -> None:
-    with pytest.raises(InputError) as caught:
-        RulesGate([Rule(name="x", matcher=Pattern(pattern="("))])
-    assert caught.value.field == "rules[0].matcher.pattern"

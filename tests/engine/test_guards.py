@@ -3,113 +3,59 @@
 from __future__ import annotations
 
 from itertools import permutations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from asyncpg import CheckViolationError, PostgresError, UniqueViolationError
+from asyncpg import CheckViolationError, UniqueViolationError
 
-from millpond.blueprints import LIFECYCLES
-from millpond.errors import MoveDeniedError
+from millpond.errors import TransitionDeniedError
 from millpond.lifecycle import STANDARD, Lifecycle
-from millpond.store.db import APPEND_ONLY, MOVE_DENIED
+from millpond.store.db import APPEND_ONLY, TRANSITION_DENIED
 from tests.checks import refused, unchanged
 from tests.factories import MINUTE, TENANT
+from tests.lifecycle_checks import (
+    bear,
+    jobs_are_born_in_entry_states,
+    only_drawn_arrows_are_passed,
+    row,
+    sqlstate,
+    walk,
+    way,
+)
+from tests.lifecycles import LIFECYCLES
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from millpond.engine.engine import Engine
-    from millpond.store.db import Connection, Database
+    from millpond.store.db import Database
     from tests.factories import Factory
 
 EVERY = [*LIFECYCLES, STANDARD]
 each_lifecycle = pytest.mark.parametrize("made", EVERY, ids=[made.name for made in EVERY])
 
 
-def way(made: Lifecycle, start: str, target: str) -> list[str]:
-    """The states to pass on the way from one to another, by drawn arrows."""
-    ways: dict[str, list[str]] = {start: []}
-    while target not in ways:
-        for source, state in sorted(made.pairs):
-            if source in ways:
-                ways.setdefault(state, [*ways[source], state])
-    return ways[target]
-
-
-async def bear(connection: Connection, made: Lifecycle, state: str | None = None) -> UUID:
-    """A job by hand, in its first state unless told."""
-    return await connection.fetchval(
-        "insert into millpond.jobs"
-        " (id, tenant, account, kind, lifecycle, queue, state, phase, priority, events, price, created_at, input)"
-        " values (millpond.uuid7(), 'acme', 'ann', 'free', $1, 'free', $2, 'waiting', 0, 1, 0, now(), '{}')"
-        " returning id",
-        made.name,
-        state or made.initial,
-    )
-
-
-async def walk(connection: Connection, job_id: UUID, *states: str) -> None:
-    for state in states:
-        await connection.execute("update millpond.jobs set state = $2 where id = $1", job_id, state)
-
-
-async def row(connection: Connection, job_id: UUID) -> dict[str, Any]:
-    return dict(await connection.fetchrow("select * from millpond.jobs where id = $1", job_id) or {})
-
-
-async def sqlstate(connection: Connection, statement: str, *arguments: Any) -> str | None:
-    """How the database answers a statement, which leaves no trace if it fails."""
-    try:
-        async with connection.transaction():
-            await connection.execute(statement, *arguments)
-    except PostgresError as error:
-        return error.sqlstate
-    return None
-
-
 @pytest.mark.unsound
 @each_lifecycle
-async def test_sql_by_hand_moves_a_job_along_the_drawn_arrows_and_no_other(db: Database, made: Lifecycle) -> None:
-    """Every ordered pair of distinct states: drawn, it passes and fills phase and end; else the row is untouched."""
-    passed: set[tuple[str, str]] = set()
-    async with db.transaction() as tx:
-        for source, target in permutations(made.states, 2):
-            job_id = await bear(tx, made)
-            await walk(tx, job_id, *way(made, made.initial, source))
-            before = await row(tx, job_id)
-            answer = await sqlstate(tx, "update millpond.jobs set state = $2 where id = $1", job_id, target)
-            after = await row(tx, job_id)
-            if answer is None:
-                passed.add((source, target))
-                state = made.states[target]
-                assert (after["state"], after["outcome"]) == (target, state.outcome)
-                assert (after["phase"] == "ended") == (after["finished_at"] is not None) == (state.outcome is not None)
-            else:
-                assert answer == MOVE_DENIED
-                assert after == before
-    assert passed == made.pairs
+async def test_sql_by_hand_transitions_a_job_along_the_drawn_arrows_and_no_other(db: Database, made: Lifecycle) -> None:
+    await only_drawn_arrows_are_passed(db, made)
 
 
 @each_lifecycle
 async def test_a_job_is_born_only_in_an_entry_state(db: Database, made: Lifecycle) -> None:
-    async with db.transaction() as tx:
-        for state in made.states:
-            if state in made.entries:
-                await bear(tx, made, state)
-            else:
-                with pytest.raises(PostgresError) as caught:
-                    async with tx.transaction():
-                        await bear(tx, made, state)
-                assert caught.value.sqlstate == MOVE_DENIED
+    await jobs_are_born_in_entry_states(db, made)
 
 
 async def test_a_state_of_another_lifecycle_or_of_none_is_no_state(db: Database) -> None:
     async with db.transaction() as tx:
         job_id = await bear(tx, STANDARD)
         for state in ("processing", "nonsense", "", "running "):
-            assert await sqlstate(tx, "update millpond.jobs set state = $2 where id = $1", job_id, state) == MOVE_DENIED
-        changed = "update millpond.jobs set lifecycle = 'studio', state = 'failed' where id = $1"
-        assert await sqlstate(tx, changed, job_id) == MOVE_DENIED
+            assert (
+                await sqlstate(tx, "update millpond.jobs set state = $2 where id = $1", job_id, state)
+                == TRANSITION_DENIED
+            )
+        changed = "update millpond.jobs set lifecycle = 'restartable', state = 'failed' where id = $1"
+        assert await sqlstate(tx, changed, job_id) == TRANSITION_DENIED
 
 
 async def test_one_wrong_row_undoes_the_whole_statement(db: Database) -> None:
@@ -117,7 +63,7 @@ async def test_one_wrong_row_undoes_the_whole_statement(db: Database) -> None:
         good, bad = await bear(tx, STANDARD), await bear(tx, STANDARD)
         await walk(tx, bad, "canceled")
         statement = "update millpond.jobs set state = 'running' where id = any($1::uuid[])"
-        assert await sqlstate(tx, statement, [good, bad]) == MOVE_DENIED
+        assert await sqlstate(tx, statement, [good, bad]) == TRANSITION_DENIED
         assert (await row(tx, good))["state"] == "queued"
 
 
@@ -135,14 +81,14 @@ STICKY = {
 async def test_what_has_ended_stays_as_it_is(db: Database, make: Factory, change: str) -> None:
     ended = await make.ended("priced")
     async with unchanged(db), db.transaction() as tx:
-        assert await sqlstate(tx, f"update millpond.jobs set {change} where id = $1", ended.job_id) == MOVE_DENIED
+        assert await sqlstate(tx, f"update millpond.jobs set {change} where id = $1", ended.job_id) == TRANSITION_DENIED
 
 
 async def test_no_job_is_ended_by_its_phase_alone(db: Database, make: Factory) -> None:
     lease = await make.leased("priced")
     ending = "phase = 'ended', outcome = 'succeeded', finished_at = now(), captured = 5"
     async with unchanged(db), db.transaction() as tx:
-        assert await sqlstate(tx, f"update millpond.jobs set {ending} where id = $1", lease.job_id) == MOVE_DENIED
+        assert await sqlstate(tx, f"update millpond.jobs set {ending} where id = $1", lease.job_id) == TRANSITION_DENIED
 
 
 HISTORY = {
@@ -221,9 +167,12 @@ async def test_the_cheap_invariants_are_constraints(
 TAKEN_BY = {"started": "a claim", "retried": "a retry"}
 
 
-def moved_by_hand(made: Lifecycle, source: str, target: str) -> bool:
-    """Whether some moment other than a start or a retry makes this change."""
-    return any(move.source == source and move.target == target and move.moment not in TAKEN_BY for move in made.moves)
+def transitioned_by_hand(made: Lifecycle, source: str, target: str) -> bool:
+    """Whether some lifecycle event other than a start or a retry makes this change."""
+    return any(
+        transition.source == source and transition.target == target and transition.event not in TAKEN_BY
+        for transition in made.transitions
+    )
 
 
 async def brought_to(make: Factory, engine: Engine, made: Lifecycle, state: str) -> UUID:
@@ -233,8 +182,8 @@ async def brought_to(make: Factory, engine: Engine, made: Lifecycle, state: str)
     submitted = await make.submitted(kind, run_at=run_at)
     source = submitted.state
     for target in way(made, source, state):
-        if moved_by_hand(made, source, target):
-            await engine.move(TENANT, submitted.job_id, target)
+        if transitioned_by_hand(made, source, target):
+            await engine.transition(TENANT, submitted.job_id, target)
         else:
             await make.claimed(kind, want=1_000)
         source = target
@@ -243,17 +192,17 @@ async def brought_to(make: Factory, engine: Engine, made: Lifecycle, state: str)
 
 
 @each_lifecycle
-async def test_the_engine_moves_a_job_along_the_drawn_arrows_and_no_other(
+async def test_the_engine_transitions_a_job_along_the_drawn_arrows_and_no_other(
     db: Database, engine: Engine, make: Factory, made: Lifecycle
 ) -> None:
     """Every ordered pair of distinct states, through the operator's verb; a refusal writes nothing."""
     for source, target in permutations(made.states, 2):
         job_id = await brought_to(make, engine, made, source)
-        if moved_by_hand(made, source, target):
-            assert await engine.move(TENANT, job_id, target) == target
+        if transitioned_by_hand(made, source, target):
+            assert await engine.transition(TENANT, job_id, target) == target
             job = await make.read(job_id)
             assert (job.state, job.outcome) == (target, made.states[target].outcome)
         else:
-            async with refused(db, MoveDeniedError) as denied:
-                await engine.move(TENANT, job_id, target)
+            async with refused(db, TransitionDeniedError) as denied:
+                await engine.transition(TENANT, job_id, target)
             assert denied.value.details == {"from_state": source, "to_state": target}

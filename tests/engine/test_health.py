@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from millpond.engine import health
-from millpond.engine.health import QueueHealth
+from millpond.engine.reads import health
+from millpond.engine.reads.health import QueueHealth
 from millpond.store.db import Database
 from tests.factories import HOUR, MINUTE, Factory, attempt
 
@@ -27,7 +27,16 @@ async def test_every_queue_has_a_verdict(db: Database) -> None:
 
 async def test_an_idle_queue_is_ok(db: Database) -> None:
     assert await of(db) == QueueHealth(
-        "free", "ok", "No job waits; none is leased.", 0, 0, 0, 0, oldest_wait_seconds=None, workers=0, paused_at=None
+        "free",
+        "ok",
+        "No jobs wait; no jobs are leased.",
+        0,
+        0,
+        0,
+        0,
+        oldest_wait_seconds=None,
+        workers=0,
+        paused_at=None,
     )
 
 
@@ -44,7 +53,7 @@ async def test_a_job_that_nobody_claims_is_unserved(db: Database, make: Factory)
     await make.submitted(priority=5)
     found = await of(db)
     assert found.verdict == "unserved"
-    assert found.reason.startswith("2 jobs wait, the oldest for 3 min, and no worker holds any of its jobs.")
+    assert found.reason.startswith("2 jobs wait, the oldest for 3 min, and no worker serves this queue.")
 
 
 async def test_jobs_that_wait_long_while_others_run_make_it_busy(db: Database, make: Factory) -> None:
@@ -56,7 +65,7 @@ async def test_jobs_that_wait_long_while_others_run_make_it_busy(db: Database, m
     assert found.reason == "1 job waits, the oldest for 50 s; 1 job is leased by 1 worker."
 
 
-async def test_the_wait_of_a_job_that_went_back_begins_anew(db: Database, make: Factory) -> None:
+async def test_the_wait_of_a_job_that_went_back_begins_again(db: Database, make: Factory) -> None:
     lease = await make.leased()
     await make.clock.advance(50 * SECOND)
     await make.engine.give_back(attempt(lease))
@@ -78,7 +87,7 @@ async def test_jobs_that_run_much_longer_than_usual_make_it_stuck(db: Database, 
     await make.clock.advance(10 * MINUTE)
     found = await of(db)
     assert found.verdict == "stuck"
-    assert "none of them claimed within 12 min; nine of ten take at most" in found.reason
+    assert "the last one 12 min ago; 90 % of them usually end within" in found.reason
 
 
 async def test_jobs_of_unknown_length_have_an_hour(db: Database, make: Factory) -> None:
@@ -98,7 +107,7 @@ async def test_a_lease_that_nobody_takes_back_makes_it_stuck(db: Database, make:
     found = await of(db)
     assert (found.verdict, found.reason) == (
         "stuck",
-        "A lease ran out 2 min ago and was not taken back. Do the services run?",
+        "A lease expired 2 min ago and was not taken back. Check that a process runs the services.",
     )
     await make.clock.advance(-3 * MINUTE)
     await make.finish(lease)

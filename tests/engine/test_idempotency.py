@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millpond.engine import idempotency
+from millpond.engine.jobs import idempotency
 from millpond.errors import IdempotencyConflictError
 from tests.factories import HOUR, OWNER
 
@@ -74,3 +74,14 @@ async def test_who_asks_first_is_told_what_a_key_was_answered(engine: Engine) ->
     for kind, request in (("free", {"path": "/ads", "body": {"n": 2}}), ("brief", asked["request"])):
         with pytest.raises(IdempotencyConflictError):
             await engine.replay(kind, **OWNER, idempotency_key="k", request=request)
+
+
+async def test_who_asks_first_need_not_have_the_input(engine: Engine, make: Factory) -> None:
+    """Neither its schema nor its price is looked at: it is made only for what is new."""
+    await make.credits(3)
+    asked = {"idempotency_key": "k", "request": {"order": 1}}
+    assert await engine.replay("metered", **OWNER, **asked) is None
+    first = await engine.submit("metered", {"units": 3}, **OWNER, **asked)
+    known = await engine.replay("metered", **OWNER, **asked)
+    assert known is not None
+    assert (known.job_id, known.price, known.is_replay) == (first.job_id, 3, True)

@@ -6,13 +6,13 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 from asyncpg import InsufficientPrivilegeError
 
 from millpond.engine.engine import Engine
-from millpond.engine.views import SQL
+from millpond.engine.reads.views import SQL
 from millpond.errors import NotFoundError
 from millpond.store import partitions, queries
 from millpond.store.db import CLIENT_ROLE, Database
@@ -20,15 +20,15 @@ from millpond.store.doctor import examine
 from millpond.store.embedded import open_embedded
 from millpond.store.migrate import migrate
 from millpond.store.queries import Query
-from tests.databases import Server
-from tests.factories import ACCOUNT, OWNER, STRANGER, TENANT
+from tests.databases import DatabaseServer, plain_user
+from tests.factories import ACCOUNT, STRANGER, TENANT
 from tests.product import app
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from millpond.store.doctor import Finding
+    from millpond.store.doctor import CheckResult
     from tests.factories import Factory
 
 WALLED = ("accounts", "artifacts", "entries", "events", "idempotency", "jobs")
@@ -100,7 +100,7 @@ async def test_a_function_that_forgets_its_condition_gives_the_callers_rows(
     await lose_first_wall(db)
     foreign = two[STRANGER]
     assert await db.read(SQL["jobs"], [TENANT], [foreign]) == []
-    page = await db.read(SQL["page"], TENANT, None, LAST, None, None, None, MANY, MANY)
+    page = await db.read(SQL["page"], TENANT, None, LAST, None, None, None, MANY, MANY, None, None)
     assert [row["tenant"] for row in page] == [TENANT]
     assert await db.read(SQL["events"], TENANT, None, foreign, 0, None, MANY) == []
     assert {row["job_id"] for row in await db.read(SQL["entries"], TENANT, ACCOUNT, 2**62, MANY)} == {None, two[TENANT]}
@@ -111,7 +111,7 @@ async def test_a_function_that_forgets_its_condition_gives_the_callers_rows(
 
 async def lose_first_wall(db: Database) -> None:
     lost = 0
-    for definition in queries.functions("millpond.engine", "views").values():
+    for definition in queries.functions("millpond.engine.reads", "views").values():
         text = definition
         for condition in (
             "(tenants is null or j.tenant = any(tenants))",
@@ -124,7 +124,7 @@ async def lose_first_wall(db: Database) -> None:
             text = text.replace(condition, "true")
         async with db.transaction() as tx:
             await tx.execute(text)
-    assert lost == 6
+    assert lost == 7
 
 
 # What the role may do
@@ -258,33 +258,20 @@ async def test_a_connection_for_clients_cannot_shed_its_role_by_a_reset(client: 
 # Where the role cannot be had
 
 
-@asynccontextmanager
-async def plain_user(server: Server) -> AsyncIterator[str]:
-    """The address of an empty database whose owner may make no roles and is granted none."""
-    user, name = f"millpond_plain_{uuid4().hex[:8]}", await server.create()
-    try:
-        await server.order(f"create role {user} login password 'plain'")
-        await server.order(f"alter database {name} owner to {user}")
-        parts = urlsplit(server.named(name))
-        host = parts.netloc.rpartition("@")[2]
-        yield parts._replace(netloc=f"{user}:plain@{host}").geturl()
-    finally:
-        await server.drop(name)
-        await server.order(f"drop role {user}")
-
-
-def wall(findings: list[Finding]) -> Finding:
+def wall(findings: list[CheckResult]) -> CheckResult:
     return next(finding for finding in findings if finding.name == "isolation")
 
 
-async def test_without_the_role_reads_have_the_first_wall_and_the_doctor_tells(server: Server, template: str) -> None:
+async def test_without_the_role_reads_have_the_first_wall_and_the_doctor_tells(
+    server: DatabaseServer, template: str
+) -> None:
     async with plain_user(server) as dsn:
         engine = await Engine.open(dsn, app, pool_size=2)
         try:
             made = {}
             for tenant in (TENANT, STRANGER):
                 await engine.grant(tenant, ACCOUNT, 10)
-                made[tenant] = (await engine.submit("priced", **(OWNER | {"tenant": tenant}))).job_id
+                made[tenant] = (await engine.submit("priced", tenant=tenant, account=ACCOUNT)).job_id
             assert (await engine.db.read(WHO))["name"].startswith("millpond_plain_")
             await look_around(engine, made)
             finding = wall(await examine(engine.db))
@@ -297,7 +284,7 @@ async def test_without_the_role_reads_have_the_first_wall_and_the_doctor_tells(s
 async def test_who_may_make_no_role_on_a_new_server_gets_a_schema_without_the_wall(tmp_path: Path) -> None:
     """And the wall, once an administrator has made the role."""
     with open_embedded(tmp_path) as own:
-        server = Server(own.dsn)
+        server = DatabaseServer(own.dsn)
         async with plain_user(server) as dsn:
             await migrate(dsn)
             db = await Database.open(dsn, size=1)
@@ -314,7 +301,7 @@ async def test_who_may_make_no_role_on_a_new_server_gets_a_schema_without_the_wa
 
 async def test_who_may_make_roles_gets_the_wall_without_being_a_superuser(tmp_path: Path) -> None:
     with open_embedded(tmp_path) as own:
-        server = Server(own.dsn)
+        server = DatabaseServer(own.dsn)
         async with plain_user(server) as dsn:
             await server.order(f"alter role {urlsplit(dsn).username} createrole")
             await migrate(dsn)
@@ -325,7 +312,7 @@ async def test_who_may_make_roles_gets_the_wall_without_being_a_superuser(tmp_pa
 
 
 async def test_when_somebody_grants_the_role_it_is_taken_and_the_doctor_is_content(
-    server: Server, template: str
+    server: DatabaseServer, template: str
 ) -> None:
     async with plain_user(server) as dsn:
         await migrate(dsn)
@@ -349,7 +336,7 @@ async def test_the_doctor_finds_a_wall_that_was_taken_down_and_says_how_to_raise
     assert wall(await examine(db)).is_well
 
 
-async def test_many_databases_of_a_server_may_raise_their_walls_at_once(server: Server) -> None:
+async def test_many_databases_of_a_server_may_raise_their_walls_at_once(server: DatabaseServer) -> None:
     names = [await server.create() for _ in range(3)]
     try:
         await asyncio.gather(*(migrate(server.named(name)) for name in names))

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millpond import ids
-from millpond.engine import jobs, leases
+from millpond.engine.jobs import jobs
+from millpond.engine.queue import leases
 from millpond.errors import (
     AnswerUnavailableError,
     CancelUnavailableError,
@@ -16,10 +17,10 @@ from millpond.errors import (
     InsufficientCreditsError,
     InvalidError,
     LeaseLostError,
-    MoveDeniedError,
     NotFoundError,
     RetryUnavailableError,
     TooManyActiveJobsError,
+    TransitionDeniedError,
 )
 from tests.checks import refused, unchanged
 from tests.factories import ACCOUNT, ERROR, HOUR, MINUTE, OWNER, STRANGER, TENANT, attempt, stage
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from uuid import UUID
 
+    from millpond.engine.credits.ledger import Balance
     from millpond.engine.engine import Engine
-    from millpond.engine.ledger import Balance
     from millpond.store.db import Database
     from tests.factories import Factory
 
@@ -50,7 +51,7 @@ VERBS: dict[str, Callable[[Engine, str, UUID | str], Awaitable[Any]]] = {
     "cancel": lambda engine, tenant, job_id: engine.cancel(tenant, job_id),
     "answer": lambda engine, tenant, job_id: engine.answer(tenant, job_id, {}),
     "retry": lambda engine, tenant, job_id: engine.retry(tenant, job_id),
-    "move": lambda engine, tenant, job_id: engine.move(tenant, job_id, "canceled"),
+    "move": lambda engine, tenant, job_id: engine.transition(tenant, job_id, "canceled"),
 }
 
 
@@ -59,7 +60,7 @@ async def test_a_foreign_job_and_none_at_all_look_alike(
     db: Database, engine: Engine, make: Factory, verb: Callable[..., Awaitable[Any]]
 ) -> None:
     lease = await make.parked()
-    ended = await make.ended("studio", "failed")
+    ended = await make.ended("restartable", "failed")
     for job_id in (lease.job_id, ended.job_id, ids.new(), ids.text("job", lease.job_id), "job_nonsense", ""):
         async with refused(db, NotFoundError, field="id"):
             await verb(engine, STRANGER, job_id)
@@ -149,9 +150,9 @@ async def test_a_worker_that_heeds_no_cancel_is_cut_off_after_the_grace(
     lease = await make.leased("priced")
     await engine.cancel(TENANT, lease.job_id, grace=GRACE)
     await make.clock.advance(GRACE - timedelta(seconds=5))
-    assert await jobs.enforce(db, 10) == 0
+    assert await jobs.force_cancel(db, 10) == 0
     await make.clock.advance(timedelta(seconds=6))
-    assert await jobs.enforce(db, 10) == 1
+    assert await jobs.force_cancel(db, 10) == 1
     assert (await make.read(lease.job_id)).outcome == "canceled"
     assert await purse(engine) == (5, 0, 0)
     with pytest.raises(LeaseLostError):
@@ -173,7 +174,7 @@ async def test_asking_twice_does_not_prolong_the_grace(db: Database, engine: Eng
         answer = await engine.cancel(TENANT, lease.job_id, grace=GRACE)
     assert answer.is_accepted
     await make.clock.advance(timedelta(seconds=11))
-    assert await jobs.enforce(db, 10) == 1
+    assert await jobs.force_cancel(db, 10) == 1
 
 
 @pytest.mark.parametrize("outcome", ["succeeded", "failed"])
@@ -213,12 +214,12 @@ async def test_a_job_whose_cancel_was_asked_for_does_not_enter_a_firm_stage(engi
 
 @pytest.mark.parametrize("phase", ["ready", "leased"])
 async def test_a_lifecycle_without_cancel_refuses_it(db: Database, engine: Engine, make: Factory, phase: str) -> None:
-    submitted = await make.submitted("guard")
+    submitted = await make.submitted("reviewed")
     if phase == "leased":
-        await make.claimed("guard")
+        await make.claimed("reviewed")
     async with refused(db, CancelUnavailableError) as caught:
         await engine.cancel(TENANT, submitted.job_id)
-    assert caught.value.details == {"state": "processing_inbound"}
+    assert caught.value.details == {"state": "reading"}
 
 
 async def test_a_job_that_goes_back_after_a_cancel_was_asked_for_is_canceled(engine: Engine, make: Factory) -> None:
@@ -232,14 +233,14 @@ async def test_one_cancel_that_has_become_impossible_does_not_stop_the_others(
     db: Database, engine: Engine, make: Factory
 ) -> None:
     """An operator may move a job on to where no cancel leads out of, while its worker is being asked."""
-    moved, other = await make.leased("brief"), await make.leased("brief")
-    for lease in (moved, other):
+    transitioned, other = await make.leased("brief"), await make.leased("brief")
+    for lease in (transitioned, other):
         await engine.cancel(TENANT, lease.job_id, grace=GRACE)
-    await engine.move(TENANT, moved.job_id, "delivering")
+    await engine.transition(TENANT, transitioned.job_id, "delivering")
     await make.clock.advance(MINUTE)
-    await jobs.enforce(db, 10)
+    await jobs.force_cancel(db, 10)
     assert (await make.read(other.job_id)).outcome == "canceled"
-    assert (await make.read(moved.job_id)).state == "delivering"
+    assert (await make.read(transitioned.job_id)).state == "delivering"
 
 
 # Park and answer
@@ -335,7 +336,7 @@ async def test_a_job_may_be_parked_more_than_once(engine: Engine, make: Factory)
 async def test_a_studio_job_is_retried_in_place_as_a_new_run_with_its_own_hold(
     db: Database, engine: Engine, make: Factory, outcome: Any
 ) -> None:
-    lease = await make.leased("studio")
+    lease = await make.leased("restartable")
     if outcome == "expired":
         await make.clock.advance(HOUR)
         await jobs.expire(db, 10)
@@ -354,7 +355,7 @@ async def test_a_studio_job_is_retried_in_place_as_a_new_run_with_its_own_hold(
     assert job.expires_at > await make.clock.now()
     assert await purse(engine) == (0, 3, 1)
     assert (await make.types(job.job_id))[-2:] == ["retried", "queued"]
-    (again,) = await make.claimed("studio")
+    (again,) = await make.claimed("restartable")
     assert (again.run, again.epoch) == (2, lease.epoch + 1)
     with pytest.raises(LeaseLostError):
         await make.finish(lease)
@@ -367,7 +368,7 @@ async def test_a_studio_job_is_retried_in_place_as_a_new_run_with_its_own_hold(
 
 async def test_a_retry_in_place_takes_no_key(engine: Engine, make: Factory) -> None:
     """None is remembered for it: one that was taken would only seem to make it once."""
-    lease = await make.leased("studio")
+    lease = await make.leased("restartable")
     await make.finish(lease, "failed")
     with pytest.raises(InvalidError, match="retried in place") as told:
         await engine.retry(TENANT, lease.job_id, idempotency_key="once")
@@ -378,7 +379,7 @@ async def test_a_retry_in_place_takes_no_key(engine: Engine, make: Factory) -> N
 async def test_a_retry_that_cannot_be_paid_leaves_the_job_untouched(
     db: Database, engine: Engine, make: Factory
 ) -> None:
-    ended = await make.ended("studio", "failed")
+    ended = await make.ended("restartable", "failed")
     await engine.adjust(TENANT, ACCOUNT, -1, reason="spent elsewhere")
     async with refused(db, InsufficientCreditsError) as caught:
         await engine.retry(TENANT, ended.job_id)
@@ -386,7 +387,7 @@ async def test_a_retry_that_cannot_be_paid_leaves_the_job_untouched(
 
 
 async def test_a_retry_is_bound_by_the_cap(db: Database, engine: Engine, make: Factory) -> None:
-    ended = await make.ended("studio", "failed")
+    ended = await make.ended("restartable", "failed")
     await engine.set_cap(TENANT, ACCOUNT, 0)
     async with refused(db, TooManyActiveJobsError):
         await engine.retry(TENANT, ended.job_id)
@@ -396,12 +397,12 @@ async def test_a_retry_is_bound_by_the_cap(db: Database, engine: Engine, make: F
 async def test_a_studio_job_that_is_done_or_canceled_is_not_retried(
     db: Database, engine: Engine, make: Factory, outcome: Any
 ) -> None:
-    ended = await make.ended("studio", outcome)
+    ended = await make.ended("restartable", outcome)
     async with refused(db, RetryUnavailableError):
         await engine.retry(TENANT, ended.job_id)
 
 
-@pytest.mark.parametrize("kind", ["studio", "priced"])
+@pytest.mark.parametrize("kind", ["restartable", "priced"])
 async def test_what_has_not_ended_is_not_retried(db: Database, engine: Engine, make: Factory, kind: str) -> None:
     submitted = await make.submitted(kind)
     await make.credits(50)
@@ -410,10 +411,10 @@ async def test_what_has_not_ended_is_not_retried(db: Database, engine: Engine, m
 
 
 async def test_a_retry_in_place_may_be_retried_again(engine: Engine, make: Factory) -> None:
-    ended = await make.ended("studio", "failed")
+    ended = await make.ended("restartable", "failed")
     for run in (2, 3):
         await engine.retry(TENANT, ended.job_id)
-        (lease,) = await make.claimed("studio")
+        (lease,) = await make.claimed("restartable")
         assert lease.run == run
         await make.finish(lease, "failed")
 
@@ -426,7 +427,7 @@ async def test_elsewhere_a_retry_is_a_new_job_that_names_the_old_one(
     await make.finish(lease, outcome)
     before = await make.read(lease.job_id)
     await make.credits(5)
-    submitted = await engine.retry(TENANT, lease.job_id)
+    submitted = await engine.retry(TENANT, lease.job_id, even_if_succeeded=True)
     job = await make.read(submitted.job_id)
     assert job.job_id != lease.job_id
     assert (job.retry_of, job.input, job.priority, job.run) == (lease.job_id, {"product": "hat"}, 3, 1)
@@ -434,45 +435,54 @@ async def test_elsewhere_a_retry_is_a_new_job_that_names_the_old_one(
 
 
 async def test_a_new_job_is_paid_like_any_other(db: Database, engine: Engine, make: Factory) -> None:
-    ended = await make.ended("priced")
+    ended = await make.ended("priced", "failed")
+    await engine.adjust(TENANT, ACCOUNT, -5, reason="so that it cannot be paid")
     async with refused(db, InsufficientCreditsError):
         await engine.retry(TENANT, ended.job_id)
+
+
+async def test_what_succeeded_is_retried_only_on_purpose(db: Database, engine: Engine, make: Factory) -> None:
+    ended = await make.ended("priced")
+    await make.credits(5)
+    async with refused(db, RetryUnavailableError):
+        await engine.retry(TENANT, ended.job_id)
+    assert (await engine.retry(TENANT, ended.job_id, even_if_succeeded=True)).job_id != ended.job_id
 
 
 # An operator's move
 
 
-async def test_a_move_takes_the_queue_along(db: Database, engine: Engine, make: Factory) -> None:
+async def test_a_transition_takes_the_queue_along(db: Database, engine: Engine, make: Factory) -> None:
     lease = await make.leased("brief")
-    assert await engine.move(TENANT, lease.job_id, "queued") == "queued"
+    assert await engine.transition(TENANT, lease.job_id, "queued") == "queued"
     with pytest.raises(LeaseLostError):
         await make.finish(lease)
     (again,) = await make.claimed("brief")
     assert again.job_id == lease.job_id
-    assert await engine.move(TENANT, lease.job_id, "parked") == "parked"
+    assert await engine.transition(TENANT, lease.job_id, "parked") == "parked"
     assert await engine.answer(TENANT, lease.job_id, 1) == "queued"
-    assert await engine.move(TENANT, lease.job_id, "failed") == "failed"
+    assert await engine.transition(TENANT, lease.job_id, "failed") == "failed"
     assert await purse(engine) == (5, 0, 0)
 
 
 async def test_a_job_that_waits_for_its_start_can_be_moved_into_the_line(engine: Engine, make: Factory) -> None:
-    submitted = await make.submitted("studio", run_at=await make.clock.now() + HOUR)
-    assert await engine.move(TENANT, submitted.job_id, "queued") == "queued"
-    assert len(await make.claimed("studio")) == 1
+    submitted = await make.submitted("restartable", run_at=await make.clock.now() + HOUR)
+    assert await engine.transition(TENANT, submitted.job_id, "queued") == "queued"
+    assert len(await make.claimed("restartable")) == 1
 
 
-async def test_a_move_to_success_captures_and_to_failure_releases(engine: Engine, make: Factory) -> None:
+async def test_a_transition_to_success_captures_and_to_failure_releases(engine: Engine, make: Factory) -> None:
     one, other = await make.leased("priced"), await make.leased("priced")
-    await engine.move(TENANT, one.job_id, "succeeded")
-    await engine.move(TENANT, other.job_id, "failed")
+    await engine.transition(TENANT, one.job_id, "succeeded")
+    await engine.transition(TENANT, other.job_id, "failed")
     assert await purse(engine) == (5, 0, 0)
     assert (await make.read(one.job_id)).captured == 5
 
 
 async def test_nobody_is_parked_by_hand_without_a_deadline(db: Database, engine: Engine, make: Factory) -> None:
     lease = await make.leased("free")
-    async with refused(db, MoveDeniedError):
-        await engine.move(TENANT, lease.job_id, "parked")
+    async with refused(db, TransitionDeniedError):
+        await engine.transition(TENANT, lease.job_id, "parked")
 
 
 @pytest.mark.parametrize("state", ["a\x00", "\ud800"])
@@ -481,26 +491,26 @@ async def test_a_state_that_no_database_can_hold_is_refused(
 ) -> None:
     submitted = await make.submitted()
     async with refused(db, InvalidError):
-        await engine.move(TENANT, submitted.job_id, state)
+        await engine.transition(TENANT, submitted.job_id, state)
 
 
 @pytest.mark.parametrize("state", ["nonsense", "", "queued"])
-async def test_a_move_to_nowhere_is_denied(db: Database, engine: Engine, make: Factory, state: str) -> None:
+async def test_a_transition_to_nowhere_is_denied(db: Database, engine: Engine, make: Factory, state: str) -> None:
     submitted = await make.submitted()
-    async with refused(db, MoveDeniedError):
-        await engine.move(TENANT, submitted.job_id, state)
+    async with refused(db, TransitionDeniedError):
+        await engine.transition(TENANT, submitted.job_id, state)
 
 
 # Time
 
 
 async def test_due_jobs_join_the_line(db: Database, engine: Engine, make: Factory) -> None:
-    soon = await make.submitted("studio", run_at=await make.clock.now() + HOUR / 2)
-    late = await make.submitted("studio", run_at=await make.clock.now() + 3 * HOUR)
+    soon = await make.submitted("restartable", run_at=await make.clock.now() + HOUR / 2)
+    late = await make.submitted("restartable", run_at=await make.clock.now() + 3 * HOUR)
     assert await jobs.promote(db, 10) == set()
     await make.clock.advance(HOUR)
-    assert await jobs.promote(db, 10) == {"studio"}
-    (lease,) = await make.claimed("studio", want=10)
+    assert await jobs.promote(db, 10) == {"restartable"}
+    (lease,) = await make.claimed("restartable", want=10)
     assert lease.job_id == soon.job_id
     assert (await make.read(late.job_id)).phase == "waiting"
     assert await make.types(soon.job_id) == ["submitted", "queued", "started"]
@@ -529,7 +539,7 @@ async def test_a_job_expires_from_every_phase_and_gets_its_credits_back(
     if lease and phase == "parked":
         await engine.park(lease)
     if phase == "delivering":
-        await engine.move(TENANT, job_id, "delivering")
+        await engine.transition(TENANT, job_id, "delivering")
     assert (await make.read(job_id)).phase == phase
 
     await make.clock.advance(HOUR - MINUTE)
@@ -554,26 +564,28 @@ async def test_a_job_past_its_deadline_is_not_handed_out(db: Database, make: Fac
 
 
 async def test_the_word_for_an_expired_job_is_the_lifecycles(db: Database, make: Factory) -> None:
-    partner, actions = await make.submitted("partner"), await make.submitted("actions")
+    failing, canceled = await make.submitted("immediate"), await make.submitted("reworded")
     await make.clock.advance(2 * HOUR)
     assert await jobs.expire(db, 10) == 2
-    assert (await make.read(partner.job_id)).state == "failed"
-    assert (await make.read(actions.job_id)).state == "cancelled"
+    assert (await make.read(failing.job_id)).state == "failed"
+    assert (await make.read(canceled.job_id)).state == "cancelled"
 
 
-@pytest.mark.parametrize("sweep", ["expire", "enforce", "promote"])
-async def test_a_sweep_takes_no_more_than_it_is_told(db: Database, engine: Engine, make: Factory, sweep: str) -> None:
+@pytest.mark.parametrize("event", ["expired", "canceled", "queued"])
+async def test_no_more_jobs_are_due_than_were_asked_for(
+    db: Database, engine: Engine, make: Factory, event: str
+) -> None:
     for _ in range(3):
-        if sweep == "enforce":
+        if event == "canceled":
             lease = await make.leased("brief")
             await engine.cancel(TENANT, lease.job_id, grace=MINUTE)
         else:
-            run_at = await make.clock.now() + MINUTE if sweep == "promote" else None
+            run_at = await make.clock.now() + MINUTE if event == "queued" else None
             await make.submitted("brief", run_at=run_at)
-    await make.clock.advance(2 * HOUR if sweep == "expire" else HOUR / 2)
-    sizes = [len(await db.run(jobs.SQL[sweep], 2)) for _ in range(3)]
+    await make.clock.advance(2 * HOUR if event == "expired" else HOUR / 2)
+    sizes = [len(await db.run(jobs.SQL["apply_due"], event, 2)) for _ in range(3)]
     assert sizes == [2, 1, 0]
-    if sweep == "promote":
+    if event == "queued":
         assert len(await make.claimed("brief", want=3)) == 3
 
 
@@ -583,7 +595,7 @@ async def test_timed_sweeps_leave_alone_what_is_not_theirs(db: Database, make: F
     await make.leased("free")
     async with unchanged(db):
         assert await jobs.expire(db, 10) == 0
-        assert await jobs.enforce(db, 10) == 0
+        assert await jobs.force_cancel(db, 10) == 0
         assert await jobs.promote(db, 10) == set()
         assert await leases.lapse(db, 10) == set()
 

@@ -10,16 +10,17 @@ from uuid import uuid4
 import pytest
 from msgspec.structs import replace
 
-from millpond.engine import jobs, leases
-from millpond.engine.dispatches import Lanes
-from millpond.engine.leases import End, Note
-from millpond.errors import InputError, LeaseLostError, MoveDeniedError
+from millpond.engine.jobs import jobs
+from millpond.engine.queue import leases
+from millpond.engine.queue.dispatches import Lanes
+from millpond.engine.queue.leases import End, Note
+from millpond.errors import InputError, LeaseLostError, TransitionDeniedError
 from tests.checks import refused, unchanged
 from tests.factories import ACCOUNT, ERROR, HOUR, MINUTE, TENANT, attempt, interruption, progress, stage
 
 if TYPE_CHECKING:
     from millpond.engine.engine import Engine
-    from millpond.engine.leases import Lease
+    from millpond.engine.queue.leases import Lease
     from millpond.store.db import Database
     from tests.factories import Factory
 
@@ -63,7 +64,7 @@ async def test_a_claim_takes_no_more_than_wanted_and_nothing_twice(engine: Engin
 async def test_a_claim_is_only_for_the_queues_it_names(engine: Engine, make: Factory) -> None:
     await make.submitted("free")
     await make.submitted("priced")
-    assert [lease.kind for lease in await make.claimed("priced", "studio", want=9)] == ["priced"]
+    assert [lease.kind for lease in await make.claimed("priced", "restartable", want=9)] == ["priced"]
 
 
 async def test_a_claim_from_no_queue_asks_nobody(db: Database, make: Factory) -> None:
@@ -132,21 +133,21 @@ async def test_two_ends_in_one_batch_are_one_end(engine: Engine, make: Factory) 
 async def test_an_end_that_the_lifecycle_does_not_draw_is_denied_and_hurts_nobody_else(
     db: Database, engine: Engine, make: Factory
 ) -> None:
-    """Guard's inbound work cannot simply succeed."""
-    wrong = await make.leased("guard")
+    """What is read must be answered first: it cannot simply succeed."""
+    wrong = await make.leased("reviewed")
     others = [await make.leased("priced") for _ in range(3)]
     answers = await asyncio.gather(*(make.finish(lease) for lease in (*others, wrong)), return_exceptions=True)
     assert answers[:3] == ["succeeded"] * 3
-    assert isinstance(answers[3], MoveDeniedError)
-    assert (await make.read(wrong.job_id)).state == "processing_inbound"
+    assert isinstance(answers[3], TransitionDeniedError)
+    assert (await make.read(wrong.job_id)).state == "reading"
 
 
 async def test_a_leased_job_of_every_lifecycle_can_end_well_or_badly(make: Factory) -> None:
     words = {
-        "actions": ("success", "failed"),
-        "effects": ("completed", "failed"),
-        "partner": ("completed", "failed"),
-        "studio": ("completed", "failed"),
+        "immediate": ("completed", "failed"),
+        "requeued": ("completed", "failed"),
+        "restartable": ("completed", "failed"),
+        "reworded": ("success", "failed"),
     }
     for kind, (good, bad) in words.items():
         assert await make.finish(await make.leased(kind)) == good
@@ -307,7 +308,7 @@ async def test_a_wait_is_cut_short_by_the_deadline(db: Database, engine: Engine,
     assert await jobs.expire(db, 10) == 1
 
 
-async def mishap(cause: str, engine: Engine, make: Factory, db: Database, lease: Lease) -> str:
+async def fail_once(cause: str, engine: Engine, make: Factory, db: Database, lease: Lease) -> str:
     if cause == "lapse":
         await lapsed(make, db)
         return "requeued" if (await make.read(lease.job_id)).outcome is None else "failed"
@@ -315,13 +316,13 @@ async def mishap(cause: str, engine: Engine, make: Factory, db: Database, lease:
 
 
 @pytest.mark.parametrize("cause", ["attempt", "interruption", "lapse"])
-async def test_at_its_cap_a_mishap_fails_the_job_and_gives_the_credits_back(
+async def test_at_its_cap_a_failure_fails_the_job_and_gives_the_credits_back(
     db: Database, engine: Engine, make: Factory, cause: str
 ) -> None:
     lease = await make.leased("fragile")
-    assert await mishap(cause, engine, make, db, lease) == "requeued"
+    assert await fail_once(cause, engine, make, db, lease) == "requeued"
     (lease,) = await make.claimed("fragile")
-    assert await mishap(cause, engine, make, db, lease) == "failed"
+    assert await fail_once(cause, engine, make, db, lease) == "failed"
     job = await make.read(lease.job_id)
     assert (job.outcome, job.captured, job.attempts) == ("failed", 0, 2 if cause == "attempt" else 0)
     assert job.error is not None
@@ -330,10 +331,10 @@ async def test_at_its_cap_a_mishap_fails_the_job_and_gives_the_credits_back(
     assert (event.type, event.data["cause"], event.data["count"]) == ("failed", cause, 2)
 
 
-async def test_mishaps_of_different_sorts_do_not_add_up(db: Database, engine: Engine, make: Factory) -> None:
+async def test_failures_of_different_sorts_do_not_add_up(db: Database, engine: Engine, make: Factory) -> None:
     lease = await make.leased("fragile")
     for cause in ("attempt", "interruption", "lapse"):
-        assert await mishap(cause, engine, make, db, lease) == "requeued"
+        assert await fail_once(cause, engine, make, db, lease) == "requeued"
         (lease,) = await make.claimed("fragile")
     assert await make.finish(lease) == "succeeded"
 
@@ -354,7 +355,7 @@ async def test_returns_in_one_batch_have_each_their_own_fate(engine: Engine, mak
     assert answers == ["failed", "canceled", "requeued"]
 
 
-async def test_a_bad_error_is_refused_at_the_door(db: Database, engine: Engine, make: Factory) -> None:
+async def test_a_bad_error_is_refused_at_once(db: Database, engine: Engine, make: Factory) -> None:
     lease = await make.leased()
     async with refused(db, InputError, field="error.message"):
         await engine.finish(End(lease, "failed", error={"message": "\x00"}))
@@ -488,7 +489,7 @@ async def test_a_note_that_comes_twice_is_written_once(db: Database, engine: Eng
     assert (await make.types(lease.job_id)).count("progress") == 3
 
 
-async def test_notes_of_a_new_lease_are_counted_anew(engine: Engine, make: Factory) -> None:
+async def test_notes_of_a_new_lease_are_counted_again(engine: Engine, make: Factory) -> None:
     lease = await make.leased("staged")
     await engine.note(progress(lease, 1, 0.4))
     await engine.give_back(interruption(lease))
@@ -556,5 +557,5 @@ async def test_a_process_that_goes_on_from_its_mark_misses_nothing(engine: Engin
     third = await claim()
     assert [lease.job_id for lease in (*first, *second, *third)] == made
     assert await claim() == []
-    lanes.rung_back()
+    lanes.rescan()
     assert [lease.job_id for lease in await claim()] == made[:1]

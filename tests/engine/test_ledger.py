@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from millpond.engine.leases import End
+from millpond.engine.queue.leases import End
 from millpond.errors import AmountError, ConflictError, InputError, InsufficientCreditsError, InvalidError
 from tests.checks import refused, unchanged
 from tests.factories import ACCOUNT, STRANGER, TENANT

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millpond import ids, logs
-from millpond.engine import jobs, leases
-from millpond.errors import LeaseLostError, MoveDeniedError
+from millpond.engine.jobs import jobs
+from millpond.engine.queue import leases
+from millpond.errors import LeaseLostError, TransitionDeniedError
 from tests.factories import ERROR, HOUR, MINUTE, TENANT, attempt
 
 if TYPE_CHECKING:
@@ -40,18 +41,19 @@ def about(lines: list[Line], event: str) -> Line:
 
 def path(lines: list[Line]) -> list[str]:
     """The states that the transitions of a job lead through."""
-    moved = [line for line in lines if line["event"] == "job.transition"]
-    assert [line["from_status"] for line in moved[1:]] == [line["to_status"] for line in moved[:-1]]
-    return [moved[0]["from_status"], *(line["to_status"] for line in moved)]
+    transitioned = [line for line in lines if line["event"] == "job.transition"]
+    assert [line["from_status"] for line in transitioned[1:]] == [line["to_status"] for line in transitioned[:-1]]
+    return [transitioned[0]["from_status"], *(line["to_status"] for line in transitioned)]
 
 
 async def test_birth_start_and_success(make: Factory, lines: Callable[[], list[Line]]) -> None:
-    lease = await make.leased("studio")
+    lease = await make.leased("restartable")
     await make.finish(lease)
     told = lines()
-    assert about(told, "job.created") == {"type": "studio", "state": "queued", "credits_cost": 3}
+    own = {"kind": "restartable", "type": "restartable"}
+    assert about(told, "job.created") == {**own, "state": "queued", "credits_cost": 3}
     output = {"size": 0, "files": []}
-    assert about(told, "job.completed") == {"type": "studio", "to_status": "completed", "output": output}
+    assert about(told, "job.completed") == {**own, "to_status": "completed", "output": output}
     assert path(told) == ["pending", "queued", "processing", "completed"]
     assert {line["job_id"] for line in told} == {ids.text("job", lease.job_id)}
 
@@ -60,35 +62,37 @@ async def test_a_failure_tells_its_error_and_what_was_given_back(
     make: Factory, lines: Callable[[], list[Line]]
 ) -> None:
     await make.finish(await make.leased("priced"), "failed")
-    assert about(lines(), "job.failed") == {"type": "priced", "to_status": "failed", "error": ERROR, "refunded": 5}
+    own = {"kind": "priced", "type": "priced"}
+    assert about(lines(), "job.failed") == {**own, "to_status": "failed", "error": ERROR, "refunded": 5}
 
 
-async def test_a_denied_move_is_told_with_both_states(
+async def test_a_denied_transition_is_told_with_both_states(
     engine: Engine, make: Factory, lines: Callable[[], list[Line]]
 ) -> None:
-    submitted = await make.submitted("studio")
-    with pytest.raises(MoveDeniedError):
-        await engine.move(TENANT, submitted.job_id, "completed")
+    submitted = await make.submitted("restartable")
+    with pytest.raises(TransitionDeniedError):
+        await engine.transition(TENANT, submitted.job_id, "completed")
     denied = about(lines(), "job.transition_denied")
     assert (denied["from_status"], denied["to_status"]) == ("queued", "completed")
     assert "cannot be moved" in denied["reason"]
 
 
-async def test_an_operators_move_is_told(engine: Engine, make: Factory, lines: Callable[[], list[Line]]) -> None:
-    submitted = await make.submitted("studio")
-    await engine.move(TENANT, submitted.job_id, "failed")
+async def test_an_operators_transition_is_told(engine: Engine, make: Factory, lines: Callable[[], list[Line]]) -> None:
+    submitted = await make.submitted("restartable")
+    await engine.transition(TENANT, submitted.job_id, "failed")
     assert path(lines()) == ["pending", "queued", "failed"]
     assert about(lines(), "job.failed") == {
-        "type": "studio",
+        "kind": "restartable",
+        "type": "restartable",
         "to_status": "failed",
-        "error": {"code": "moved", "message": "An operator ended it."},
+        "error": {"code": "ended_by_operator", "message": "An operator ended the job."},
         "refunded": 3,
     }
 
 
 async def test_a_retry_is_told(engine: Engine, make: Factory, lines: Callable[[], list[Line]]) -> None:
-    submitted = await make.submitted("studio")
-    await engine.move(TENANT, submitted.job_id, "failed")
+    submitted = await make.submitted("restartable")
+    await engine.transition(TENANT, submitted.job_id, "failed")
     await engine.retry(TENANT, submitted.job_id)
     assert path(lines()) == ["pending", "queued", "failed", "pending", "queued"]
 
@@ -102,10 +106,10 @@ async def test_an_answer_is_told_only_where_the_state_changes(
     assert path(lines()) == ["queued", "running", "parked", "queued"]
 
 
-async def test_mishaps_are_told(db: Database, engine: Engine, make: Factory, lines: Callable[[], list[Line]]) -> None:
+async def test_failures_are_told(db: Database, engine: Engine, make: Factory, lines: Callable[[], list[Line]]) -> None:
     lease = await make.leased("fragile")
     await engine.give_back(attempt(lease))
-    assert about(lines(), "job.requeued") == {"type": "fragile"}
+    assert about(lines(), "job.requeued") == {"kind": "fragile", "type": "fragile"}
     await make.claimed("fragile", worker="w7")
     await make.clock.advance(2 * MINUTE)
     await leases.lapse(db, 10)
@@ -122,20 +126,20 @@ async def test_what_time_ends_is_told(
     await engine.cancel(TENANT, lease.job_id, grace=MINUTE)
     await make.submitted("brief")
     await make.clock.advance(2 * MINUTE)
-    await jobs.enforce(db, 10)
-    assert about(lines(), "job.canceled") == {"type": "brief", "to_status": "canceled", "refunded": 5}
+    await jobs.force_cancel(db, 10)
+    assert about(lines(), "job.canceled") == {"kind": "brief", "type": "brief", "to_status": "canceled", "refunded": 5}
     assert path(lines())[-2:] == ["running", "canceled"]
     await make.clock.advance(2 * HOUR)
     await jobs.expire(db, 10)
-    late = {"code": "expired", "message": "Its deadline passed."}
-    told = {"type": "brief", "to_status": "expired", "error": late, "refunded": 5}
+    late = {"code": "expired", "message": "The job did not finish by its deadline."}
+    told = {"kind": "brief", "type": "brief", "to_status": "expired", "error": late, "refunded": 5}
     assert about(lines(), "job.expired") == told
 
 
 async def test_a_deadline_that_a_lifecycle_calls_a_failure_is_told_as_one(
     db: Database, engine: Engine, make: Factory, lines: Callable[[], list[Line]]
 ) -> None:
-    await make.submitted("studio", expires_in=MINUTE)
+    await make.submitted("restartable", expires_in=MINUTE)
     await make.clock.advance(2 * MINUTE)
     await jobs.expire(db, 10)
     failed = about(lines(), "job.failed")
@@ -147,7 +151,7 @@ async def test_a_cancel_before_the_start_is_told(
 ) -> None:
     submitted = await make.submitted("brief")
     await engine.cancel(TENANT, submitted.job_id)
-    assert about(lines(), "job.canceled") == {"type": "brief", "to_status": "canceled", "refunded": 5}
+    assert about(lines(), "job.canceled") == {"kind": "brief", "type": "brief", "to_status": "canceled", "refunded": 5}
     assert path(lines()) == ["queued", "canceled"]
 
 

@@ -1,4 +1,4 @@
-"""Partitions: history by week, made ahead and dropped by age."""
+"""Partitions: history by week, created in advance and dropped by age."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ async def parts(db: Database, table: str) -> list[str]:
     return [row[0] for row in found]
 
 
-def born_at(moment: datetime) -> UUID:
+def born_at(instant: datetime) -> UUID:
     """An id as it would be made then."""
-    return UUID(int=(int(moment.timestamp() * 1000) << 80) | (7 << 76) | (2 << 62) | 1)
+    return UUID(int=(int(instant.timestamp() * 1000) << 80) | (7 << 76) | (2 << 62) | 1)
 
 
 async def test_this_week_and_the_coming_ones_are_there(db: Database, make: Factory) -> None:

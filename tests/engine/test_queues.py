@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millpond.engine import queues
+from millpond.engine.queue import queues
 from millpond.errors import NotFoundError
 from tests.checks import refused, unchanged
 from tests.factories import ACCOUNT, HOUR, interruption

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millpond.app import Millpond
-from millpond.blueprints import LIFECYCLES
-from millpond.engine import registry
 from millpond.engine.engine import Engine
-from millpond.errors import MoveDeniedError
+from millpond.engine.queue import registry
+from millpond.errors import TransitionDeniedError
 from millpond.kinds import Kind
 from millpond.lifecycle import STANDARD, lifecycle
 from tests.checks import unchanged
 from tests.factories import OWNER, TENANT
+from tests.lifecycle_checks import the_tables_hold_what_the_lifecycle_says
+from tests.lifecycles import LIFECYCLES
 from tests.product import app
 
 if TYPE_CHECKING:
@@ -35,14 +36,7 @@ async def rows(db: Database, statement: str, *arguments: Any) -> list[tuple[Any,
 
 @pytest.mark.parametrize("made", [*LIFECYCLES, STANDARD], ids=lambda made: made.name)
 async def test_the_tables_hold_what_the_lifecycle_says(db: Database, made: Any) -> None:
-    states = await rows(
-        db, "select state, phase, outcome from millpond.lifecycle_states where lifecycle = $1", made.name
-    )
-    moves = await rows(
-        db, "select from_state, moment, to_state from millpond.lifecycle_moves where lifecycle = $1", made.name
-    )
-    assert set(states) == {(state.name, state.phase, state.outcome) for state in made.states.values()}
-    assert set(moves) == {(move.source or "*", move.moment, move.target) for move in made.moves}
+    await the_tables_hold_what_the_lifecycle_says(db, made)
 
 
 async def test_to_register_again_changes_nothing_that_matters(db: Database) -> None:
@@ -58,14 +52,14 @@ async def test_a_new_lifecycle_is_guarded_at_once(db: Database) -> None:
     engine.app.add(Kind(name="small", lifecycle=made))
     await registry.register(db, engine.app.kinds.values())
     submitted = await engine.submit("small", **OWNER)
-    with pytest.raises(MoveDeniedError, match="move denied: new -> new2"):
+    with pytest.raises(TransitionDeniedError, match="transition denied: new -> new2"):
         await rows(db, "update millpond.jobs set state = 'new2' returning id")
-    assert await engine.move(TENANT, submitted.job_id, "done") == "done"
+    assert await engine.transition(TENANT, submitted.job_id, "done") == "done"
 
 
 async def test_a_changed_lifecycle_changes_the_guard(db: Database) -> None:
-    for moves in (SMALL, SMALL + "gone -> new retried"):
-        await registry.register(db, lifecycles=[lifecycle("small", moves, ends=ENDS)])
+    for transitions in (SMALL, SMALL + "gone -> new retried"):
+        await registry.register(db, lifecycles=[lifecycle("small", transitions, ends=ENDS)])
     engine = Engine(db, Millpond())
     engine.app.add(Kind(name="small", lifecycle=lifecycle("small", SMALL + "gone -> new retried", ends=ENDS)))
     await registry.register(db, engine.app.kinds.values())

@@ -24,7 +24,7 @@ from tests.factories import ACCOUNT, HOUR, OWNER, TENANT
 
 if TYPE_CHECKING:
     from millpond.engine.engine import Engine
-    from millpond.engine.jobs import Submitted
+    from millpond.engine.jobs.jobs import Submitted
     from millpond.store.db import Database
     from tests.factories import Factory
 
@@ -50,7 +50,7 @@ async def test_a_job_is_there_with_its_hold_its_place_and_its_first_events(engin
 
 
 async def test_the_queue_hop_of_a_lifecycle_is_an_event_of_its_own(engine: Engine, make: Factory) -> None:
-    submitted = await make.submitted("studio")
+    submitted = await make.submitted("restartable")
     events = await engine.events(TENANT, submitted.job_id)
     assert [(event.seq, event.type, event.state) for event in events] == [
         (1, "submitted", "pending"),
@@ -130,14 +130,15 @@ async def test_a_cap_may_be_lifted_and_may_be_zero(engine: Engine) -> None:
 
 
 async def again(engine: Engine, kind: str = "priced", given: Any = None, **options: Any) -> Submitted:
-    return await engine.submit(kind, given or {"product": "hat"}, **OWNER | {"idempotency_key": "k"} | options)
+    merged: dict[str, Any] = {**OWNER, "idempotency_key": "k", **options}
+    return await engine.submit(kind, given or {"product": "hat"}, **merged)
 
 
-@pytest.mark.parametrize("kind", ["priced", "free", "studio", "brief"])
+@pytest.mark.parametrize("kind", ["priced", "free", "restartable", "brief"])
 async def test_the_same_key_gets_the_first_answer_again(db: Database, engine: Engine, make: Factory, kind: str) -> None:
     """All of it, whatever has become of the job and the account since."""
     await make.credits(20)
-    given = {} if kind in ("studio", "brief") else {"product": "hat"}
+    given = {} if kind in ("restartable", "brief") else {"product": "hat"}
     first = await engine.submit(kind, given, **OWNER, idempotency_key="k")
     async with unchanged(db):
         repeat = await engine.submit(kind, given, **OWNER, idempotency_key="k")
@@ -151,12 +152,12 @@ async def test_a_replay_of_a_job_that_was_retried_in_place_is_still_the_first_an
     engine: Engine, make: Factory
 ) -> None:
     await make.credits(20)
-    first = await engine.submit("studio", **OWNER, idempotency_key="k")
-    (lease,) = await make.claimed("studio")
+    first = await engine.submit("restartable", **OWNER, idempotency_key="k")
+    (lease,) = await make.claimed("restartable")
     await make.finish(lease, "failed")
     await make.clock.advance(HOUR)
     await engine.retry(TENANT, first.job_id)
-    assert await engine.submit("studio", **OWNER, idempotency_key="k") == replace(first, is_replay=True)
+    assert await engine.submit("restartable", **OWNER, idempotency_key="k") == replace(first, is_replay=True)
 
 
 async def test_the_same_input_in_other_words_is_the_same_request(engine: Engine, make: Factory) -> None:
@@ -191,7 +192,7 @@ async def test_the_request_that_is_compared_may_be_given_apart_from_the_input(
 ) -> None:
     await make.credits(20)
     first = await again(engine, given={"product": "hat"}, request={"body": 1})
-    assert (await again(engine, given={"product": "made anew"}, request={"body": 1})).job_id == first.job_id
+    assert (await again(engine, given={"product": "made again"}, request={"body": 1})).job_id == first.job_id
     async with refused(db, IdempotencyConflictError, field="idempotency_key"):
         await again(engine, given={"product": "hat"}, request={"body": 2})
 
@@ -279,7 +280,7 @@ async def test_a_bulk_has_a_limit(db: Database, engine: Engine) -> None:
 
 async def test_entries_of_a_bulk_form_a_chain(engine: Engine, make: Factory) -> None:
     await make.credits(30)
-    await engine.submit_many([{"kind": kind, **OWNER} for kind in ("priced", "free", "priced", "studio", "free")])
+    await engine.submit_many([{"kind": kind, **OWNER} for kind in ("priced", "free", "priced", "restartable", "free")])
     entries = await engine.entries(TENANT, ACCOUNT)
     assert [(entry.seq, entry.available_after, entry.held_after) for entry in reversed(entries)] == [
         *((1, 30, 0), (2, 25, 5), (3, 20, 10), (4, 17, 13)),
@@ -290,10 +291,10 @@ async def test_entries_of_a_bulk_form_a_chain(engine: Engine, make: Factory) -> 
 
 
 async def test_a_job_with_a_start_waits_for_it(engine: Engine, make: Factory) -> None:
-    submitted = await make.submitted("studio", run_at=await make.clock.now() + HOUR)
+    submitted = await make.submitted("restartable", run_at=await make.clock.now() + HOUR)
     job = await make.read(submitted.job_id)
     assert (job.state, job.phase) == ("pending", "waiting")
-    assert await make.claimed("studio") == []
+    assert await make.claimed("restartable") == []
     assert await make.types(job.job_id) == ["submitted"]
 
 

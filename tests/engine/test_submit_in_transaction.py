@@ -21,7 +21,7 @@ from sqlalchemy.pool import NullPool
 
 from millpond import ids
 from millpond.engine.engine import BACK_TOPIC, Engine
-from millpond.engine.transactions import submit_in
+from millpond.engine.jobs.transactions import submit_in
 from millpond.errors import (
     ConflictError,
     IdempotencyConflictError,
@@ -32,7 +32,7 @@ from millpond.errors import (
     TooManyActiveJobsError,
     UnknownKindError,
 )
-from millpond.services.bell import Bell
+from millpond.services.notifier import Notifier
 from tests.checks import until
 from tests.factories import ACCOUNT, HOUR, OWNER, TENANT
 from tests.product import app
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
     from millpond.store.db import Database
-    from tests.databases import Server
+    from tests.databases import DatabaseServer
     from tests.factories import Factory
 
 ROWS: Any = dict_row
@@ -315,7 +315,7 @@ async def test_a_savepoint_takes_back_its_job_and_no_other(dsn: str, engine: Eng
     assert [job.job_id for job in await engine.list_jobs(TENANT, ACCOUNT)] == [again.job_id, kept.job_id]
 
 
-@pytest.mark.parametrize("kind", ["free", "priced", "studio", "brief", "fair", "drawn"])
+@pytest.mark.parametrize("kind", ["free", "priced", "restartable", "brief", "fair", "drawn"])
 @pytest.mark.parametrize("when", [None, HOUR])
 async def test_the_answer_is_the_one_that_the_engine_gives(
     dsn: str, engine: Engine, make: Factory, kind: str, when: timedelta | None
@@ -384,7 +384,7 @@ async def test_an_account_nobody_knows_has_no_credits_and_is_not_opened(dsn: str
 async def test_an_id_that_is_taken_is_refused(dsn: str, engine: Engine, make: Factory) -> None:
     taken = await make.submitted("free")
     async with by_asyncpg(dsn) as caller:
-        with pytest.raises(ConflictError, match="id is taken"):
+        with pytest.raises(ConflictError, match="with this id already exists"):
             await engine.submit("free", **OWNER, job_id=taken.job_id, tx=caller.tx)
         await caller.order()
         await caller.commit()
@@ -392,21 +392,21 @@ async def test_an_id_that_is_taken_is_refused(dsn: str, engine: Engine, make: Fa
 
 async def test_a_connection_in_no_transaction_is_refused(dsn: str, db: Database, engine: Engine) -> None:
     connection = await asyncpg.connect(dsn)
-    with pytest.raises(InvalidError, match="in no transaction") as caught:
+    with pytest.raises(InvalidError, match="no open transaction") as caught:
         await engine.submit("free", **OWNER, tx=connection)
     assert caught.value.field == "tx"
     await connection.close()
-    with psycopg.connect(dsn, autocommit=True) as blocking, pytest.raises(InvalidError, match="in no transaction"):
+    with psycopg.connect(dsn, autocommit=True) as blocking, pytest.raises(InvalidError, match="no open transaction"):
         submit_in(blocking, app, "free", **OWNER)
     loose = sqlalchemy.create_engine(url(dsn, "psycopg"), poolclass=NullPool, isolation_level="AUTOCOMMIT")
-    with loose.connect() as own, pytest.raises(InvalidError, match="in no transaction"):
+    with loose.connect() as own, pytest.raises(InvalidError, match="no open transaction"):
         submit_in(own, app, "free", **OWNER)
     assert await found(db) == NOTHING
 
 
 @pytest.mark.parametrize("tx", ["postgresql://", 7, object()], ids=lambda tx: type(tx).__name__)
 async def test_what_is_no_connection_is_refused(engine: Engine, tx: Any) -> None:
-    with pytest.raises(InvalidError, match="not a connection") as caught:
+    with pytest.raises(InvalidError, match="not a supported connection") as caught:
         await engine.submit("free", **OWNER, tx=tx)
     assert "asyncpg, psycopg or SQLAlchemy" in str(caught.value)
 
@@ -425,14 +425,14 @@ async def test_an_asynchronous_connection_is_not_for_code_that_does_not_await(ds
 @pytest.mark.parametrize("begin", [by_asyncpg, by_psycopg, by_async_alchemy_session])
 async def test_a_database_without_millpond_is_told(empty_dsn: str, engine: Engine, begin: Any) -> None:
     async with begin(empty_dsn) as caller:
-        with pytest.raises(StoreError, match="has no Millpond in it"):
+        with pytest.raises(StoreError, match="has no Millpond schema"):
             await engine.submit("free", **OWNER, tx=caller.tx)
 
 
 async def test_a_role_that_may_not_is_told(dsn: str, db: Database, engine: Engine) -> None:
     async with by_asyncpg(dsn) as caller:
         await caller.write("create role powerless_caller; set local role powerless_caller")
-        with pytest.raises(StoreError, match="may not use"):
+        with pytest.raises(StoreError, match="has no access"):
             await engine.submit("free", **OWNER, tx=caller.tx)
         await caller.rollback()
 
@@ -526,7 +526,7 @@ async def test_a_crowd_of_transactions_spends_no_credit_twice(dsn: str, engine: 
     assert (await engine.balance(TENANT, ACCOUNT)).available == 0
 
 
-# The bell
+# Notifications
 
 
 class Ear:
@@ -538,28 +538,28 @@ class Ear:
 
 
 @pytest.mark.parametrize("begin", [by_asyncpg, by_asyncpg_pool, by_async_psycopg, by_psycopg, by_async_alchemy_session])
-async def test_it_rings_when_the_transaction_is_over_and_not_before(
+async def test_it_notifies_when_the_transaction_is_over_and_not_before(
     dsn: str, engine: Engine, make: Factory, begin: Any
 ) -> None:
-    bell, ear = Bell(engine), Ear()
-    bell.listen(ear)
+    notifier, ear = Notifier(engine), Ear()
+    notifier.listen(ear)
     async with begin(dsn) as caller:
         await engine.submit("free", **OWNER, tx=caller.tx)
         await asyncio.sleep(0.05)  # on a busy machine it proves less, and passes
         assert ear.heard == []
         await done(caller.commit())
-        await until(partial(has_rung, ear))
+        await until(partial(has_notified, ear))
     assert ear.heard == [f"{BACK_TOPIC}free"]
     await make.serve("free")
 
 
-async def has_rung(ear: Ear) -> bool:
+async def has_notified(ear: Ear) -> bool:
     return bool(ear.heard)
 
 
 async def test_an_engine_that_closes_waits_for_nobodys_transaction(dsn: str, db: Database) -> None:
     engine = await Engine.open(dsn, app, pool_size=1)
-    Bell(engine)
+    Notifier(engine)
     async with by_asyncpg(dsn) as caller:
         await engine.submit("free", **OWNER, tx=caller.tx)
         await engine.close()
@@ -609,7 +609,7 @@ async def test_sql_by_hand_knows_what_the_kind_declares(db: Database, engine: En
 
 async def test_sql_by_hand_may_wait_for_its_time(db: Database, make: Factory) -> None:
     await make.credits(20)
-    row = await by_hand(db, ", run_at => millpond.clock() + interval '1 hour'", kind="studio")
+    row = await by_hand(db, ", run_at => millpond.clock() + interval '1 hour'", kind="restartable")
     assert row["state"] == "pending"
     assert (await make.read(row["job_id"])).phase == "waiting"
 
@@ -664,7 +664,7 @@ async def test_what_python_takes_sql_takes_too(db: Database, engine: Engine, giv
 async def test_sql_by_hand_is_told_of_a_conflict_and_a_cap(db: Database, engine: Engine) -> None:
     await engine.set_cap(TENANT, ACCOUNT, 1)
     row = await by_hand(db, ", idempotency_key => 'k'", kind="free")
-    with pytest.raises(asyncpg.PostgresError, match="another request") as caught:
+    with pytest.raises(asyncpg.PostgresError, match="a different request") as caught:
         await by_hand(db, ", idempotency_key => 'k'", kind="free", given='{"a": 1}')
     assert (caught.value.sqlstate, caught.value.hint) == ("PS105", f"It belongs to job {row['id']}.")
     with pytest.raises(asyncpg.PostgresError, match="1 active jobs") as caught:
@@ -678,7 +678,9 @@ async def test_ids_are_written_in_sql_as_in_python(db: Database) -> None:
             assert await tx.fetchval("select millpond.typeid('job', $1)", number) == ids.text("job", number)
 
 
-async def test_another_users_settings_of_his_session_do_not_matter(dsn: str, server: Server, engine: Engine) -> None:
+async def test_another_users_settings_of_his_session_do_not_matter(
+    dsn: str, server: DatabaseServer, engine: Engine
+) -> None:
     async with by_asyncpg(dsn) as caller:
         await caller.write(
             "set local timezone = 'Asia/Kolkata'; set local intervalstyle = 'sql_standard';"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,7 +13,7 @@ from millpond.errors import BusyError, UnknownKindError
 if TYPE_CHECKING:
     from millpond.store.db import Database
 
-MARY = {"tenant": "acme", "account": "mary"}
+MARY: dict[str, Any] = {"tenant": "acme", "account": "mary"}
 
 
 async def test_a_kind_that_was_not_made_known_is_refused(db: Database) -> None:

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from millpond import ids
-from millpond.engine import views
-from millpond.engine.leases import Note
-from millpond.engine.views import SQL, JobView
+from millpond.engine.queue.leases import Note
+from millpond.engine.reads import views
+from millpond.engine.reads.views import SQL, JobView
 from millpond.errors import InvalidError, NotFoundError
 from millpond.store.db import CLIENT_ROLE
 from tests.databases import Between
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from millpond.engine.engine import Engine
     from millpond.store.queries import Query
-    from tests.databases import Server
+    from tests.databases import DatabaseServer
     from tests.factories import Factory
     from tests.tidy.test_plans import Ear
 
@@ -43,7 +43,7 @@ def statements(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return await engine.db.read(query, *arguments)
 
     counted = Between(engine.db, read=count)
-    monkeypatch.setattr(engine.homes, "of", lambda _: counted)
+    monkeypatch.setattr(engine.tenant_databases, "of", lambda _: counted)
     return asked
 
 
@@ -89,7 +89,7 @@ async def test_a_job_is_seen_by_its_account_its_tenant_and_who_runs_it_all(
     engine: Engine, make: Factory, account: str | None, tenant: str | None
 ) -> None:
     made = await make.submitted()
-    for given in (made.id, made.job_id, made.id.upper().replace("JOB", "job")):
+    for given in (made.id, made.job_id):
         assert (await engine.views.job(tenant, account, given)).job_id == made.job_id
 
 
@@ -320,7 +320,7 @@ async def test_a_wallet_that_was_never_used_has_nothing(engine: Engine, make: Fa
 
 
 @pytest.fixture(scope="module")
-async def crowded(anyio_backend: str, server: Server, template: str) -> AsyncIterator[Ear]:
+async def crowded(anyio_backend: str, server: DatabaseServer, template: str) -> AsyncIterator[Ear]:
     """The plans of the role that reads for clients."""
     async with listening(server, template, FILL) as ear:
         await ear.connection.execute(f"set role {CLIENT_ROLE}")
@@ -328,7 +328,7 @@ async def crowded(anyio_backend: str, server: Server, template: str) -> AsyncIte
 
 
 @pytest.fixture(scope="module")
-async def empty(anyio_backend: str, server: Server, template: str) -> AsyncIterator[Ear]:
+async def empty(anyio_backend: str, server: DatabaseServer, template: str) -> AsyncIterator[Ear]:
     async with listening(server, template, "select 1") as ear:
         await ear.connection.execute(f"set role {CLIENT_ROLE}")
         yield ear
@@ -339,11 +339,24 @@ READS: dict[str, tuple[str, Any, str]] = {
     "one job": ("jobs", lambda ear: (["acme"], [one(ear, "ended")]), "jobs_*_pkey"),
     "page of an account": (
         "page",
-        lambda _: ("acme", "account-7", LAST, None, None, None, 51, 1000),
+        lambda _: ("acme", "account-7", LAST, None, None, None, 51, 1000, None, None),
         "*_tenant_account_id_idx",
     ),
-    "page of a tenant": ("page", lambda _: ("acme", None, LAST, None, None, None, 51, 1000), "*_tenant_id_idx"),
-    "page of what is rare": ("page", lambda _: ("acme", None, LAST, "rare", None, None, 51, 1000), "*_tenant_id_idx"),
+    "page of a tenant": (
+        "page",
+        lambda _: ("acme", None, LAST, None, None, None, 51, 1000, None, None),
+        "*_tenant_id_idx",
+    ),
+    "page of what is rare": (
+        "page",
+        lambda _: ("acme", None, LAST, "rare", None, None, 51, 1000, '{"team": "ads"}', None),
+        "*_tenant_id_idx",
+    ),
+    "page of what is named": (
+        "page",
+        lambda ear: ("acme", None, LAST, None, None, None, 51, 1000, None, [one(ear, "ended")]),
+        "jobs_*_pkey",
+    ),
     "events": ("events", lambda ear: ("acme", None, one(ear, "ended"), 0, None, 501), "events_*_pkey"),
     "logs": ("events", lambda ear: ("acme", None, one(ear, "ended"), 0, "log", 501), "events_*_pkey"),
     "wallet": ("wallet", lambda _: ("acme", "account-7"), "accounts_pkey"),
@@ -368,7 +381,7 @@ async def test_a_views_plan_made_on_an_empty_database_is_one_for_a_crowded_one(e
 async def test_an_operators_page_of_everything_goes_by_the_newest_ids(crowded: Ear) -> None:
     await crowded.connection.execute("reset role")
     try:
-        nodes = await crowded.plans(SQL["page"], None, None, LAST, None, None, None, 51, 1000)
+        nodes = await crowded.plans(SQL["page"], None, None, LAST, None, None, None, 51, 1000, None, None)
     finally:
         await crowded.connection.execute(f"set role {CLIENT_ROLE}")
     check(nodes, crowded.idle)

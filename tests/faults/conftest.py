@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millpond.engine import leases
 from millpond.engine.engine import Engine
+from millpond.engine.queue import leases
 from millpond.outbound import Outbound
 from millpond.store.db import Database
 from tests.clocks import Clock
@@ -19,11 +19,11 @@ from tests.product import app
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tests.databases import Server
+    from tests.databases import DatabaseServer
 
 
 @pytest.fixture(scope="module")
-async def make(server: Server, template: str) -> AsyncIterator[Factory]:
+async def make(server: DatabaseServer, template: str) -> AsyncIterator[Factory]:
     async with server.database(template) as dsn:
         db = await Database.open(dsn, size=4)
         engine = Engine(db, app, vault=VAULT, outbound=Outbound(LOOPBACK))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from millpond.engine.tallies import SQL
+from millpond.engine.reads.counters import SQL
 from tests.checks import Snapshot, snapshot
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _WRITTEN = (
     "ready",
     "shares",
     "subscriptions",
-    "tallies",
+    "counter_changes",
     "counts",
     "flows",
     "failures",
@@ -54,7 +54,7 @@ _WIPE = ";".join(
 async def story(db: Database, *, in_order: bool = True) -> Snapshot:
     """The snapshot with ids by their order of birth, lease tokens alike, and times by whether there is one."""
     tables = await snapshot(db)
-    tables.pop("tallies", None)  # how they are grouped is how the work was batched; what they come to is not
+    tables.pop("counter_changes", None)  # how they are grouped is how the work was batched; what they come to is not
     tables["counts"] = [str(tuple(row)) for row in await db.run(SQL["counts"], None)]
     found = {match[0] for rows in tables.values() for row in rows for match in _UUID.finditer(row)}
     ids = sorted(filter(_is_id, found))

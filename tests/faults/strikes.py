@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from millpond.store.db import Database
 
-DISK_FULL: Final = "53100"
+DATA_CORRUPTED: Final = "XX001"
 SERIALIZATION_FAILURE: Final = "40001"
 SHUTDOWN: Final = "57P01"
 
@@ -21,7 +21,7 @@ _INSTALL: Final = """
 create schema faults;
 create sequence faults.count;
 create table faults.plan (first bigint not null, last bigint not null, code text not null);
-insert into faults.plan values (0, 0, '53100');
+insert into faults.plan values (0, 0, 'XX001');
 
 create function faults.count_one() returns void language plpgsql as $$
 declare

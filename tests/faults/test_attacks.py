@@ -10,10 +10,11 @@ from uuid import UUID, uuid4
 import pytest
 
 from millpond.app import Millpond
-from millpond.engine import idempotency, jobs, leases, registry
-from millpond.engine.dispatches import Lanes
 from millpond.engine.engine import Engine
-from millpond.engine.leases import End, Note, Return
+from millpond.engine.jobs import idempotency, jobs
+from millpond.engine.queue import leases, registry
+from millpond.engine.queue.dispatches import Lanes
+from millpond.engine.queue.leases import End, Note, Return
 from millpond.engine.verify import verify
 from millpond.errors import (
     AnswerUnavailableError,
@@ -21,7 +22,7 @@ from millpond.errors import (
     LeaseLostError,
     LifecycleError,
     MillpondError,
-    MoveDeniedError,
+    TransitionDeniedError,
 )
 from millpond.kinds import Kind
 from millpond.lifecycle import lifecycle
@@ -102,7 +103,7 @@ async def test_one_job_ended_twice_in_one_batch_ends_once(make: Factory) -> None
 
 
 async def test_a_lost_lease_is_told_so_beside_the_present_one(make: Factory) -> None:
-    """Of two workers that end one job in one moment, the one whose lease it is wins, whatever they say."""
+    """Of two workers that end one job in one event, the one whose lease it is wins, whatever they say."""
     stale = await make.leased("priced")
     await make.clock.advance(MINUTE + SECOND)
     await leases.lapse(make.engine.db, 10)
@@ -184,16 +185,16 @@ async def test_a_lease_is_not_forgotten_while_it_holds_a_job(make: Factory) -> N
 
 async def test_epochs_grow_over_a_retry_in_place(make: Factory) -> None:
     """What a worker writes is named by job and epoch, and must not be written over by the next run."""
-    first = await make.leased("studio")
+    first = await make.leased("restartable")
     await make.engine.finish(End(first, "failed", error=ERROR))
     await make.credits(3)
     await make.engine.retry(TENANT, first.job_id)
-    (second,) = await make.claimed("studio")
+    (second,) = await make.claimed("restartable")
     assert second.epoch > first.epoch
 
 
 async def test_the_answer_to_a_retry_in_place_tells_the_new_deadline(make: Factory) -> None:
-    first = await make.leased("studio")
+    first = await make.leased("restartable")
     await make.engine.finish(End(first, "failed", error=ERROR))
     await make.credits(3)
     await make.clock.advance(2 * HOUR)
@@ -239,21 +240,21 @@ async def test_an_ended_job_takes_no_answer_and_no_second_end(make: Factory, out
     with pytest.raises(AnswerUnavailableError):
         await make.engine.answer(TENANT, lease.job_id, {"late": True})
     assert not (await make.engine.cancel(TENANT, lease.job_id)).is_accepted
-    with pytest.raises(MoveDeniedError):
-        await make.engine.move(TENANT, lease.job_id, "queued")
+    with pytest.raises(TransitionDeniedError):
+        await make.engine.transition(TENANT, lease.job_id, "queued")
     with pytest.raises(LeaseLostError):
         await make.engine.give_back(attempt(lease))
 
 
 async def test_a_cancel_that_can_no_longer_be_carried_out_does_not_stop_the_others(make: Factory) -> None:
     """An operator moves a job to where it cannot be canceled; the next one in line must be cut off all the same."""
-    moved = await make.leased("brief")
+    transitioned = await make.leased("brief")
     other = await make.leased("priced")
-    for lease in (moved, other):
+    for lease in (transitioned, other):
         await make.engine.cancel(TENANT, lease.job_id, grace=MINUTE / 2)
-    await make.engine.move(TENANT, moved.job_id, "delivering")
+    await make.engine.transition(TENANT, transitioned.job_id, "delivering")
     await make.clock.advance(MINUTE / 2 + SECOND)
-    await jobs.enforce(make.engine.db, 10)
+    await jobs.force_cancel(make.engine.db, 10)
     assert (await make.read(other.job_id)).state == "canceled"
 
 
@@ -349,7 +350,7 @@ async def test_a_job_without_a_deadline_is_not_parked(make: Factory) -> None:
 
 async def test_a_week_in_which_a_job_is_just_being_retried_is_not_dropped(make: Factory) -> None:
     """Retention must see the life that comes back while it waits for its locks."""
-    job = await make.ended("studio", "failed")
+    job = await make.ended("restartable", "failed")
     await make.credits(3)
     await make.clock.advance(120 * DAY)
     async with make.engine.db.transaction() as tx:
@@ -389,7 +390,7 @@ async def test_a_lifecycle_is_not_changed_under_the_feet_of_its_jobs(make: Facto
     assert await engine.claim(Lanes(["renamed"]), 1, worker="w", duration=MINUTE)
 
 
-async def test_a_note_cannot_pass_for_a_move(make: Factory) -> None:
+async def test_a_note_cannot_pass_for_a_transition(make: Factory) -> None:
     """The types of events that the engine writes are its own."""
     lease = await make.leased("priced")
     with pytest.raises(InvalidError):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
-from millpond.engine.dispatches import Lanes
 from millpond.engine.engine import Engine
+from millpond.engine.queue.dispatches import Lanes
 from millpond.errors import UnavailableError
 from millpond.outbound import Outbound
 from millpond.store.db import Database

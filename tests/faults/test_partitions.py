@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millpond.engine.engine import Engine
-from millpond.engine.leases import End
+from millpond.engine.queue.leases import End
 from millpond.engine.verify import verify
 from millpond.errors import UnavailableError
 from millpond.store.db import Database
@@ -67,7 +67,7 @@ async def test_a_finish_that_the_server_is_still_at_is_believed(make: Factory) -
 @pytest.mark.parametrize("outcome", ["blocked", "failed"])
 async def test_an_end_that_its_lifecycle_calls_otherwise_is_believed(make: Factory, outcome: Any) -> None:
     """A studio job whose content is blocked is called failed; its worker's finish came through all the same."""
-    lease = await make.leased("studio")
+    lease = await make.leased("restartable")
     async with wired(make) as (engine, line):
         finish = engine.finish(End(lease, outcome, error=ERROR))
         assert await parted_in_the_middle(make, line, finish) == "failed"

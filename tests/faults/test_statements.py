@@ -11,7 +11,7 @@ from asyncpg import PostgresError
 from millpond.engine.verify import verify
 from millpond.errors import StoreError, UnavailableError
 from tests.checks import snapshot
-from tests.faults.strikes import DISK_FULL, SERIALIZATION_FAILURE, SHUTDOWN
+from tests.faults.strikes import DATA_CORRUPTED, SERIALIZATION_FAILURE, SHUTDOWN
 from tests.faults.verbs import VERBS, Verb, begin, ending, undisturbed
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ async def test_a_verb_that_fails_has_written_nothing_and_succeeds_when_called_ag
     for number in count(1):
         given = await begin(make, verb)
         before = await snapshot(make.engine.db)
-        await strikes.plan(number, DISK_FULL)
+        await strikes.plan(number, DATA_CORRUPTED)
         failed = await fails(verb, make, given, PostgresError)
         if await strikes.stop() < number:
             assert not failed

@@ -1,4 +1,4 @@
-"""A worker among mishaps: a lease that ran out unnoticed, a database that answers with errors."""
+"""A worker among failures: a lease that ran out unnoticed, a database that answers with errors."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millpond import BlockedError, Millpond, logs
-from millpond.engine import leases, registry
 from millpond.engine.engine import Engine
+from millpond.engine.queue import leases, registry
 from millpond.engine.verify import verify
 from millpond.lifecycle import lifecycle
 from millpond.worker.worker import Worker
@@ -140,7 +140,7 @@ async def test_an_end_that_the_lifecycle_does_not_draw_is_a_failure(db: Database
         submitted = await engine.submit("improper", **OWNER)
         await until(lambda: is_in(engine, submitted.job_id, "ended"))
     job = await engine.read(TENANT, submitted.job_id)
-    assert (job.state, job.epoch, job.error["code"]) == ("broken", 1, "move_denied")
+    assert (job.state, job.epoch, job.error["code"]) == ("broken", 1, "transition_denied")
 
 
 async def test_many_notes_at_once_are_all_written(db: Database, app: Millpond) -> None:
@@ -182,3 +182,51 @@ async def hidden(db: Database, table: str) -> AsyncIterator[None]:
     finally:
         async with db.transaction() as tx:
             await tx.execute(f"alter table millpond.hidden rename to {table}")
+
+
+REFUSING = """
+create sequence public.refusals;
+create function public.refuse() returns trigger language plpgsql as $$
+begin
+    perform nextval('public.refusals');
+    raise exception 'cannot execute UPDATE in a read-only transaction' using errcode = '25006';
+end $$;
+"""
+
+
+@asynccontextmanager
+async def read_only(db: Database, *tables: str) -> AsyncIterator[None]:
+    """Meanwhile these tables refuse changes as a read-only server does, and count them."""
+    triggers = [f"trigger refuse before update or delete on millpond.{table}" for table in tables]
+    async with db.transaction() as tx:
+        await tx.execute(REFUSING)
+        for trigger in triggers:
+            await tx.execute(f"create {trigger} for each statement execute function public.refuse()")
+    try:
+        yield
+    finally:
+        async with db.transaction() as tx:
+            for table in tables:
+                await tx.execute(f"drop trigger refuse on millpond.{table}")
+
+
+async def test_a_finished_result_is_reported_until_the_database_accepts_it(
+    db: Database, app: Millpond, release: asyncio.Event
+) -> None:
+    """Even when its lease can no longer be trusted: the report is fenced, so the worst is that it is refused."""
+    async with working(db, app, heartbeat=timedelta(seconds=0.05)) as (engine, worker):
+        submitted = await engine.submit("held", **OWNER)
+        await until(lambda: is_in(engine, submitted.job_id, "leased"))
+        async with read_only(db, "jobs", "leases"):
+            release.set()
+            worker._trusted_until = 0.0  # as if most of the lease had passed; heartbeats are refused too
+            await until(lambda: is_refused_often(db))
+        await until(lambda: is_in(engine, submitted.job_id, "ended"))
+    job = await engine.read(TENANT, submitted.job_id)
+    assert (job.outcome, job.output, job.epoch) == ("succeeded", "done", 1)
+
+
+async def is_refused_often(db: Database) -> bool:
+    """Whether the report and the heartbeats were refused several times."""
+    async with db.transaction() as tx:
+        return await tx.fetchval("select last_value from public.refusals") > 30

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from millpond.engine import deliveries, jobs, leases, registry
-from millpond.engine.deliveries import Result, Settlement
-from millpond.engine.dispatches import Lanes
 from millpond.engine.engine import Engine
-from millpond.engine.leases import End, Lease
+from millpond.engine.jobs import jobs
+from millpond.engine.queue import leases, registry
+from millpond.engine.queue.dispatches import Lanes
+from millpond.engine.queue.leases import End, Lease
 from millpond.engine.verify import verify
+from millpond.engine.webhooks import deliveries
+from millpond.engine.webhooks.deliveries import Result, Settlement
 from millpond.errors import InsufficientCreditsError, LeaseLostError, MillpondError, RetryUnavailableError
 from millpond.services.pruner import pruner
 from millpond.webhooks import NATIVE, Hook
@@ -25,7 +27,7 @@ from tests.product import app
 SHOE = {"product": "shoe"}
 DAY = timedelta(days=1)
 HOOK = Hook(url="http://127.0.0.1:9/told", secret=SECRET)
-MOMENT = timedelta(seconds=5)  # less than the services are given to do their work
+MARGIN = timedelta(seconds=5)  # less than the services are given to do their work
 
 Setting = Callable[[Factory], Awaitable[Any]]
 Call = Callable[[Engine, Any], Awaitable[Any]]
@@ -63,7 +65,7 @@ def verb(arrange: Setting, *told: type[MillpondError], **flags: Any) -> Callable
 async def begin(make: Factory, verb: Verb) -> Any:
     """Nothing but what the verb needs."""
     await wipe(make.engine.db)
-    if make.clock.offset:  # to turn the clock makes the database plan everything anew
+    if make.clock.offset:  # to turn the clock makes the database plan everything again
         await make.clock.advance(-make.clock.offset)
     return await verb.arrange(make)
 
@@ -110,7 +112,7 @@ async def held_brief(make: Factory) -> Lease:
 
 
 async def held_once_broken(make: Factory) -> Lease:
-    """Its next mishap is its last."""
+    """Its next failure is its last."""
     lease = await make.leased("fragile")
     await make.engine.give_back(attempt(lease))
     (again,) = await make.claimed("fragile")
@@ -129,7 +131,7 @@ async def ignored_cancel(make: Factory) -> None:
     """Its worker was asked to stop and did not."""
     lease = await make.leased("priced")
     await make.engine.cancel(TENANT, lease.job_id, grace=MINUTE / 2)
-    await make.clock.advance(MINUTE / 2 + MOMENT)
+    await make.clock.advance(MINUTE / 2 + MARGIN)
 
 
 async def four_past_their_deadline(make: Factory) -> None:
@@ -140,30 +142,30 @@ async def four_past_their_deadline(make: Factory) -> None:
     await make.submitted("brief")
     soon = await make.clock.now() + HOUR / 2
     await make.submitted("brief", run_at=soon, expires_in=HOUR / 2)
-    await make.clock.advance(HOUR + MOMENT)
+    await make.clock.advance(HOUR + MARGIN)
 
 
 async def two_due(make: Factory) -> None:
     present = await make.clock.now()
     for _ in range(2):
-        await make.submitted("studio", run_at=present + HOUR)
-    await make.clock.advance(HOUR + MOMENT)
+        await make.submitted("restartable", run_at=present + HOUR)
+    await make.clock.advance(HOUR + MARGIN)
 
 
 async def silent_workers(make: Factory) -> None:
     """One job that may be tried again, one at its cap, one whose cancel was asked for."""
     await make.leased("fragile")
-    await make.clock.advance(MINUTE + MOMENT)
-    await leases.lapse(make.engine.homes.everywhere, 10)
+    await make.clock.advance(MINUTE + MARGIN)
+    await leases.lapse(make.engine.tenant_databases.executor_for_all, 10)
     await make.claimed("fragile")
     await make.leased("priced")
     canceling = await make.leased("staged", account="bob")  # two ends in one wallet may come in any order
     await make.engine.cancel(TENANT, canceling.job_id, grace=HOUR)
-    await make.clock.advance(MINUTE + MOMENT)
+    await make.clock.advance(MINUTE + MARGIN)
 
 
 async def failed_studio(make: Factory) -> Any:
-    job = await make.ended("studio", "failed")
+    job = await make.ended("restartable", "failed")
     await make.credits(3)
     return job
 
@@ -193,13 +195,13 @@ async def answered(make: Factory) -> list[Settlement]:
     """One URL has taken the news of its job, another is gone; who sent them has yet to say so."""
     for _ in range(2):
         await delivering(make)
-    items = await taken(make.engine.home(TENANT), 5, HOUR / 2)
+    items = await taken(make.engine.database(TENANT), 5, HOUR / 2)
     return [deliveries.judged(item, Result(status), NATIVE) for item, status in zip(items, (200, 410), strict=True)]
 
 
 async def delivering_past_its_deadline(make: Factory) -> None:
     await delivering(make)
-    await make.clock.advance(HOUR + MOMENT)
+    await make.clock.advance(HOUR + MARGIN)
 
 
 async def endpoint(make: Factory) -> Any:
@@ -282,7 +284,9 @@ async def finish_failed(engine: Engine, lease: Lease) -> Any:
 
 @verb(three_held)
 async def finish_three(engine: Engine, held: list[Lease]) -> Any:
-    return await leases.finish(engine.homes.door(TENANT), [End(lease, "succeeded", "{}") for lease in held])
+    return await leases.finish(
+        engine.tenant_databases.executor(TENANT), [End(lease, "succeeded", "{}") for lease in held]
+    )
 
 
 @verb(held, LeaseLostError)
@@ -331,23 +335,23 @@ async def cancel_running(engine: Engine, lease: Lease) -> Any:
 
 
 @verb(ignored_cancel, passes_over=True)
-async def enforce(engine: Engine, _: Any) -> None:
-    await jobs.enforce(engine.homes.everywhere, 10)
+async def force_cancel(engine: Engine, _: Any) -> None:
+    await jobs.force_cancel(engine.tenant_databases.executor_for_all, 10)
 
 
 @verb(four_past_their_deadline, passes_over=True)
 async def expire(engine: Engine, _: Any) -> None:
-    await jobs.expire(engine.homes.everywhere, 10)
+    await jobs.expire(engine.tenant_databases.executor_for_all, 10)
 
 
 @verb(two_due, passes_over=True)
 async def promote(engine: Engine, _: Any) -> None:
-    await jobs.promote(engine.homes.everywhere, 10)
+    await jobs.promote(engine.tenant_databases.executor_for_all, 10)
 
 
 @verb(silent_workers, passes_over=True)
 async def lapse(engine: Engine, _: Any) -> None:
-    await leases.lapse(engine.homes.everywhere, 10)
+    await leases.lapse(engine.tenant_databases.executor_for_all, 10)
 
 
 @verb(three_held)
@@ -391,8 +395,8 @@ async def prioritize(engine: Engine, job: Any) -> Any:
 
 
 @verb(held_brief, MillpondError)
-async def move(engine: Engine, lease: Lease) -> Any:
-    return await engine.move(TENANT, lease.job_id, "parked")
+async def transition(engine: Engine, lease: Lease) -> Any:
+    return await engine.transition(TENANT, lease.job_id, "parked")
 
 
 @verb(nothing)
@@ -407,7 +411,7 @@ async def close_leases(engine: Engine, held: list[Lease]) -> None:
 
 @verb(nothing)
 async def register(engine: Engine, _: Any) -> None:
-    await registry.register(engine.db, [app.kinds["priced"], app.kinds["studio"]])
+    await registry.register(engine.db, [app.kinds["priced"], app.kinds["restartable"]])
 
 
 @verb(credits_)
@@ -422,17 +426,17 @@ async def finish_and_deliver(engine: Engine, lease: Lease) -> Any:
 
 @verb(delivering, passes_over=True)
 async def claim_deliveries(engine: Engine, _: Any) -> Any:
-    return len(await taken(engine.home(TENANT), 5, HOUR / 2))
+    return len(await taken(engine.database(TENANT), 5, HOUR / 2))
 
 
 @verb(answered, is_atomic=False)
 async def settle_and_conclude(engine: Engine, settlements: list[Settlement]) -> Any:
-    return await deliveries.settle(engine, engine.home(TENANT), settlements)
+    return await deliveries.settle(engine, engine.database(TENANT), settlements)
 
 
 @verb(delivering_past_its_deadline, passes_over=True)
 async def expire_what_is_delivered(engine: Engine, _: Any) -> None:
-    await jobs.expire(engine.homes.everywhere, 10)
+    await jobs.expire(engine.tenant_databases.executor_for_all, 10)
 
 
 @verb(endpoint, MillpondError)

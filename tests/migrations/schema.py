@@ -18,7 +18,7 @@ where c.relnamespace = 'millpond'::regnamespace and c.relkind in ('r', 'p') and 
 order by c.relname
 """
 _SEQUENCES = """
-select c.oid::regclass::text as name, s.seqmax as most, s.seqcache as stock, s.seqcycle as is_cyclic,
+select c.oid::regclass::text as name, s.seqmax as maximum, s.seqcache as stock, s.seqcycle as is_cyclic,
     obj_description(c.oid, 'pg_class') as comment
 from pg_class c join pg_sequence s on s.seqrelid = c.oid
 where c.relnamespace = 'millpond'::regnamespace
@@ -77,7 +77,7 @@ async def describe(connection: Connection) -> str:
 
 def _sequence(row: Row) -> str:
     cycle = " cycle" if row["is_cyclic"] else ""
-    return f"sequence {row['name']} maxvalue {row['most']} cache {row['stock']}{cycle}\n    -- {row['comment']}\n"
+    return f"sequence {row['name']} maxvalue {row['maximum']} cache {row['stock']}{cycle}\n    -- {row['comment']}\n"
 
 
 async def _table(connection: Connection, row: Row) -> str:

@@ -69,7 +69,7 @@ def test_every_file_says_why_what_it_locks_and_whether_it_breaks(migration: Migr
 
 
 def test_a_file_that_does_not_say_whether_it_breaks_is_a_mistake() -> None:
-    with pytest.raises(MigrationError, match="0007 does not say whether it is breaking"):
+    with pytest.raises(MigrationError, match="0007 does not state whether it is breaking"):
         _ = Migration(7, "odd", "select 1").is_breaking
 
 
@@ -213,12 +213,15 @@ async def test_changed_functions_are_applied_again(empty_dsn: str, ask: Ask) -> 
 async def test_a_changed_guard_is_compiled_again(empty_dsn: str, ask: Ask) -> None:
     await migrate(empty_dsn)
     stale = (
-        "create or replace function millpond.guard_move() returns trigger language plpgsql as 'begin return new; end'"
+        "create or replace function millpond.guard_transition() returns trigger "
+        "language plpgsql as 'begin return new; end'"
     )
     await ask(stale)
     await ask("update millpond.migrations set checksum = 'of an older version' where number = 0")
     await migrate(empty_dsn)
-    assert "move denied" in await ask("select prosrc from pg_proc where oid = 'millpond.guard_move'::regproc")
+    assert "transition denied" in await ask(
+        "select prosrc from pg_proc where oid = 'millpond.guard_transition'::regproc"
+    )
 
 
 async def test_an_old_server_is_refused(empty_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:

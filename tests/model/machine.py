@@ -16,10 +16,11 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from millpond.engine import jobs, leases
-from millpond.engine.dispatches import Lanes
 from millpond.engine.engine import Engine
-from millpond.engine.leases import End, Lease, Note, Return
+from millpond.engine.jobs import jobs
+from millpond.engine.queue import leases
+from millpond.engine.queue.dispatches import Lanes
+from millpond.engine.queue.leases import End, Lease, Note, Return
 from millpond.engine.verify import verify
 from millpond.errors import (
     AnswerUnavailableError,
@@ -39,9 +40,9 @@ if TYPE_CHECKING:
 
     from millpond.kinds import Kind
 
-KINDS = ("brief", "fragile", "free", "priced", "studio")
+KINDS = ("brief", "fragile", "free", "priced", "restartable")
 ACCOUNTS = ("ann", "bob")
-PARKING = ("brief", "studio")
+PARKING = ("brief", "restartable")
 ERROR = {"code": "boom", "message": "It broke."}
 
 # Times are multiples of ten seconds and steps take far less, so no comparison is ever a close call.
@@ -85,9 +86,9 @@ class ModelJob:
     cancel_at: int | None = None
     answer: int | None = None
 
-    def happen(self, moment: str, phase: str) -> None:
-        """The lifecycle, which has tests of its own, says what a moment does to the state."""
-        self.state = self.kind.lifecycle.after(self.state, moment)
+    def happen(self, event: str, phase: str) -> None:
+        """The lifecycle, which has tests of its own, says what a lifecycle event does to the state."""
+        self.state = self.kind.lifecycle.after(self.state, event)
         self.outcome = self.kind.lifecycle.states[self.state].outcome
         self.phase = "ended" if self.outcome else phase
         self.events += 1
@@ -159,8 +160,8 @@ class Model:
         if not is_later:
             job.state, job.phase, job.events = entry, "ready", 1 if entry == initial else 2
 
-    def end(self, job: ModelJob, moment: str, captured: int = 0) -> None:
-        job.happen(moment, "ended")
+    def end(self, job: ModelJob, event: str, captured: int = 0) -> None:
+        job.happen(event, "ended")
         job.captured = captured
         wallet = self.wallet(job.account)
         wallet.held -= job.price
@@ -271,9 +272,9 @@ class Machine(RuleBasedStateMachine):
 
     def _retry(self, job: ModelJob) -> None:
         """In place where the lifecycle draws it, otherwise as a new job."""
-        call = self.world.engine.retry(self.tenant, job.job_id)
-        in_place = any(move.moment == "retried" for move in job.kind.lifecycle.moves)
-        can = [move.source for move in job.kind.lifecycle.moves if move.moment == "retried"]
+        call = self.world.engine.retry(self.tenant, job.job_id, even_if_succeeded=True)
+        in_place = any(transition.event == "retried" for transition in job.kind.lifecycle.transitions)
+        can = [transition.source for transition in job.kind.lifecycle.transitions if transition.event == "retried"]
         if job.phase != "ended" or (in_place and job.state not in can):
             self._refused(RetryUnavailableError, call)
         elif (refusal := self.model.refusal(job.account, job.price)) is not None:
@@ -298,10 +299,10 @@ class Machine(RuleBasedStateMachine):
 
     # Operators
 
-    @rule(account=ACCOUNT, amount=st.integers(1, 20), most=st.sampled_from([None, 0, 1, 5]), is_cap=st.booleans())
-    def operate(self, account: str, amount: int, most: int | None, *, is_cap: bool) -> None:
+    @rule(account=ACCOUNT, amount=st.integers(1, 20), limit=st.sampled_from([None, 0, 1, 5]), is_cap=st.booleans())
+    def operate(self, account: str, amount: int, limit: int | None, *, is_cap: bool) -> None:
         if is_cap:
-            self.set_cap(account, most)
+            self.set_cap(account, limit)
         else:
             self.grant(account, amount)
 
@@ -310,9 +311,9 @@ class Machine(RuleBasedStateMachine):
         self.model.wallet(account).available += amount
         assert left == self.model.wallet(account).available
 
-    def set_cap(self, account: str, most: int | None) -> None:
-        self.world.run(self.world.engine.set_cap(self.tenant, account, most))
-        self.model.wallet(account).active_max = most
+    def set_cap(self, account: str, limit: int | None) -> None:
+        self.world.run(self.world.engine.set_cap(self.tenant, account, limit))
+        self.model.wallet(account).active_max = limit
 
     # Workers
 
@@ -428,7 +429,7 @@ class Machine(RuleBasedStateMachine):
         self.model.now += seconds
         self.world.run(self.world.clock.advance(timedelta(seconds=seconds)))
 
-    @rule(service=st.sampled_from(["lapse", "expire", "enforce", "promote"]))
+    @rule(service=st.sampled_from(["lapse", "expire", "force_cancel", "promote"]))
     def serve(self, service: str) -> None:
         getattr(self, service)()
 
@@ -445,8 +446,8 @@ class Machine(RuleBasedStateMachine):
             if job.expires_at is not None and job.expires_at <= self.model.now:
                 self.model.end(job, "expired")
 
-    def enforce(self) -> None:
-        self.world.run(jobs.enforce(self.world.engine.db, 1_000))
+    def force_cancel(self) -> None:
+        self.world.run(jobs.force_cancel(self.world.engine.db, 1_000))
         for job in self._alive():
             if job.cancel_at is not None and job.cancel_at <= self.model.now:
                 self.model.end(job, "canceled")
@@ -478,15 +479,15 @@ class Machine(RuleBasedStateMachine):
             self.answer(pick, 1)
 
     @precondition(lambda self: self._are("ready"))
-    @rule(kind=KIND, most=st.sampled_from([None, 0]))
-    def fail_and_try_again(self, kind: str, most: int | None) -> None:
-        """Half done, failed, and begun anew, where the account may."""
+    @rule(kind=KIND, limit=st.sampled_from([None, 0]))
+    def fail_and_try_again(self, kind: str, limit: int | None) -> None:
+        """Half done, failed, and begun again, where the account may."""
         known = len(self.leases)
         self.claim({kind}, 1)
         for lease in self.leases[known:]:
             self._note(lease, 1, 0.5)
             self._finish(lease, "failed", None)
-            self.set_cap(self.model.jobs[lease.job_id].account, most)
+            self.set_cap(self.model.jobs[lease.job_id].account, limit)
             self._retry(self.model.jobs[lease.job_id])
 
     # What must be so
@@ -523,7 +524,7 @@ class Machine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """The services do what is due, and every invariant holds."""
         if hasattr(self, "model"):
-            for service in (self.lapse, self.expire, self.enforce, self.promote):
+            for service in (self.lapse, self.expire, self.force_cancel, self.promote):
                 service()
             self.jobs_agree()
             self.wallets_agree()

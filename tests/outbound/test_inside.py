@@ -368,7 +368,7 @@ async def test_a_name_is_looked_up_once_for_a_call_and_the_call_goes_to_that_add
 
 async def test_a_name_that_is_unknown_is_refused_and_a_resolver_that_fails_is_not_its_fault() -> None:
     unknown = Outbound(resolve=Names(socket.gaierror(socket.EAI_NONAME, "no such name")))
-    with pytest.raises(OutboundRefusedError, match="no host of that name"):
+    with pytest.raises(OutboundRefusedError, match="host name does not exist"):
         await unknown.admit("https://nowhere.example.com/")
     failing = Outbound(resolve=Names(socket.gaierror(socket.EAI_AGAIN, "try again")))
     assert (await failing.admit("https://hooks.example.com/")).origin == "https://hooks.example.com"

@@ -68,7 +68,7 @@ async def plain(answer: bytes) -> AsyncIterator[tuple[int, list[bytes]]]:
 WELL = b"HTTP/1.1 200 OK\r\ncontent-type: x/y\r\ncontent-length: 5\r\n\r\nhello"
 
 
-async def test_a_request_is_made_anew_and_its_answer_brought() -> None:
+async def test_a_request_is_made_again_and_its_answer_brought() -> None:
     async with proxied(OPEN) as proxy, plain(WELL) as (port, heard):
         more = ("git-protocol: version=2", "connection: keep-alive", "host: elsewhere.example")
         answer = await said(proxy, f"GET http://127.0.0.1:{port}/a?b=c HTTP/1.1", *more)
@@ -162,7 +162,7 @@ async def test_a_host_that_is_not_there_or_is_silent_is_told() -> None:
         await reader.read()
         writer.close()
 
-    async with proxied(OPEN) as proxy:
+    async with proxied("loopback") as proxy:
         for form in ("CONNECT 127.0.0.1:9 HTTP/1.1", "GET http://127.0.0.1:9/ HTTP/1.1"):
             assert (await said(proxy, form)).startswith(b"HTTP/1.1 502 ")
             assert proxy.failure is not None

@@ -102,14 +102,18 @@ async def test_an_origin_that_is_open_to_one_call_is_closed_to_the_next(others: 
     ("allow", "opened", "closed"),
     [
         ("loopback", ["127.0.0.1", "127.8.8.8:9", "[::1]", "localhost"], ["10.0.0.1", "db", "169.254.169.254"]),
-        ("10.0.0.0/8", ["10.1.2.3", "10.0.0.1:99"], ["127.0.0.1", "192.168.0.1"]),
+        ("10.0.0.0/8", ["10.1.2.3", "10.0.0.1:1999"], ["127.0.0.1", "192.168.0.1"]),
         ("127.0.0.1:8080", ["127.0.0.1:8080"], ["127.0.0.1", "127.0.0.1:8081", "[::1]:8080", "127.0.0.2:8080"]),
         ("[::1]:9", ["[::1]:9", "[0:0::1]:9"], ["[::1]", "127.0.0.1:9", "[::ffff:127.0.0.1]:9"]),
         ("fd00::/8", ["[fd12::1]"], ["[fe80::1]", "[::1]"]),
-        ("::1", ["[::1]:77"], ["127.0.0.1"]),
-        ("hooks.internal", ["hooks.internal", "HOOKS.internal:99"], ["x.hooks.internal", "internal", "127.0.0.1"]),
+        ("::1", ["[::1]:1077"], ["127.0.0.1"]),
+        ("hooks.internal", ["hooks.internal", "HOOKS.internal:1999"], ["x.hooks.internal", "internal", "127.0.0.1"]),
         ("hooks.internal:8080", ["hooks.internal:8080"], ["hooks.internal", "hooks.internal:8081"]),
-        ("db:5432 , 10.0.0.7\n192.168.1.0/24", ["db:5432", "10.0.0.7:1", "192.168.1.9"], ["10.0.0.8", "192.168.2.1"]),
+        (
+            "db:5432 , 10.0.0.7\n192.168.1.0/24",
+            ["db:5432", "10.0.0.7:1024", "192.168.1.9"],
+            ["10.0.0.8", "192.168.2.1"],
+        ),
         ("", [], ["127.0.0.1", "localhost", "10.0.0.1"]),
     ],
 )
@@ -141,7 +145,11 @@ async def test_a_name_of_the_inside_is_open_where_all_that_it_leads_to_is_opened
 
 
 @pytest.mark.parametrize(
-    "entry", ["10.1.0.0/8", "http://hooks", "*", "a b!c", "hooks:99999", "user@hooks", "127.1", "/"]
+    "entry",
+    [
+        *("10.1.0.0/8", "http://hooks", "*", "a b!c", "hooks:99999", "user@hooks", "127.1", "/"),
+        *("*:", "*:0", "*:65536", "*:x", "*:\u0661"),
+    ],
 )
 def test_what_cannot_be_opened_is_named(entry: str) -> None:
     with pytest.raises(SettingsError) as refused:

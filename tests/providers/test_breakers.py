@@ -7,7 +7,15 @@ from datetime import timedelta
 
 import pytest
 
-from millpond.engine.breakers import FAILURES_MAX, REST_MAX, REST_MIN, RETRIES_MIN, WINDOW, Breaker, RestingError
+from millpond.engine.providers.breakers import (
+    FAILURES_MAX,
+    REST_MAX,
+    REST_MIN,
+    RETRIES_MIN,
+    WINDOW,
+    Breaker,
+    RestingError,
+)
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import string
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,18 +14,18 @@ import httpx2
 import pytest
 
 from millpond import logs
-from millpond.replicate import Replicate as Provider
+from millpond.integrations.replicate import Replicate as Provider
 from millpond.storage.local import Local
 from tests.doubles.replicate import TOKEN, Refusal, Replicate
 from tests.factories import TENANT
-from tests.providers.places import Place, place
+from tests.providers.deployments import Deployment, running_deployment
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from uuid import UUID
 
-    from tests.databases import Server
+    from tests.databases import DatabaseServer
     from tests.doubles.comfyui import Served
 
 _NUMBERS = count(1)
@@ -34,16 +35,16 @@ FOREVER = 3600.0
 @pytest.fixture(scope="module")
 async def unreconciled(
     anyio_backend: str,
-    server: Server,
+    server: DatabaseServer,
     template: str,
     replicate_api: Served,
     tmp_path_factory: pytest.TempPathFactory,
-) -> AsyncIterator[Place]:
+) -> AsyncIterator[Deployment]:
     """A place where nobody reconciles: what a callback does is all that happens."""
     files = Local(tmp_path_factory.mktemp("files"), "http://files.test")
     async with (
         server.database(template) as dsn,
-        place(dsn, files, replicate_api.double, with_services=False) as made,
+        running_deployment(dsn, files, replicate_api.double, with_services=False) as made,
         httpx2.AsyncClient(timeout=PATIENCE) as http,
     ):
         made.http = http
@@ -51,7 +52,7 @@ async def unreconciled(
 
 
 @pytest.fixture
-async def still(unreconciled: Place, double: Replicate) -> Place:
+async def still(unreconciled: Deployment, double: Replicate) -> Deployment:
     """The same with an account of the test's own, and a provider that was asked for nothing yet."""
     providers = unreconciled.engine.providers
     await providers.close()
@@ -65,13 +66,13 @@ def fresh() -> str:
     return f"message-{next(_NUMBERS)}"
 
 
-async def parked(here: Place) -> tuple[UUID, dict[str, Any]]:
+async def parked(here: Deployment) -> tuple[UUID, dict[str, Any]]:
     job_id = await here.submit(seconds=FOREVER)
     await here.until(job_id, lambda job: job.phase == "parked")
     return job_id, list(here.double.predictions.values())[-1]
 
 
-async def call(here: Place, made: dict[str, Any], headers: dict[str, str], body: bytes) -> tuple[int, Any]:
+async def call(here: Deployment, made: dict[str, Any], headers: dict[str, str], body: bytes) -> tuple[int, Any]:
     assert here.http is not None
     answer = await here.http.post(made["webhook"], headers=headers, content=body)
     return answer.status_code, answer.json()
@@ -81,27 +82,27 @@ def body_of(made: dict[str, Any], **changes: Any) -> bytes:
     return json.dumps(made | changes).encode()
 
 
-async def state(here: Place, job_id: UUID) -> list[Any]:
+async def state(here: Deployment, job_id: UUID) -> list[Any]:
     """All that a callback might have changed."""
-    submissions = await here.rows("submissions", job_id=job_id)
+    predictions = await here.rows("predictions", job_id=job_id)
     events = [event.type for event in await here.engine.events(TENANT, job_id)]
-    return [submissions, events, await here.balance(), await here.rows("callbacks")]
+    return [predictions, events, await here.balance(), await here.rows("callbacks")]
 
 
-async def test_a_good_call_makes_the_provider_be_asked_at_once(still: Place, double: Replicate) -> None:
+async def test_a_good_call_makes_the_provider_be_asked_at_once(still: Deployment, double: Replicate) -> None:
     job_id, made = await parked(still)
     body = body_of(made, status="succeeded")
     asked = len(double.asked)
     told = await call(still, made, double.signed(fresh(), datetime.now(UTC), body), body)
     assert told == (200, {"verdict": "accepted"})
-    (row,) = await still.rows("submissions", job_id=job_id)
+    (row,) = await still.rows("predictions", job_id=job_id)
     (heard,) = await still.rows("callbacks")
     assert row["due_at"] == heard["received_at"]
     assert (await still.read(job_id)).phase == "parked"  # whatever the call says
     assert [path for _, path in double.asked[asked:]] == ["/v1/webhooks/default/secret"]
 
 
-async def test_the_same_call_again_changes_nothing(still: Place, double: Replicate) -> None:
+async def test_the_same_call_again_changes_nothing(still: Deployment, double: Replicate) -> None:
     job_id, made = await parked(still)
     body = body_of(made)
     headers = double.signed(fresh(), datetime.now(UTC), body)
@@ -127,7 +128,7 @@ FORGERIES = {
 }
 
 
-async def test_a_forged_call_changes_nothing(still: Place, double: Replicate, capsys: Any) -> None:
+async def test_a_forged_call_changes_nothing(still: Deployment, double: Replicate, capsys: Any) -> None:
     job_id, made = await parked(still)
     body = body_of(made, status="succeeded", output="https://example.com/evil.png")
     good = double.signed(fresh(), datetime.now(UTC), body)
@@ -146,7 +147,7 @@ async def test_a_forged_call_changes_nothing(still: Place, double: Replicate, ca
 
 
 async def test_no_log_of_requests_has_the_token_of_a_callback(
-    still: Place, double: Replicate, capsys: Any, monkeypatch: pytest.MonkeyPatch
+    still: Deployment, double: Replicate, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever reads logs could call in the provider's name, were its signatures not checked for once."""
     _, made = await parked(still)
@@ -172,7 +173,7 @@ async def test_no_log_of_requests_has_the_token_of_a_callback(
 
 
 @pytest.mark.parametrize("age", [timedelta(minutes=6), -timedelta(minutes=6)])
-async def test_a_call_of_another_time_changes_nothing(still: Place, double: Replicate, age: timedelta) -> None:
+async def test_a_call_of_another_time_changes_nothing(still: Deployment, double: Replicate, age: timedelta) -> None:
     job_id, made = await parked(still)
     body = body_of(made)
     before = await state(still, job_id)
@@ -182,7 +183,7 @@ async def test_a_call_of_another_time_changes_nothing(still: Place, double: Repl
     assert still.engine.providers.heard["replicate", "stale"] == 1
 
 
-async def test_a_call_about_another_prediction_changes_nothing(still: Place, double: Replicate) -> None:
+async def test_a_call_about_another_prediction_changes_nothing(still: Deployment, double: Replicate) -> None:
     """A good call for one of our jobs, sent to the address of another."""
     job_id, made = await parked(still)
     other_id, other = await parked(still)
@@ -193,7 +194,7 @@ async def test_a_call_about_another_prediction_changes_nothing(still: Place, dou
     assert ((await state(still, job_id))[:3], (await state(still, other_id))[:3]) == before
 
 
-async def test_addresses_that_nobody_gave_are_not_there(still: Place, double: Replicate) -> None:
+async def test_addresses_that_nobody_gave_are_not_there(still: Deployment, double: Replicate) -> None:
     _, made = await parked(still)
     body = body_of(made)
     headers = double.signed(fresh(), datetime.now(UTC), body)
@@ -203,7 +204,7 @@ async def test_addresses_that_nobody_gave_are_not_there(still: Place, double: Re
     wrong = [
         good.replace("/replicate/", "/other/"),
         good[:-2],
-        good[:-1] + ("A" if good[-1] != "A" else "B") if len(token) % 4 != 3 else good[:-4],
+        *(good[:-1] + letter for letter in string.ascii_letters if letter != good[-1]),
         good.replace(token, "x"),
         good.replace(token, "A" * 600),
         good.replace(token, token[::-1]),
@@ -214,14 +215,14 @@ async def test_addresses_that_nobody_gave_are_not_there(still: Place, double: Re
     assert await still.rows("callbacks") == []
 
 
-async def test_a_call_that_is_too_large_is_not_read(still: Place, double: Replicate) -> None:
+async def test_a_call_that_is_too_large_is_not_read(still: Deployment, double: Replicate) -> None:
     _, made = await parked(still)
     body = b" " * (1024 * 1024 + 1)
     status, told = await call(still, made, double.signed(fresh(), datetime.now(UTC), body), body)
     assert (status, told["code"]) == (413, "too_large")
 
 
-async def test_a_call_that_cannot_be_checked_is_to_be_sent_again(still: Place, double: Replicate) -> None:
+async def test_a_call_that_cannot_be_checked_is_to_be_sent_again(still: Deployment, double: Replicate) -> None:
     job_id, made = await parked(still)
     body = body_of(made)
     headers = double.signed(fresh(), datetime.now(UTC), body)
@@ -234,7 +235,7 @@ async def test_a_call_that_cannot_be_checked_is_to_be_sent_again(still: Place, d
     assert (await call(still, made, headers, body))[1] == {"verdict": "accepted"}
 
 
-async def test_a_secret_that_was_replaced_is_asked_for_again(still: Place, double: Replicate) -> None:
+async def test_a_secret_that_was_replaced_is_asked_for_again(still: Deployment, double: Replicate) -> None:
     _, made = await parked(still)
     body = body_of(made)
     assert (await call(still, made, double.signed(fresh(), datetime.now(UTC), body), body))[0] == 200
@@ -250,11 +251,58 @@ async def test_a_secret_that_was_replaced_is_asked_for_again(still: Place, doubl
         double.secret = old
 
 
-async def test_metrics_tell_of_providers(still: Place, double: Replicate) -> None:
+@pytest.mark.parametrize("is_replaced", [False, True], ids=["the same secret", "a new secret"])
+async def test_a_forged_call_changes_nothing_although_the_secret_must_be_asked_for_again(
+    still: Deployment,
+    double: Replicate,
+    is_replaced: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    """A signature that does not match a secret from the cache is not known to be forged, until it was fetched again."""
+    job_id, made = await parked(still)
+    body = body_of(made, status="succeeded")
+    good = double.signed(fresh(), datetime.now(UTC), body)
+    assert (await call(still, made, good, body))[0] == 200
+    before = await state(still, job_id)
+    provider: Any = still.engine.providers.get("replicate")
+    old = double.secret
+    try:
+        if is_replaced:
+            double.secret = "whsec_bmV3LXNlY3JldC1vZi1vdmVyLTI0LWJ5dGVzIQ=="
+        for name, forge in FORGERIES.items():
+            provider._asked_secret = (old, time.monotonic() - 120)
+            asked = len(double.asked)
+            forged = forge(double.signed(fresh(), datetime.now(UTC), body), double)
+            status, told = await call(still, made, forged, body)
+            assert (status, told["code"]) == (401, "unauthorized"), name
+            assert [path for _, path in double.asked[asked:]] in ([], ["/v1/webhooks/default/secret"]), name
+    finally:
+        double.secret = old
+    assert await state(still, job_id) == before
+
+
+async def test_a_call_is_not_accepted_while_its_secret_cannot_be_asked_for_again(
+    still: Deployment, double: Replicate
+) -> None:
+    job_id, made = await parked(still)
+    body = body_of(made)
+    assert (await call(still, made, double.signed(fresh(), datetime.now(UTC), body), body))[0] == 200
+    before = await state(still, job_id)
+    provider: Any = still.engine.providers.get("replicate")
+    provider._asked_secret = (provider._asked_secret[0], time.monotonic() - 120)
+    double.illness = Refusal(503)
+    forged = double.signed(fresh(), datetime.now(UTC), body) | {"webhook-signature": "v1,aGVsbG8="}
+    status, told = await call(still, made, forged, body)
+    assert (status, told["retryable"]) == (503, True)
+    double.illness = None
+    assert (await call(still, made, forged, body))[0] == 401
+    assert await state(still, job_id) == before
+
+
+async def test_metrics_tell_of_providers(still: Deployment, double: Replicate) -> None:
     _, made = await parked(still)
     await call(still, made, {}, b"{}")
     assert still.site is not None
     text = (await still.site.order("GET", "/metrics")).text
     assert 'millpond_provider_calls_total{outcome="answered",provider="replicate"} 1.0' in text
-    assert 'millpond_provider_resting{provider="replicate"} 0.0' in text
+    assert 'millpond_provider_suspended{provider="replicate"} 0.0' in text
     assert 'millpond_callbacks_total{provider="replicate",verdict="forged"} 1.0' in text

@@ -17,7 +17,7 @@ from PIL import Image
 from tests.children import running_other
 from tests.doubles.replicate import Replicate
 from tests.factories import TENANT
-from tests.providers.places import PRICE, Place
+from tests.providers.deployments import PRICE, Deployment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,12 +56,12 @@ def _await_ready(url: str, log: Path) -> None:
     raise AssertionError(log.read_text())
 
 
-async def submit(here: Place, **given: Any) -> Any:
+async def submit(here: Deployment, **given: Any) -> Any:
     await here.engine.grant(TENANT, here.account, PRICE)
     return (await here.engine.submit("paint", given, **here.owner)).job_id
 
 
-async def test_what_a_model_makes_comes_to_the_job(here: Place, double: Replicate, cog: str) -> None:
+async def test_what_a_model_makes_comes_to_the_job(here: Deployment, double: Replicate, cog: str) -> None:
     double.cog = cog
     job_id = await submit(here, color="blue")
     job = await here.ended(job_id)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import httpx2
 import pytest
 
-from millpond.blueprints import LIFECYCLES
 from millpond.errors import ProviderMissingError
 from millpond.retry import Backoff
 from tests.checks import until
 from tests.doubles.replicate import Refusal, Replicate
 from tests.factories import TENANT
-from tests.providers.places import PRICE, Place, kind, make_app, place, services
+from tests.lifecycles import RESTARTABLE
+from tests.providers.deployments import PRICE, Deployment, kind, make_app, running_deployment, services
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 FOREVER = 3600.0
 
 
-async def test_what_a_provider_makes_is_in_storage_when_the_job_has_succeeded(here: Place, double: Replicate) -> None:
+async def test_what_a_provider_makes_is_in_storage_when_the_job_has_succeeded(
+    here: Deployment, double: Replicate
+) -> None:
     job_id = await here.submit()
     job = await here.ended(job_id)
     assert (job.state, job.captured, job.attempts) == ("succeeded", PRICE, 0)
@@ -42,21 +44,21 @@ async def test_what_a_provider_makes_is_in_storage_when_the_job_has_succeeded(he
     assert double.heads[0]["cancel-after"] in ("3599s", "3600s")
 
 
-async def test_a_provider_that_never_calls_is_asked(here: Place) -> None:
+async def test_a_provider_that_never_calls_is_asked(here: Deployment) -> None:
     job = await here.ended(await here.submit(callbacks=0))
     assert job.state == "succeeded"
     assert await here.rows("callbacks") == []
 
 
 async def test_without_a_public_url_no_callback_is_asked_for(
-    here: Place, double: Replicate, monkeypatch: pytest.MonkeyPatch
+    here: Deployment, double: Replicate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(here.engine.providers, "public_url", None)
     assert (await here.ended(await here.submit())).state == "succeeded"
     assert "webhook" not in double.bodies[0]
 
 
-async def test_a_callback_before_the_answer_to_the_submission_is_not_lost(here: Place, double: Replicate) -> None:
+async def test_a_callback_before_the_answer_to_the_prediction_is_not_lost(here: Deployment, double: Replicate) -> None:
     job_id = await here.submit(is_early=True, callbacks=2)
     assert (await here.ended(job_id)).state == "succeeded"
     assert len(double.predictions) == 1
@@ -64,14 +66,14 @@ async def test_a_callback_before_the_answer_to_the_submission_is_not_lost(here: 
     assert (heard["verdict"], heard["times"]) == ("accepted", 2)
 
 
-async def test_what_fails_at_the_provider_fails_at_once(here: Place, double: Replicate) -> None:
+async def test_what_fails_at_the_provider_fails_at_once(here: Deployment, double: Replicate) -> None:
     job = await here.ended(await here.submit(status="failed", error="The prompt is too long."))
     assert (job.state, job.error["message"], job.captured) == ("failed", "The prompt is too long.", 0)
     assert len(double.predictions) == 1
     assert await here.balance() == (PRICE, 0)
 
 
-async def test_bad_input_at_the_provider_fails_at_once(here: Place, double: Replicate) -> None:
+async def test_bad_input_at_the_provider_fails_at_once(here: Deployment, double: Replicate) -> None:
     double.refusals.append(Refusal(422, "- input.width: must be at most 1024"))
     job = await here.ended(await here.submit())
     assert (job.state, job.attempts) == ("failed", 0)
@@ -80,7 +82,7 @@ async def test_bad_input_at_the_provider_fails_at_once(here: Place, double: Repl
     assert await here.balance() == (PRICE, 0)
 
 
-async def test_passing_errors_are_tried_three_times(here: Place, double: Replicate) -> None:
+async def test_passing_errors_are_tried_three_times(here: Deployment, double: Replicate) -> None:
     double.refusals.extend([Refusal(500), Refusal(502)])
     assert (await here.ended(await here.submit())).state == "succeeded"
     double.refusals.extend([Refusal(500)] * 3)
@@ -90,7 +92,7 @@ async def test_passing_errors_are_tried_three_times(here: Place, double: Replica
     assert await here.balance() == (PRICE, 0)
 
 
-async def test_a_provider_that_says_when_to_come_again_burns_no_attempt(here: Place, double: Replicate) -> None:
+async def test_a_provider_that_says_when_to_come_again_burns_no_attempt(here: Deployment, double: Replicate) -> None:
     double.refusals.extend([Refusal(429, headers={"Retry-After": "1"})] * 4)
     jobs = [await here.submit() for _ in range(2)]
     other = (await here.engine.submit("plain", **here.owner)).job_id
@@ -99,7 +101,7 @@ async def test_a_provider_that_says_when_to_come_again_burns_no_attempt(here: Pl
     assert all(first.finished_at and job.finished_at and first.finished_at < job.finished_at for job in ended)
 
 
-async def test_the_jobs_of_a_resting_provider_stay_in_line(here: Place, double: Replicate) -> None:
+async def test_the_jobs_of_a_resting_provider_stay_in_line(here: Deployment, double: Replicate) -> None:
     double.refusals.append(Refusal(429, headers={"Retry-After": "60"}))
     first = await here.submit()
     await here.until(first, lambda job: job.phase == "parked")
@@ -112,7 +114,7 @@ async def test_the_jobs_of_a_resting_provider_stay_in_line(here: Place, double: 
         await here.engine.cancel(TENANT, job_id)
 
 
-async def test_a_lost_answer_costs_another_prediction_and_no_other_charge(here: Place, double: Replicate) -> None:
+async def test_a_lost_answer_costs_another_prediction_and_no_other_charge(here: Deployment, double: Replicate) -> None:
     lost = iter([True, False])
     plan = double.plan
     double.plan = lambda given: plan(given | {"script": {"is_lost": next(lost), "callbacks": 0, "seconds": 0.01}})
@@ -120,14 +122,14 @@ async def test_a_lost_answer_costs_another_prediction_and_no_other_charge(here: 
     assert (job.state, job.captured, job.attempts) == ("succeeded", PRICE, 1)
     assert len(double.predictions) == 2
     await here.settled()
-    assert sorted(row["status"] for row in await here.rows("submissions")) == ["over", "unwanted"]
+    assert sorted(row["status"] for row in await here.rows("predictions")) == ["over", "unwanted"]
 
 
 async def test_a_callback_tells_the_name_that_a_lost_answer_did_not(
     dsn: str, files: Local, double: Replicate, clock: Clock
 ) -> None:
     slow = make_app(kind(backoff=Backoff(first=timedelta(minutes=1))))
-    async with place(dsn, files, double, slow) as here:
+    async with running_deployment(dsn, files, double, slow) as here:
         job_id = await here.submit(is_lost=True)
         await here.until(job_id, lambda job: job.phase == "waiting")
         await until(lambda: asyncio.sleep(0, bool(double.sent) and len(double.told) == len(double.sent)))
@@ -137,7 +139,7 @@ async def test_a_callback_tells_the_name_that_a_lost_answer_did_not(
         assert len(double.predictions) == 1
 
 
-async def test_a_superseded_prediction_is_canceled_when_it_calls(here: Place, double: Replicate) -> None:
+async def test_a_superseded_prediction_is_canceled_when_it_calls(here: Deployment, double: Replicate) -> None:
     scripts = iter([{"is_lost": True, "seconds": FOREVER}, {"seconds": 0.01}])
     plan = double.plan
     double.plan = lambda given: plan(given | {"script": next(scripts)})
@@ -154,7 +156,7 @@ async def test_a_superseded_prediction_is_canceled_when_it_calls(here: Place, do
     assert double.canceled == [old["id"]]
 
 
-async def test_a_cancel_reaches_the_provider(here: Place, double: Replicate) -> None:
+async def test_a_cancel_reaches_the_provider(here: Deployment, double: Replicate) -> None:
     job_id = await here.submit(seconds=FOREVER)
     await here.until(job_id, lambda job: job.phase == "parked")
     await here.engine.cancel(TENANT, job_id)
@@ -167,13 +169,13 @@ async def test_a_cancel_reaches_the_provider(here: Place, double: Replicate) -> 
     assert double.canceled == list(double.predictions)
 
 
-async def test_a_cancel_that_the_provider_does_not_heed_is_repeated(here: Place, double: Replicate) -> None:
+async def test_a_cancel_that_the_provider_does_not_heed_is_repeated(here: Deployment, double: Replicate) -> None:
     job_id = await here.submit(seconds=FOREVER, ignores_cancel=True)
     await here.until(job_id, lambda job: job.phase == "parked")
     await here.engine.cancel(TENANT, job_id)
     async with asyncio.timeout(PATIENCE):
         while len(double.canceled) < 2:
-            await here.hurry()
+            await here.poll_now()
             await asyncio.sleep(0.05)
     (made,) = double.predictions.values()
     double.end(made, "succeeded")
@@ -185,7 +187,7 @@ async def test_a_cancel_that_the_provider_does_not_heed_is_repeated(here: Place,
 async def test_a_provider_is_told_to_stop_before_the_job_expires(
     dsn: str, files: Local, double: Replicate, clock: Clock
 ) -> None:
-    async with place(dsn, files, double, make_app(kind(expires_in=timedelta(hours=1)))) as here:
+    async with running_deployment(dsn, files, double, make_app(kind(expires_in=timedelta(hours=1)))) as here:
         job_id = await here.submit(seconds=FOREVER)
         await here.until(job_id, lambda job: job.phase == "parked")
         await clock.advance(timedelta(hours=1))
@@ -204,7 +206,7 @@ async def test_what_is_done_at_the_deadline_is_collected(
 ) -> None:
     """The customer gets what was paid for: the deadline is when nobody waits any longer, not when nothing counts."""
     app = make_app(kind(expires_in=timedelta(hours=1)))
-    async with place(dsn, files, double, app, with_services=False) as here:
+    async with running_deployment(dsn, files, double, app, with_services=False) as here:
         job_id = await here.submit(callbacks=0)
         await here.until(job_id, lambda job: job.phase == "parked")
         made = double.predictions.values()
@@ -220,7 +222,7 @@ async def test_a_job_whose_provider_cannot_be_reached_expires_all_the_same(
     dsn: str, files: Local, double: Replicate, clock: Clock
 ) -> None:
     app = make_app(kind(expires_in=timedelta(seconds=60)))
-    async with place(dsn, files, double, app) as here:
+    async with running_deployment(dsn, files, double, app) as here:
         job_id = await here.submit(seconds=FOREVER)
         await here.until(job_id, lambda job: job.phase == "parked")
         double.illness = Refusal(500)
@@ -232,12 +234,12 @@ async def test_a_job_whose_provider_cannot_be_reached_expires_all_the_same(
         assert (await here.ended(job_id)).state == "expired"
         assert await here.balance() == (PRICE, 0)
         double.illness = None
-        here.engine.providers.line("replicate").breaker._rests_until = 0
+        here.engine.providers.client("replicate").breaker._rests_until = 0
         await here.settled()
         assert double.canceled == list(double.predictions)
 
 
-async def test_a_late_success_refunds_nothing_twice(here: Place, double: Replicate) -> None:
+async def test_a_late_success_refunds_nothing_twice(here: Deployment, double: Replicate) -> None:
     job_id = await here.submit(seconds=FOREVER, ignores_cancel=True)
     await here.until(job_id, lambda job: job.phase == "parked")
     await here.engine.cancel(TENANT, job_id)
@@ -253,19 +255,19 @@ async def test_a_late_success_refunds_nothing_twice(here: Place, double: Replica
     assert {row["verdict"] for row in await here.rows("callbacks")} == {"late"}
 
 
-async def test_an_output_that_is_gone_fails_the_job(here: Place) -> None:
+async def test_an_output_that_is_gone_fails_the_job(here: Deployment) -> None:
     job = await here.ended(await here.submit(is_removed=True))
     assert job.state == "failed"
-    assert "removed" in job.error["message"]
+    assert "deleted the output" in job.error["message"]
     assert await here.balance() == (PRICE, 0)
 
 
-async def test_an_output_that_leads_inside_is_not_fetched(here: Place, double: Replicate) -> None:
+async def test_an_output_that_leads_inside_is_not_fetched(here: Deployment, double: Replicate) -> None:
     job = await here.ended(await here.submit(output="http://127.0.0.1:9/secrets"))
     assert (job.state, job.error["code"]) == ("failed", "url_refused")
 
 
-async def test_every_url_of_an_output_is_fetched_once(here: Place, double: Replicate) -> None:
+async def test_every_url_of_an_output_is_fetched_once(here: Deployment, double: Replicate) -> None:
     url = f"{double.url}/files/%s/a.png"
     data = "data:text/plain;base64,aGVsbG8="
     job_id = await here.submit(seconds=FOREVER, callbacks=0)
@@ -273,7 +275,7 @@ async def test_every_url_of_an_output_is_fetched_once(here: Place, double: Repli
     (made,) = double.predictions.values()
     named = url % made["id"]
     double.end(made, "succeeded", {"big": named, "again": [named, data], "text": "see http://x.test for more"})
-    job = await here.hurried(job_id)
+    job = await here.ended_soon(job_id)
     assert job.state == "succeeded"
     found = await here.engine.artifacts.of_job(TENANT, job_id)
     assert [(file.name, file.content_type) for file in found] == [("a.png", "image/png"), ("output.txt", "text/plain")]
@@ -282,7 +284,7 @@ async def test_every_url_of_an_output_is_fetched_once(here: Place, double: Repli
 async def test_a_kind_without_its_provider_is_refused_before_it_costs_anything(
     dsn: str, files: Local, double: Replicate
 ) -> None:
-    async with place(dsn, files, double, with_provider=False) as here:
+    async with running_deployment(dsn, files, double, with_provider=False) as here:
         with pytest.raises(ProviderMissingError):
             await here.submit()
         assert await here.balance() == (PRICE, 0)
@@ -294,8 +296,7 @@ async def test_a_kind_without_its_provider_is_refused_before_it_costs_anything(
 
 
 async def test_a_retry_in_place_is_another_prediction(dsn: str, files: Local, double: Replicate) -> None:
-    studio = next(each for each in LIFECYCLES if each.name == "studio")
-    async with place(dsn, files, double, make_app(kind(lifecycle=studio))) as here:
+    async with running_deployment(dsn, files, double, make_app(kind(lifecycle=RESTARTABLE))) as here:
         results = iter([{"status": "failed", "error": "It broke."}, {}])
         plan = double.plan
         double.plan = lambda given: plan(given | {"script": next(results)})
@@ -306,4 +307,4 @@ async def test_a_retry_in_place_is_another_prediction(dsn: str, files: Local, do
         assert job.run == 2
         await here.settled()
         assert len(double.predictions) == 2
-        assert {row["run"] for row in await here.rows("submissions")} == {1, 2}
+        assert {row["run"] for row in await here.rows("predictions")} == {1, 2}

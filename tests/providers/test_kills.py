@@ -1,4 +1,4 @@
-"""Killed with -9 at every step of a submission, a callback and a collection: nothing is lost, nothing is paid twice."""
+"""Killed with -9 at every step of a prediction, a callback and a collection: nothing is lost, nothing is paid twice."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import pytest
 from tests.children import spawned
 from tests.doubles.replicate import Replicate
 from tests.factories import TENANT
-from tests.providers.hands import STEPS
-from tests.providers.places import PAGES, PRICE, Place, place
+from tests.providers.deployments import PAGES, PRICE, Deployment, running_deployment
+from tests.providers.processes import STEPS
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -42,7 +42,10 @@ async def test_a_process_may_die_at_any_step(dsn: str, files: Local, double: Rep
         port = str(free.getsockname()[1])
     steps = list(STEPS)
     bare: dict[str, Any] = {"with_site": False, "with_worker": False, "with_services": False}
-    async with hands(dsn, files, port, double) as process, place(dsn, files, double, **bare) as here:
+    async with (
+        deployment_process(dsn, files, port, double) as process,
+        running_deployment(dsn, files, double, **bare) as here,
+    ):
         jobs: dict[str, UUID] = {}
         albums: dict[str, UUID] = {}
         for step in steps:
@@ -55,8 +58,8 @@ async def test_a_process_may_die_at_any_step(dsn: str, files: Local, double: Rep
         for step in CANCELED:  # one that died of another's cancel
             await here.engine.cancel(TENANT, jobs[step])
         try:
-            states = {step: (await here.hurried(job_id)).state for step, job_id in jobs.items()}
-            made = {step: await here.hurried(job_id) for step, job_id in albums.items()}
+            states = {step: (await here.ended_soon(job_id)).state for step, job_id in jobs.items()}
+            made = {step: await here.ended_soon(job_id) for step, job_id in albums.items()}
             await here.settled()
         finally:
             os.kill(last, signal.SIGTERM)
@@ -75,20 +78,20 @@ async def test_a_process_may_die_at_any_step(dsn: str, files: Local, double: Rep
             paid + len(steps),
             len(canceled),
         )
-        submissions = await here.rows("submissions")
+        predictions = await here.rows("predictions")
         for step, job in made.items():
             assert job.state == "succeeded", step
             found = await here.engine.artifacts.of_job(TENANT, albums[step])
             assert sorted(file.id for file in found) == sorted(job.output["files"]), step
-            kept = [row["part"] for row in submissions if row["job_id"] == albums[step] and row["kept"]]
+            kept = [row["part"] for row in predictions if row["job_id"] == albums[step] and row["kept"]]
             assert sorted(kept) == sorted([*PAGES, "cover"]), step
-        # Only where the answer to a submission died with its process was a second prediction asked for.
-        assert len(steps) * 4 <= len(double.predictions) <= len(submissions)
+        # Only where the answer to a prediction died with its process was a second prediction asked for.
+        assert len(steps) * 4 <= len(double.predictions) <= len(predictions)
 
 
 @contextlib.asynccontextmanager
-async def hands(dsn: str, files: Local, port: str, double: Replicate) -> AsyncIterator[Process]:
-    words = [sys.executable, "-m", "tests.providers.hands", dsn, str(files.root), port, double.url]
+async def deployment_process(dsn: str, files: Local, port: str, double: Replicate) -> AsyncIterator[Process]:
+    words = [sys.executable, "-m", "tests.providers.processes", dsn, str(files.root), port, double.url]
     async with spawned(*words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         yield process
         assert process.stdin is not None
@@ -109,12 +112,12 @@ async def told(process: Process) -> int:
         return int(await process.stdout.readline())
 
 
-async def died(here: Place, process: Process, canceling: UUID | None) -> None:
+async def died(here: Deployment, process: Process, canceling: UUID | None) -> None:
     """Wait for the kill; what is due some time is due now, so that nobody waits for a mark to run out."""
     ending = asyncio.ensure_future(told(process))
     while not ending.done():
         await asyncio.sleep(0.05)
-        await here.hurry()
+        await here.poll_now()
         if canceling is not None and (await here.read(canceling)).phase == "parked":
             await here.engine.cancel(TENANT, canceling)
     assert await ending == -signal.SIGKILL

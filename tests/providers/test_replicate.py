@@ -12,16 +12,9 @@ from replicate.exceptions import ReplicateError
 from replicate.webhook import InvalidSignatureError, Webhooks
 
 from millpond import webhooks
-from millpond.errors import (
-    BadSignatureError,
-    InputError,
-    NotFoundError,
-    PermanentError,
-    SettingsError,
-    TransientError,
-)
+from millpond.errors import BadSignatureError, InputError, NotFoundError, PermanentError, SettingsError, TransientError
+from millpond.integrations.replicate import Replicate
 from millpond.providers import Ask
-from millpond.replicate import Replicate
 from tests.doubles.replicate import TOKEN, Refusal, Script
 from tests.doubles.replicate import Replicate as Double
 from tests.waiting import PATIENCE
@@ -196,7 +189,7 @@ async def test_callbacks_are_read_by_the_secret_it_tells(client: Replicate, doub
     body = b'{"id": "p1", "status": "succeeded", "output": ["x"]}'
     headers = double.signed("m1", datetime.now(UTC), body)
     called = await client.verify({name.title(): value for name, value in headers.items()}, body)
-    assert (called.message_id, called.prediction_id, called.status) == ("m1", "p1", "succeeded")
+    assert (called.message_id, called.external_id, called.status) == ("m1", "p1", "succeeded")
     await client.verify(headers, body)
     assert double.asked == [("GET", "/v1/webhooks/default/secret")]
     for wrong in (b"{}", b"[]", b"no json", b'{"id": 1, "status": 2}'):

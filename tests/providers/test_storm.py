@@ -13,7 +13,7 @@ import pytest
 
 from tests.doubles.replicate import NEVER, Replicate
 from tests.factories import ACCOUNT, OWNER, TENANT
-from tests.providers.places import PRICE, kind, make_app, place
+from tests.providers.deployments import PRICE, kind, make_app, running_deployment
 
 if TYPE_CHECKING:
     from millpond.storage.local import Local
@@ -39,7 +39,7 @@ def script(chance: random.Random, number: int) -> dict[str, Any]:
 async def test_a_storm_of_callbacks_has_one_effect_for_each_result(dsn: str, files: Local, double: Replicate) -> None:
     chance = random.Random(5)
     app = make_app(kind(), kind("hasty", expires_in=timedelta(seconds=3), priority=1))
-    async with place(dsn, files, double, app) as here:
+    async with running_deployment(dsn, files, double, app) as here:
         await here.engine.grant(TENANT, ACCOUNT, PRICE * JOBS)
         requests: list[Any] = [
             {"kind": "hasty" if n % 10 == 0 else "paint", "input": {"number": n, "script": script(chance, n)}, **OWNER}

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from millpond.engine import jobs, leases
-from millpond.engine.dispatches import Lanes
 from millpond.engine.engine import Engine
-from millpond.engine.leases import End
+from millpond.engine.jobs import jobs
+from millpond.engine.queue import leases
+from millpond.engine.queue.dispatches import Lanes
+from millpond.engine.queue.leases import End
 from millpond.errors import IdempotencyConflictError, InsufficientCreditsError, LeaseLostError, TooManyActiveJobsError
 from millpond.store.db import Database
 from tests.factories import ACCOUNT, HOUR, MINUTE, OWNER, TENANT, attempt, interruption, progress
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
     from uuid import UUID
 
-    from millpond.engine.leases import Lease
+    from millpond.engine.queue.leases import Lease
     from millpond.store.queries import Query
     from tests.factories import Factory
 
@@ -82,7 +83,7 @@ async def test_many_keys_from_many_engines_are_one_job_each(engine: Engine, engi
     """Each engine sends all keys, each in another order, in batches: no deadlock, no twin."""
     keys = [f"k{n}" for n in range(100)]
     crowd = [
-        one.submit("free", **OWNER | {"account": random.choice(["ann", "bob"]), "scope": "all"}, idempotency_key=key)
+        one.submit("free", tenant=TENANT, account=random.choice(["ann", "bob"]), scope="all", idempotency_key=key)
         for one in engines
         for key in random.sample(keys, len(keys))
     ]
@@ -266,7 +267,7 @@ async def test_a_crowd_at_one_job_has_one_winner(engine: Engine, engines: list[E
         crowd: list[Any] = [
             *(one.finish(End(lease, random.choice(["succeeded", "failed"]))) for one in engines),
             *(one.cancel(TENANT, lease.job_id) for one in engines),
-            *(one.move(TENANT, lease.job_id, "failed") for one in engines),
+            *(one.transition(TENANT, lease.job_id, "failed") for one in engines),
             *(jobs.expire(one.db, 5) for one in engines),
         ]
         random.shuffle(crowd)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from millpond.engine.access import Principal
+from millpond.engine.access.access import Principal
 from millpond.engine.engine import Engine
-from millpond.engine.jobs import Submitted
-from millpond.engine.workers import SQL, Rules
+from millpond.engine.fleet.workers import SQL, Rules
+from millpond.engine.jobs.jobs import Submitted
 from millpond.errors import BusyError, LeaseLostError, MillpondError
 from millpond.services.reaper import reaper
 from millpond.store.db import Database, fetch
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from uuid import UUID
 
-    from millpond.engine.leases import Lease
-    from millpond.engine.workers import WorkerRecord
+    from millpond.engine.fleet.workers import WorkerRecord
+    from millpond.engine.queue.leases import Lease
 
 FLEET = Principal("worker", None, None, "key_fleet")
 KIND = "filmed"
@@ -88,30 +88,30 @@ class Shift:
     chance: random.Random = field(default_factory=lambda: random.Random(7))  # the same in every run
 
     async def work(self, n: int) -> None:
-        home = self.engines[n % ENGINES]
+        engine = self.engines[n % ENGINES]
         record, _ = await patiently(
-            home.workers.register, worker=f"w{n}", routes=[KIND], slots=2, fleet=FLEET, address=f"10.0.0.{n}"
+            engine.workers.register, worker=f"w{n}", routes=[KIND], slots=2, fleet=FLEET, address=f"10.0.0.{n}"
         )
         while not self.floor.is_over:
-            leases = await patiently(home.workers.poll, record, 2, 0.05)
-            if home is not self.engines[-1]:  # whose leases may run out before we hear of them
+            leases = await patiently(engine.workers.poll, record, 2, 0.05)
+            if engine is not self.engines[-1]:  # whose leases may run out before we hear of them
                 for lease in leases:
                     self.floor.take(lease)
             for lease in leases:
                 try:
-                    await self.serve(home, record, lease)
+                    await self.serve(engine, record, lease)
                 except LeaseLostError:
                     self.floor.stale += 1
 
-    async def serve(self, home: Engine, record: WorkerRecord, lease: Lease) -> None:
+    async def serve(self, engine: Engine, record: WorkerRecord, lease: Lease) -> None:
         turn, elsewhere = self.chance.random(), self.chance.choice(self.engines)
-        if home is self.engines[-1] and turn < 0.3:
-            await _run_out(home, record, lease)
+        if engine is self.engines[-1] and turn < 0.3:
+            await _run_out(engine, record, lease)
         self.floor.leave(lease)
         if turn < 0.1:
             await patiently(elsewhere.workers.requeue, record, lease.job_id, lease.token, "spot")
         elif turn < 0.15:
-            await patiently(home.workers.fail, record, lease.job_id, lease.token, ERROR, retry=True, retry_after=0)
+            await patiently(engine.workers.fail, record, lease.job_id, lease.token, ERROR, retry=True, retry_after=0)
         else:
             output = {"by": record.id, "epoch": lease.epoch}
             await patiently(elsewhere.workers.complete, record, lease.job_id, lease.token, output)
@@ -164,11 +164,11 @@ async def test_those_who_wait_to_register_leave_connections_to_others(engines: l
     await crowd
 
 
-async def _run_out(home: Engine, record: WorkerRecord, lease: Lease) -> None:
+async def _run_out(engine: Engine, record: WorkerRecord, lease: Lease) -> None:
     """As one that is paused for longer than its lease."""
     with contextlib.suppress(LeaseLostError):
         while True:
-            await home.workers.lease(record, lease.job_id, lease.token)
+            await engine.workers.lease(record, lease.job_id, lease.token)
             await asyncio.sleep(0.01)
 
 

@@ -10,22 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from millpond.engine import jobs, leases, ledger
-from millpond.engine.dispatches import Lanes
-from millpond.engine.leases import End, Want
+from millpond.engine.credits import ledger
+from millpond.engine.jobs import jobs
+from millpond.engine.queue import leases
+from millpond.engine.queue.dispatches import Lanes
+from millpond.engine.queue.leases import ClaimRequest, End
 from millpond.errors import (
     AnswerUnavailableError,
     InsufficientCreditsError,
     LeaseLostError,
-    MoveDeniedError,
     RetryUnavailableError,
+    TransitionDeniedError,
 )
 from tests.factories import ACCOUNT, ERROR, HOUR, MINUTE, OWNER, TENANT, attempt, progress
 from tests.races.rivals import held, told
 
 if TYPE_CHECKING:
     from millpond.engine.engine import Engine
-    from millpond.engine.leases import Lease
+    from millpond.engine.queue.leases import Lease
     from millpond.lifecycle import Outcome
     from millpond.store.db import Database
     from tests.factories import Factory
@@ -63,11 +65,11 @@ async def answer(db: Any, lease: Lease, given: Any) -> Any:
 
 
 async def claim(db: Any) -> list[Lease]:
-    return await leases.claim(db, Lanes(["brief"]), [Want("rival", 1)], 5 * HOUR)
+    return await leases.claim(db, Lanes(["brief"]), [ClaimRequest("rival", 1)], 5 * HOUR)
 
 
-async def move(db: Any, lease: Lease, state: str) -> Any:
-    return await told(jobs.move(db, TENANT, lease.job_id, state))
+async def transition(db: Any, lease: Lease, state: str) -> Any:
+    return await told(jobs.transition(db, TENANT, lease.job_id, state))
 
 
 @pytest.fixture
@@ -302,22 +304,22 @@ async def test_claim_against_claim(db: Database, make: Factory) -> None:
     assert await claim(db) == []
 
 
-async def test_finish_against_enforce(db: Database, engine: Engine, make: Factory, lease: Lease) -> None:
+async def test_finish_against_force_cancel(db: Database, engine: Engine, make: Factory, lease: Lease) -> None:
     await cancel(db, lease)
     await make.clock.advance(2 * MINUTE)
     async with held(db) as first:
         assert await finish(first, lease) == "succeeded"
-        assert await jobs.enforce(db, 10) == 0
+        assert await jobs.force_cancel(db, 10) == 0
         await first.commit()
-    assert await jobs.enforce(db, 10) == 0
+    assert await jobs.force_cancel(db, 10) == 0
     assert await ends(make, lease) == ["succeeded"]
 
 
-async def test_enforce_against_finish(db: Database, make: Factory, lease: Lease) -> None:
+async def test_force_cancel_against_finish(db: Database, make: Factory, lease: Lease) -> None:
     await cancel(db, lease)
     await make.clock.advance(2 * MINUTE)
     async with held(db) as first:
-        assert await jobs.enforce(first, 10) == 1
+        assert await jobs.force_cancel(first, 10) == 1
         rival = await first.meet(finish(db, lease))
         await first.commit()
         assert await rival is LeaseLostError
@@ -460,27 +462,27 @@ async def test_services_side_by_side_share_the_work(db: Database, engine: Engine
 # The operator
 
 
-async def test_finish_against_move(db: Database, make: Factory, lease: Lease) -> None:
+async def test_finish_against_transition(db: Database, make: Factory, lease: Lease) -> None:
     async with held(db) as first:
         await finish(first, lease)
-        rival = await first.meet(move(db, lease, "failed"))
+        rival = await first.meet(transition(db, lease, "failed"))
         await first.commit()
-        assert await rival is MoveDeniedError
+        assert await rival is TransitionDeniedError
     assert await ends(make, lease) == ["succeeded"]
 
 
-async def test_move_against_finish(db: Database, make: Factory, lease: Lease) -> None:
+async def test_transition_against_finish(db: Database, make: Factory, lease: Lease) -> None:
     async with held(db) as first:
-        assert await move(first, lease, "failed") == "failed"
+        assert await transition(first, lease, "failed") == "failed"
         rival = await first.meet(finish(db, lease))
         await first.commit()
         assert await rival is LeaseLostError
     assert await ends(make, lease) == ["failed"]
 
 
-async def test_move_back_to_the_line_against_finish(db: Database, make: Factory, lease: Lease) -> None:
+async def test_transition_back_to_the_line_against_finish(db: Database, make: Factory, lease: Lease) -> None:
     async with held(db) as first:
-        assert await move(first, lease, "queued") == "queued"
+        assert await transition(first, lease, "queued") == "queued"
         rival = await first.meet(finish(db, lease))
         await first.commit()
         assert await rival is LeaseLostError
@@ -488,7 +490,7 @@ async def test_move_back_to_the_line_against_finish(db: Database, make: Factory,
 
 
 async def test_retry_against_retry(db: Database, engine: Engine, make: Factory) -> None:
-    ended = await make.ended("studio", "failed")
+    ended = await make.ended("restartable", "failed")
     await make.credits(50)
     async with held(db) as first:
         await jobs.revive(first, ended, HOUR)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from millpond.blueprints import LIFECYCLES
-from millpond.engine import registry
 from millpond.engine.engine import Engine
+from millpond.engine.queue import registry
 from millpond.lifecycle import lifecycle
 from millpond.store.db import Database
 from tests.factories import OWNER
+from tests.lifecycles import LIFECYCLES
 from tests.product import app
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ async def test_registers_of_different_lifecycles_all_count(db: Database, dsn: st
     databases = [await Database.open(dsn, size=1) for _ in made]
     await asyncio.gather(*(registry.register(one, (), [drawn]) for one, drawn in zip(databases, made, strict=True)))
     async with db.transaction() as tx:
-        guard = await tx.fetchval("select prosrc from pg_proc where oid = 'millpond.guard_move'::regproc")
+        guard = await tx.fetchval("select prosrc from pg_proc where oid = 'millpond.guard_transition'::regproc")
     for number in range(8):
         assert f"done_{number}" in guard
     for one in databases:
@@ -52,7 +52,7 @@ async def test_a_register_disturbs_no_one_at_work(make: Factory, dsn: str) -> No
 
     async def work() -> None:
         for _ in range(30):
-            await make.finish(await make.leased("studio"), "failed")
+            await make.finish(await make.leased("restartable"), "failed")
 
     await asyncio.gather(register(), work())
     await other.close()

@@ -12,9 +12,9 @@ from urllib.parse import quote
 import pytest
 
 from millpond.app import Millpond
-from millpond.engine import deliveries, endpoints
-from millpond.engine.deliveries import Result
 from millpond.engine.engine import Engine
+from millpond.engine.webhooks import deliveries, endpoints
+from millpond.engine.webhooks.deliveries import Result
 from millpond.services.courier import ROOM, Courier, courier
 from millpond.webhooks import SCHEDULE
 from tests.checks import until
@@ -49,7 +49,7 @@ async def ended(post: Post, jobs: int, **options: Any) -> None:
 
 
 async def test_it_sends_what_comes_while_it_runs(post: Post) -> None:
-    await post.endpoint(moments=("*",))
+    await post.endpoint(events=("*",))
     async with running(post.courier()):
         for number in range(1, 4):
             await ended(post, 5)
@@ -134,18 +134,18 @@ async def test_what_it_has_in_hand_is_bounded_in_number_and_in_bytes(
         await post.endpoint(name=f"r{number}")
     await ended(post, 10, input={"text": "x" * 20_000})
     made = post.courier()
-    most = [0, 0]
+    limit = [0, 0]
     take = made._take
 
     def watched(*item: Any) -> None:
         take(*item)
-        most[0] = max(most[0], made._out)
-        most[1] = max(most[1], made._bytes)
+        limit[0] = max(limit[0], made._out)
+        limit[1] = max(limit[1], made._bytes)
 
     made._take = watched  # type: ignore[method-assign]
     assert await made.run_once() == 40
-    assert most[0] <= 6
-    assert most[1] <= 200_000
+    assert limit[0] <= 6
+    assert limit[1] <= 200_000
     assert (made._out, made._bytes) == (0, 0)
 
 
@@ -197,7 +197,7 @@ async def test_the_last_is_served_while_those_before_it_have_more_and_more(
     """Also where some of what is due steps back behind what comes before it."""
     monkeypatch.setattr(couriers, "_CLAIM_MAX", 4)
     for number in range(6):
-        await post.endpoint(name=f"r{number}", moments=("*",))
+        await post.endpoint(name=f"r{number}", events=("*",))
     await ended(post, 30)
     await by_hand(
         post,
@@ -226,11 +226,11 @@ async def test_pages_of_receivers_follow_each_other(post: Post, monkeypatch: pyt
 
 async def test_a_full_hand_does_not_forget_where_it_was(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
     made = post.courier()
-    home = post.engine.db
-    made._after[home] = "m"
+    database = post.engine.db
+    made._after[database] = "m"
     monkeypatch.setattr(couriers, "OUT_MAX", 0)
     assert await made._look() == 0
-    assert made._after[home] == "m"
+    assert made._after[database] == "m"
 
 
 async def test_one_that_was_never_met_goes_before_those_that_fail(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,18 +251,18 @@ async def test_a_look_that_took_long_is_rested_from_but_not_for_long(
 ) -> None:
     """Each home by itself; and news is looked for before that."""
     made = post.courier()
-    home = post.engine.db
+    database = post.engine.db
     made._look_in = _nothing  # type: ignore[method-assign]
     with monkeypatch.context() as turned:
         times = iter([100.0, 130.0])
         turned.setattr(couriers.time, "monotonic", lambda: next(times))
-        await made._look_at(home)
-    assert made._rests[home] == (131.0, 131.0)
+        await made._look_at(database)
+    assert made._rests[database] == (131.0, 131.0)
     with monkeypatch.context() as turned:
         times = iter([100.0, 100.05])
         turned.setattr(couriers.time, "monotonic", lambda: next(times))
-        await made._look_at(home)
-    soonest, latest = made._rests[home]
+        await made._look_at(database)
+    soonest, latest = made._rests[database]
     assert (round(soonest, 2), round(latest, 2)) == (100.1, 100.55)
 
 

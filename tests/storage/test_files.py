@@ -48,7 +48,9 @@ def problem(answer: httpx2.Response) -> dict[str, Any]:
 
 async def test_a_refusal_is_precise(disk: Shelf) -> None:
     await disk.put(PATH, BODY)
-    get, put = disk.store.sign_get(PATH, lifetime=MINUTE), disk.sign_put(PATH, BODY, sha256=SHA256)
+    get, put = disk.store.sign_get(PATH, lifetime=MINUTE), disk.sign_put(f"{PATH}.png", BODY, sha256=SHA256)
+    told = problem(await disk.put(PATH, BODY))
+    assert (told["status"], told["code"]) == (412, "artifact_stored")
     told = problem(await disk.send(get, url=get.url + "x"))
     assert (told["status"], told["code"]) == (403, "bad_signature")
     told = problem(await disk.send(put, BODY[:-1]))
@@ -289,7 +291,8 @@ async def test_a_link_in_the_folder_leads_nowhere(disk: Shelf, tmp_path: Path) -
     await disk.store.delete("tenants/link/secret")
     assert [path.name for path in outside.iterdir()] == ["secret"]
     assert [each.path for each in await disk.store.list()] == ["tenants/acme/in"]
-    assert (await disk.put("tenants/acme/file", b"new")).status_code == 200  # takes the place of the link itself
+    assert (await disk.put("tenants/acme/file", b"new")).status_code == 422
+    await disk.store.write("tenants/acme/file", b"new")  # takes the place of the link itself
     assert (outside / "secret").stat().st_size == len(BODY) + FOOTER
 
 
@@ -356,7 +359,7 @@ def test_the_key_is_made_once_and_is_its_owners_alone(tmp_path: Path) -> None:
 
 
 def test_nothing_is_signed_where_nobody_serves(tmp_path: Path) -> None:
-    with pytest.raises(StorageUnavailableError, match="Nobody serves"):
+    with pytest.raises(StorageUnavailableError, match="No file server is configured"):
         Local(tmp_path).sign_get(PATH, lifetime=MINUTE)
 
 

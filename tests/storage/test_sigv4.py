@@ -84,8 +84,8 @@ def test_the_settings_say_where_a_bucket_is(url: str, begin: str) -> None:
     store = S3.from_url(url, {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"})
     signed = store.sign_put("a b", lifetime=MINUTE, content_type="image/png", size=3)
     assert signed.url.startswith(begin)
-    assert "X-Amz-SignedHeaders=content-length%3Bcontent-type%3Bhost" in signed.url
-    assert signed.headers == {"Content-Type": "image/png"}
+    assert "X-Amz-SignedHeaders=content-length%3Bcontent-type%3Bhost%3Bif-none-match" in signed.url
+    assert signed.headers == {"Content-Type": "image/png", "If-None-Match": "*"}
 
 
 def test_a_session_token_is_part_of_what_is_signed() -> None:

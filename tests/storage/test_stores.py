@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-import httpx2
 import pytest
 
 from millpond.errors import InvalidError, NotFoundError, TooLargeError
@@ -61,12 +60,32 @@ async def test_a_signed_request_says_how_it_must_be_sent_and_until_when(shelf: S
     assert shelf.store.sign_get(PATH, lifetime=MINUTE).headers == {}
 
 
-async def test_a_file_can_be_put_again(shelf: Shelf) -> None:
+async def test_a_stored_file_cannot_be_put_again(shelf: Shelf) -> None:
+    signed = shelf.sign_put(PATH, BODY, size=None)
+    assert (await shelf.send(signed, BODY)).status_code == 200
+    same, other = await shelf.send(signed, BODY), await shelf.send(signed, b"other")
+    assert (same.status_code, other.status_code) == (412, 412)
+    assert (await shelf.put(PATH, b"another")).status_code == 412  # by another URL
+    assert (await shelf.get(PATH)).content == BODY
+
+
+async def test_a_client_cannot_leave_out_that_it_replaces_nothing(shelf: Shelf) -> None:
     signed = shelf.sign_put(PATH, BODY)
-    for _ in range(2):
-        assert (await shelf.send(signed, BODY)).status_code == 200
-    assert (await shelf.put(PATH, b"other")).status_code == 200
-    assert (await shelf.get(PATH)).content == b"other"
+    await shelf.send(signed, BODY)
+    for changed_headers in ({"If-None-Match": ""}, {"If-None-Match": '"else"'}):
+        refused = await shelf.send(signed, BODY, headers=changed_headers)
+        assert refused.status_code in {*REFUSED, 412}
+    bare = signed.headers.copy()
+    bare.pop("If-None-Match", None)
+    assert (await shelf.http.put(signed.url, content=BODY, headers=bare)).status_code in {*REFUSED, 412}
+    assert (await shelf.get(PATH)).content == BODY
+
+
+async def test_a_refused_upload_can_be_repeated(shelf: Shelf) -> None:
+    """Nothing is stored of it, so it takes no path."""
+    signed = shelf.sign_put(PATH, BODY, sha256=SHA256)
+    assert (await shelf.send(signed, BODY[::-1])).status_code in REFUSED
+    assert (await shelf.send(signed, BODY)).status_code == 200
 
 
 async def test_an_empty_file_is_a_file(shelf: Shelf) -> None:
@@ -255,10 +274,10 @@ async def test_what_is_no_media_type_is_not_signed(store: Storage) -> None:
     ["a b/c d.png", "ü/漢字/é.png", "100%/50%25.png", "q?x=1#y&z.png", "a+b=c;d,e.png", "x'y(z)[1]{2}~!$*.png", "A/a"],
 )
 async def test_any_readable_path_is_one_and_the_same_everywhere(shelf: Shelf, path: str) -> None:
-    await shelf.store.write(path, b"first")
-    assert (await shelf.get(path)).content == b"first"
-    assert (await shelf.put(path, b"second")).status_code == 200
-    assert await shelf.store.read(path) == b"second"
+    assert (await shelf.put(path, b"first")).status_code == 200
+    assert await shelf.store.read(path) == b"first"
+    await shelf.store.write(path, b"second")
+    assert (await shelf.get(path)).content == b"second"
     assert [each.path for each in await shelf.store.list()] == [path]
     await shelf.store.delete(path)
     assert await shelf.store.list() == []
@@ -335,24 +354,28 @@ async def test_files_are_listed_by_their_paths_part_by_part(store: Storage) -> N
     assert await store.list("nowhere/") == []
 
 
-async def test_writers_of_one_path_leave_one_whole_file(shelf: Shelf) -> None:
+async def test_of_writers_of_one_path_one_succeeds(shelf: Shelf) -> None:
     bodies = [bytes([number]) * 300_000 for number in range(8)]
     answers = await asyncio.gather(*(shelf.put(PATH, body, content_type=f"image/x-{body[0]}") for body in bodies))
-    assert {answer.status_code for answer in answers} == {200}
+    statuses = [answer.status_code for answer in answers]
+    assert statuses.count(200) == 1, statuses
+    assert set(statuses) <= {200, 409, 412}
     got = await shelf.get(PATH)
-    assert got.content in bodies
+    assert got.content == bodies[statuses.index(200)]
     assert got.headers["content-type"] == f"image/x-{got.content[0]}"
 
 
-async def test_a_reader_gets_one_whole_file_while_others_write(shelf: Shelf) -> None:
+async def test_a_reader_gets_one_whole_file_while_this_process_replaces_it(shelf: Shelf) -> None:
     bodies = [bytes([number]) * 200_000 for number in range(6)]
     await shelf.put(PATH, bodies[0])
 
-    async def reader() -> httpx2.Response:
-        return await shelf.get(PATH)
+    async def reader() -> bytes:
+        return (await shelf.get(PATH)).content
 
-    answers = await asyncio.gather(*(shelf.put(PATH, body) for body in bodies), *(reader() for _ in range(6)))
-    assert all(answer.content in bodies for answer in answers[6:])
+    _, *read = await asyncio.gather(
+        asyncio.gather(*(shelf.store.write(PATH, body) for body in bodies)), *(reader() for _ in range(6))
+    )
+    assert all(content in bodies for content in read)
 
 
 async def test_signing_needs_nobody(store: Storage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -258,7 +258,7 @@ def test_a_live_server_without_its_socket_is_not_doubled(data_dir: Path) -> None
 def test_another_major_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "postgres").mkdir()
     (tmp_path / "postgres" / "PG_VERSION").write_text("9\n")
-    with pytest.raises(EmbeddedPostgresError, match=r"made by PostgreSQL 9, .*binaries here are"):
+    with pytest.raises(EmbeddedPostgresError, match=r"created by PostgreSQL 9, .*installed binaries are"):
         open_embedded(tmp_path)
 
 
@@ -266,12 +266,12 @@ def test_another_major_version_is_refused(tmp_path: Path) -> None:
 def test_a_foreign_folder_is_refused_and_left_alone(tmp_path: Path, name: str) -> None:
     (tmp_path / "postgres").mkdir()
     (tmp_path / name).write_text("years of work")
-    with pytest.raises(EmbeddedPostgresError, match="not a data directory of Millpond"):
+    with pytest.raises(EmbeddedPostgresError, match="is not a Millpond data directory"):
         open_embedded(tmp_path)
     assert (tmp_path / name).read_text() == "years of work"
 
 
-def test_a_half_made_directory_is_made_anew(new_dir: Path) -> None:
+def test_a_half_made_directory_is_made_again(new_dir: Path) -> None:
     with spawn(OPEN, new_dir) as process:
         wait_until((new_dir / "postgres.new" / "base").exists)
         process.kill()
@@ -302,7 +302,7 @@ def test_a_squatted_socket_folder_is_refused(data_dir: Path, tmp_path: Path, squ
             os.chown(short, NAMELESS, NAMELESS)
         else:
             short.chmod(0o777)
-        with pytest.raises(EmbeddedPostgresError, match="another user or is open to others"):
+        with pytest.raises(EmbeddedPostgresError, match="another user or is accessible to others"):
             open_embedded(deep)
 
 
@@ -373,7 +373,7 @@ def test_root_shares_binaries_that_the_account_cannot_reach(tmp_path: Path, data
 def test_a_user_without_a_name_is_told_so(open_folder: Path, open_code: str) -> None:
     python = python_for(NAMELESS)
     with spawn(OPEN, open_folder / "data", python=python, uid=NAMELESS, PYTHONPATH=open_code) as process:
-        assert "has no name here" in process.communicate()[1]
+        assert "has no name, which initdb requires" in process.communicate()[1]
 
 
 def test_a_thread_may_open_and_another_may_stop(data_dir: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.databases import Server
+    from tests.databases import DatabaseServer
 
 Run: TypeAlias = "Callable[..., pytest.RunResult]"
 
@@ -55,7 +55,7 @@ SETTINGS = """
 
 
 @pytest.fixture
-def run(pytester: pytest.Pytester, server: Server, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(pytester: pytest.Pytester, server: DatabaseServer, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run tests of the product in a process of its own; tells the outcomes."""
     monkeypatch.setenv("TEST_DATABASE_URL", server.dsn)
     installed = [point for point in entry_points(group="pytest11") if point.value == "millpond.testing.plugin"]
@@ -254,9 +254,9 @@ def test_what_was_submitted_is_asserted(run: Run) -> None:
                 with pytest.raises(AssertionError, match="0 jobs of 'count' match .*'c'.*at least one") as caught:
                     millpond_app.assert_submitted("count", input__text="c")
                 assert last.id in str(caught.value)
-                with pytest.raises(AssertionError, match="2 jobs .* and not 3"):
+                with pytest.raises(AssertionError, match="2 jobs .* expected 3"):
                     millpond_app.assert_submitted("count", times=3)
-                with pytest.raises(AssertionError, match="1 jobs .* and not none"):
+                with pytest.raises(AssertionError, match="1 jobs .* expected none"):
                     millpond_app.assert_not_submitted("count", input__text="a")
                 with pytest.raises(AssertionError, match="No job of 'slow' is ready"):
                     millpond_app.lose_worker("slow")
@@ -265,7 +265,7 @@ def test_what_was_submitted_is_asserted(run: Run) -> None:
                 assert millpond_app.drain() == 1
 
             def test_an_empty_lab_says_so(millpond_app):
-                with pytest.raises(AssertionError, match="There are:\\\\s+no jobs"):
+                with pytest.raises(AssertionError, match="Jobs:\\\\s+no jobs"):
                     millpond_app.assert_submitted("count")
             """
         ),
@@ -280,9 +280,9 @@ SPOILED = """
     import psycopg
     import pytest
 
-    def spoil(lab):
-        lab.wallet().grant(10)
-        with psycopg.connect(lab.dsn) as connection:
+    def spoil(harness):
+        harness.wallet().grant(10)
+        with psycopg.connect(harness.dsn) as connection:
             connection.execute("update millpond.accounts set available = 11")
 
     {mark}
@@ -319,7 +319,7 @@ def test_product_and_tables_may_be_given_by_fixtures(run: Run) -> None:
             import psycopg
             import pytest
 
-            from millpond.engine.transactions import submit_in
+            from millpond.engine.jobs.transactions import submit_in
 
             @pytest.fixture(scope="session")
             def millpond_product():
@@ -364,7 +364,7 @@ def test_who_does_not_use_it_does_not_load_it(run: Run) -> None:
 
             def test_nothing_heavy_is_imported():
                 assert "millpond.testing.plugin" in sys.modules
-                assert not {"asyncpg", "millpond.engine.engine", "millpond.testing.lab"} & sys.modules.keys()
+                assert not {"asyncpg", "millpond.engine.engine", "millpond.testing.harness"} & sys.modules.keys()
             """,
             settings="[pytest]",
         ),

@@ -19,7 +19,7 @@ SQL_FILES = sorted(path for path in ROOT.rglob("*.sql") if path.parent.name != "
 PYTHON = {path: path.read_text() for path in sorted(ROOT.rglob("*.py"))}
 MIGRATIONS = "\n".join(path.read_text() for path in sorted(ROOT.glob("**/migrations/*.sql")))
 
-_HOME = re.compile(r"comment on table millpond\.(\w+) is 'home: (\w+)\.")
+_DATABASE = re.compile(r"comment on table millpond\.(\w+) is 'database: (\w+)\.")
 _BODY = re.compile(r"\bas \$(\w*)\$(.*)\$\1\$", re.DOTALL)
 
 
@@ -50,7 +50,7 @@ class Block:
 
     @property
     def tables(self) -> set[str]:
-        return mentioned(self.code, HOMES)
+        return mentioned(self.code, DATABASES)
 
     @property
     def calls(self) -> set[str]:
@@ -79,7 +79,7 @@ def blocks() -> tuple[Block, ...]:
     )
 
 
-HOMES: dict[str, str] = dict(_HOME.findall(MIGRATIONS)) | {"migrations": "both"}
+DATABASES: dict[str, str] = dict(_DATABASE.findall(MIGRATIONS)) | {"migrations": "both"}
 """Where each table lives: with the tenant, centrally, or in both places."""
 
 FUNCTIONS = [block for block in blocks() if block.what == "function"]

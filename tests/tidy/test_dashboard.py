@@ -131,7 +131,7 @@ def test_a_build_without_a_registry_says_what_it_needs(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "ECONNREFUSED" in done.stderr
-    assert "npm could not bring them" in done.stderr
+    assert "npm could not install" in done.stderr
     assert "npm_config_registry" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "build").exists()

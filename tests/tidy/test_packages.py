@@ -19,7 +19,7 @@ process.exitCode = existsSync("../../broken") ? 1 : 0;
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package without dependencies, and a registry where nobody listens."""
     monkeypatch.setattr(packages, "TESTS", tmp_path)
     monkeypatch.setattr(packages, "PLACE", tmp_path / "place")
@@ -32,36 +32,36 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def describe(home: Path, dependencies: dict[str, str] | None = None) -> None:
+def describe(package: Path, dependencies: dict[str, str] | None = None) -> None:
     wanted = dependencies or {}
     thing = {"name": "thing", "version": "1.0.0", "dependencies": wanted}
     locked = {"": thing} | {f"node_modules/{name}": {"version": version} for name, version in wanted.items()}
     lock = {"name": "thing", "version": "1.0.0", "lockfileVersion": 3, "packages": locked}
-    (home / "thing" / "package.json").write_text(json.dumps(thing | {"scripts": {"unpack": "node unpack.mjs"}}))
-    (home / "thing" / "package-lock.json").write_text(json.dumps(lock))
+    (package / "thing" / "package.json").write_text(json.dumps(thing | {"scripts": {"unpack": "node unpack.mjs"}}))
+    (package / "thing" / "package-lock.json").write_text(json.dumps(lock))
 
 
-def test_two_who_ask_at_once_get_one(home: Path) -> None:
+def test_two_who_ask_at_once_get_one(package: Path) -> None:
     with ThreadPoolExecutor() as pool:
         list(pool.map(packages.bring, ["thing", "thing"]))
     packages.bring("thing")
-    assert (home / "runs").read_text() == "."
+    assert (package / "runs").read_text() == "."
     assert (packages.place("thing") / "half").exists()
 
 
-def test_what_was_left_half_done_is_not_used_and_does_not_stay(home: Path) -> None:
-    (home / "broken").touch()
+def test_what_was_left_half_done_is_not_used_and_does_not_stay(package: Path) -> None:
+    (package / "broken").touch()
     with pytest.raises(SystemExit, match="npm could not bring what tests/thing"):
         packages.bring("thing")
     assert not packages.place("thing").exists()
-    (home / "broken").unlink()
+    (package / "broken").unlink()
     packages.bring("thing")
-    assert (home / "runs").read_text() == ".."
-    assert {path.name for path in (home / "place").iterdir()} == {packages.place("thing").name, "thing.lock"}
+    assert (package / "runs").read_text() == ".."
+    assert {path.name for path in (package / "place").iterdir()} == {packages.place("thing").name, "thing.lock"}
 
 
-def test_without_a_registry_there_is_a_complaint(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    describe(home, {"something": "1.0.0"})
+def test_without_a_registry_there_is_a_complaint(package: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    describe(package, {"something": "1.0.0"})
     with pytest.raises(SystemExit, match="npm could not bring what tests/thing"):
         packages.bring("thing")
     assert "ECONNREFUSED" in capfd.readouterr().err

@@ -16,26 +16,15 @@ from uuid import UUID, uuid4
 import pytest
 
 from millpond import ids
-from millpond.engine import (
-    callbacks,
-    deliveries,
-    dispatches,
-    dossiers,
-    endpoints,
-    errands,
-    events,
-    finds,
-    fleet,
-    holds,
-    idempotency,
-    jobs,
-    leases,
-    ledger,
-    lines,
-    submissions,
-)
-from millpond.engine.dispatches import Lanes
-from millpond.engine.ledger import Bill
+from millpond.engine.bulk import operations
+from millpond.engine.credits import holds, ledger
+from millpond.engine.credits.ledger import Bill
+from millpond.engine.jobs import events, idempotency, jobs
+from millpond.engine.providers import callbacks, predictions
+from millpond.engine.queue import dispatches, leases
+from millpond.engine.queue.dispatches import Lanes
+from millpond.engine.reads import details, fleet, search, summaries, views
+from millpond.engine.webhooks import deliveries, endpoints
 from millpond.store.db import connect, fetch
 from tests.product import app
 
@@ -44,7 +33,7 @@ if TYPE_CHECKING:
 
     from millpond.store.db import Connection
     from millpond.store.queries import Query
-    from tests.databases import Server
+    from tests.databases import DatabaseServer
 
 HOT = (
     "accounts",
@@ -57,7 +46,7 @@ HOT = (
     "idempotency",
     "jobs",
     "ready",
-    "submissions",
+    "predictions",
     "subscriptions",
 )
 """The tables that grow; leases, queues and kinds are few."""
@@ -129,11 +118,11 @@ from made where phase <> 'ended';
 
 insert into millpond.ready (queue, rank, turn, job_id) select 'brief', 0, 0, id from made where phase = 'ready';
 
-insert into millpond.hooks (job_id, tenant, url, receiver, secret, moments, decides)
+insert into millpond.hooks (job_id, tenant, url, receiver, secret, events, decides)
 select id, 'acme', 'http://receiver', 'r' || n % 100, '', '{succeeded,failed}', false from made where n % 2 = 0;
 
 insert into millpond.deliveries (
-    id, tenant, job_id, seq, moment, receiver, at, data, decides, fate, is_out, settled_at, due_at
+    id, tenant, job_id, seq, event, receiver, at, data, decides, fate, is_out, settled_at, due_at
 )
 select id, 'acme', id, 1, 'started', 'r' || n % 100, clock_timestamp(), '{}', false,
     case phase when 'ended' then 'delivered' else 'pending' end, phase = 'leased',
@@ -141,16 +130,16 @@ select id, 'acme', id, 1, 'started', 'r' || n % 100, clock_timestamp(), '{}', fa
 from made where n % 2 = 0;
 
 -- Endpoints of accounts that have nothing to do with these jobs.
-insert into millpond.endpoints (id, tenant, url, moments, kinds, description, secret, account, created_at)
+insert into millpond.endpoints (id, tenant, url, events, kinds, description, secret, account, created_at)
 select millpond.uuid7(), 'acme', 'http://receiver', '{succeeded,canceled}', '{}', '', '', 'other-' || n % 5000,
     clock_timestamp()
 from generate_series(1, 50000) n;
 
-insert into millpond.subscriptions (moment, tenant, account, endpoint_id, kinds, receiver)
-select m, tenant, account, id, kinds, id::text from millpond.endpoints, unnest(moments) m;
+insert into millpond.subscriptions (event, tenant, account, endpoint_id, kinds, receiver)
+select m, tenant, account, id, kinds, id::text from millpond.endpoints, unnest(events) m;
 
-insert into millpond.submissions (
-    id, tenant, job_id, run, provider, status, prediction_id, created_at, expires_at, due_at, over_at
+insert into millpond.predictions (
+    id, tenant, job_id, run, provider, status, external_id, created_at, expires_at, due_at, over_at
 )
 select millpond.uuid7(), 'acme', id, 1, 'replicate', case phase when 'ended' then 'over' else 'running' end, n::text,
     clock_timestamp(), clock_timestamp() + interval '1 day', case when phase <> 'ended' then due end,
@@ -158,7 +147,7 @@ select millpond.uuid7(), 'acme', id, 1, 'replicate', case phase when 'ended' the
 from made where phase in ('leased', 'parked') or n < 30000;
 
 -- Those of a provider that nobody asks are due before all others.
-insert into millpond.submissions (id, tenant, job_id, run, provider, status, created_at, expires_at, due_at)
+insert into millpond.predictions (id, tenant, job_id, run, provider, status, created_at, expires_at, due_at)
 select millpond.uuid7(), 'acme', id, 1, 'another', 'unwanted', clock_timestamp(), clock_timestamp(),
     clock_timestamp() - interval '1 day'
 from made where n between 30000 and 39999;
@@ -202,7 +191,7 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 @asynccontextmanager
-async def listening(server: Server, template: str, fill: str) -> AsyncIterator[Ear]:
+async def listening(server: DatabaseServer, template: str, fill: str) -> AsyncIterator[Ear]:
     """A database of its own, filled, and a connection that hears its plans."""
     async with server.database(template) as dsn:
         connection = await connect(dsn)
@@ -243,13 +232,13 @@ async def _idle(connection: Connection) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-async def crowded(anyio_backend: str, server: Server, template: str) -> AsyncIterator[Ear]:
+async def crowded(anyio_backend: str, server: DatabaseServer, template: str) -> AsyncIterator[Ear]:
     async with listening(server, template, FILL) as ear:
         yield ear
 
 
 @pytest.fixture(scope="module")
-async def empty(anyio_backend: str, server: Server, template: str) -> AsyncIterator[Ear]:
+async def empty(anyio_backend: str, server: DatabaseServer, template: str) -> AsyncIterator[Ear]:
     """Where statistics say that every table has one page, and a plan is made that stays."""
     account = "insert into millpond.accounts (tenant, account, available) values ('acme', 'account-7', 1000)"
     async with listening(server, template, account) as ear:
@@ -267,10 +256,10 @@ def one(ear: Ear, phase: str) -> UUID:
 def submit_arguments() -> tuple[Any, ...]:
     items = taken_in()
     bill = Bill((item.tenant, item.account, item.price) for item in items)
-    return (False, *jobs._columns(items), *bill.columns(), None)
+    return (False, False, *jobs._columns(items), *bill.columns(), None, None)
 
 
-def line_arguments(
+def summary_arguments(
     tenant: str | None = None,
     account: str | None = None,
     job_ids: Any = None,
@@ -278,7 +267,7 @@ def line_arguments(
     fingerprint: str | None = None,
 ) -> tuple[Any, ...]:
     """Nothing fits, and so much is walked over."""
-    return (tenant, account, LAST, FIRST, job_ids, prints_from, *[None] * 6, fingerprint, "x", 50, 50, 100)
+    return (tenant, account, LAST, FIRST, job_ids, prints_from, *[None] * 6, fingerprint, "x", 50, 50, 100, None)
 
 
 def settle_arguments(ear: Ear) -> tuple[Any, ...]:
@@ -329,9 +318,9 @@ VERBS: dict[str, tuple[Query, Call, set[str]]] = {
     "park": (leases.SQL["park"], lambda ear: (*held(ear), ["{}"] * 10), {"dispatches_pkey"}),
     "lapse": (leases.SQL["lapse"], lambda _: (10,), {"dispatches_pkey"}),
     "abandon": (leases.SQL["abandon"], lambda ear: (held(ear)[1][0],), {"dispatches_pkey"}),
-    "expire": (jobs.SQL["expire"], lambda _: (10,), {"dispatches_wakes", "dispatches_pkey"}),
-    "enforce": (jobs.SQL["enforce"], lambda _: (10,), {"dispatches_wakes", "dispatches_pkey"}),
-    "promote": (jobs.SQL["promote"], lambda _: (10,), {"dispatches_wakes", "dispatches_pkey"}),
+    "expire": (jobs.SQL["apply_due"], lambda _: ("expired", 10), {"dispatches_wakes", "dispatches_pkey"}),
+    "force_cancel": (jobs.SQL["apply_due"], lambda _: ("canceled", 10), {"dispatches_wakes", "dispatches_pkey"}),
+    "promote": (jobs.SQL["apply_due"], lambda _: ("queued", 10), {"dispatches_wakes", "dispatches_pkey"}),
     "cancel": (
         jobs.SQL["cancel"],
         lambda ear: ("acme", one(ear, "ready"), MINUTE),
@@ -348,15 +337,15 @@ VERBS: dict[str, tuple[Query, Call, set[str]]] = {
         {"entries_settlement", "entries_reference"},
     ),
     "submit": (jobs.SQL["submit"], lambda _: submit_arguments(), {"accounts_pkey"}),
-    "begin a submission": (
-        submissions.SQL["begin"],
+    "begin a prediction": (
+        predictions.SQL["begin"],
         lambda ear: ("acme", one(ear, "leased"), 1, uuid4(), "replicate", "", MINUTE),
-        {"submissions_job"},
+        {"predictions_job"},
     ),
     "hear a callback": (
         callbacks.SQL["hear"],
         lambda _: ("acme", uuid4(), "replicate", "m", "p", "succeeded"),
-        {"submissions_pkey"},
+        {"predictions_pkey"},
     ),
     "claim deliveries": (
         deliveries.SQL["claim"],
@@ -375,28 +364,37 @@ READS: dict[str, tuple[Query, Call, set[str]]] = {
         lambda _: ("acme", "account-7", LAST, None, None, None, 50),
         {"*_tenant_account_id_idx"},
     ),
-    "lines of all": (lines.SQL["lines"], lambda _: line_arguments(), set()),
-    "lines of a tenant": (lines.SQL["lines"], lambda _: line_arguments(tenant="acme"), {"*_tenant_id_idx"}),
+    "lines of all": (summaries.SQL["summaries"], lambda _: summary_arguments(), set()),
+    "lines of a tenant": (summaries.SQL["summaries"], lambda _: summary_arguments(tenant="acme"), {"*_tenant_id_idx"}),
     "lines of an account": (
-        lines.SQL["lines"],
-        lambda _: line_arguments(tenant="acme", account="account-7"),
+        summaries.SQL["summaries"],
+        lambda _: summary_arguments(tenant="acme", account="account-7"),
         {"*_tenant_account_id_idx"},
     ),
-    "lines of failures": (lines.SQL["lines"], lambda _: line_arguments(prints_from=FIRST), set()),
+    "lines of failures": (summaries.SQL["summaries"], lambda _: summary_arguments(prints_from=FIRST), set()),
     "lines of a tenant's failures": (
-        lines.SQL["lines"],
-        lambda _: line_arguments(tenant="acme", prints_from=FIRST),
+        summaries.SQL["summaries"],
+        lambda _: summary_arguments(tenant="acme", prints_from=FIRST),
         {"*_tenant_id_fingerprint_idx"},
     ),
-    "lines of a fingerprint": (lines.SQL["lines"], lambda _: line_arguments(fingerprint="0"), {"*_fingerprint_id_idx"}),
+    "lines of a fingerprint": (
+        summaries.SQL["summaries"],
+        lambda _: summary_arguments(fingerprint="0"),
+        {"*_fingerprint_id_idx"},
+    ),
     "lines of a tenant's fingerprint": (
-        lines.SQL["lines"],
-        lambda _: line_arguments(tenant="acme", fingerprint="0"),
+        summaries.SQL["summaries"],
+        lambda _: summary_arguments(tenant="acme", fingerprint="0"),
         {"*_tenant_id_fingerprint_idx"},
     ),
-    "lines that are named": (lines.SQL["lines"], lambda ear: line_arguments(job_ids=held(ear)[0]), set()),
+    "jobs with a tag": (
+        views.SQL["tagged"],
+        lambda _: ("acme", '{"team": "ads"}', LAST, FIRST, 100),
+        {"*_tags_idx"},
+    ),
+    "lines that are named": (summaries.SQL["summaries"], lambda ear: summary_arguments(job_ids=held(ear)[0]), set()),
     "jobs that have not ended": (
-        lines.SQL["live"],
+        summaries.SQL["live"],
         lambda _: (LAST, FIRST, None, None, None, 100),
         {"dispatches_pkey"},
     ),
@@ -406,7 +404,13 @@ READS: dict[str, tuple[Query, Call, set[str]]] = {
     "post": (ledger.SQL["post"], lambda _: ("grant", "acme", "account-7", 5, "order", None), {"entries_reference"}),
     "answers": (
         idempotency.SQL["answers"],
-        lambda _: (["acme"] * 3, ["account-7"] * 3, ["k6", "k206", "none"], ["brief"] * 3, ["{}"] * 3, [None] * 3),
+        lambda _: (
+            ["acme"] * 3,
+            ["account-7"] * 3,
+            ["k6", "k206", "none"],
+            ["brief"] * 3,
+            *[[text] * 3 for text in ("{}", None, None)],
+        ),
         {"idempotency_pkey"},
     ),
     "due receivers": (deliveries.SQL["due"], lambda _: ("", 50), {"deliveries_due"}),
@@ -448,49 +452,49 @@ READS: dict[str, tuple[Query, Call, set[str]]] = {
     ),
     "endpoints of every tenant": (endpoints.SQL["list_all"], lambda _: (UUID(int=0), 100), {"endpoints_pkey"}),
     "both ends of a job's events": (
-        dossiers.SQL["events"],
+        details.SQL["events"],
         lambda ear: (one(ear, "ended"), "acme", 2, 1_000),
         {"events_*_pkey"},
     ),
     "money of a job": (
-        dossiers.SQL["entries"],
+        details.SQL["entries"],
         lambda ear: (one(ear, "ended"), "acme", 100, "account-7", "refund:job_x"),
         {"entries_hold", "entries_settlement", "entries_reference"},
     ),
-    "where an errand begins": (errands.SQL["newest"], lambda _: (), {"*_pkey"}),
-    "runs of jobs": (errands.SQL["runs"], lambda ear: ([one(ear, "ended")],), {"*_pkey"}),
-    "retried by an errand": (
-        errands.SQL["retried"],
-        lambda _: ("acme", "account-7", "errand:retry:job_x:1", "errand_x"),
+    "where a bulk operation begins": (operations.SQL["newest"], lambda _: (), {"*_pkey"}),
+    "runs of jobs": (operations.SQL["runs"], lambda ear: ([one(ear, "ended")],), {"*_pkey"}),
+    "retried by a bulk operation": (
+        operations.SQL["retried"],
+        lambda _: ("acme", "account-7", "bulk:retry:job_x:1", "bulk_x"),
         {"idempotency_pkey"},
     ),
-    "refunded by an errand": (
-        errands.SQL["refunded"],
-        lambda ear: ("acme", "account-7", "refund:job_x:1:errand_x", one(ear, "ended")),
+    "refunded by a bulk operation": (
+        operations.SQL["refunded"],
+        lambda ear: ("acme", "account-7", "refund:job_x:1:bulk_x", one(ear, "ended")),
         {"entries_reference"},
     ),
-    "submissions of a job": (
-        dossiers.SQL["submissions"],
+    "predictions of a job": (
+        details.SQL["predictions"],
         lambda ear: (one(ear, "leased"), "acme", 100),
-        {"submissions_job"},
+        {"predictions_job"},
     ),
     "jobs made from a job": (
-        dossiers.SQL["retries"],
+        details.SQL["retries"],
         lambda ear: (one(ear, "ended"), "acme", "account-7", 1_000),
         {"*_tenant_account_id_idx"},
     ),
-    "who holds a job": (dossiers.SQL["holder"], lambda ear: (one(ear, "leased"),), {"dispatches_pkey"}),
-    "find a job": (finds.SQL["jobs"], lambda ear: (one(ear, "ended"), LAST, "globex", 1_000, 5), set()),
-    "find a file": (finds.SQL["artifacts"], lambda _: (UUID(int=0), LAST, None, 1_000, 5), set()),
+    "who holds a job": (details.SQL["holder"], lambda ear: (one(ear, "leased"),), {"dispatches_pkey"}),
+    "find a job": (search.SQL["jobs"], lambda ear: (one(ear, "ended"), LAST, "globex", 1_000, 5), set()),
+    "find a file": (search.SQL["artifacts"], lambda _: (UUID(int=0), LAST, None, 1_000, 5), set()),
     "find a delivery": (
-        finds.SQL["deliveries"],
+        search.SQL["deliveries"],
         lambda _: (UUID(int=0), LAST, "globex", 1_000, 5),
         {"deliveries_pkey"},
     ),
-    "find a prediction": (finds.SQL["predictions"], lambda _: ("77", None, 1_000, 5), {"submissions_prediction"}),
-    "find a key": (finds.SQL["keyed"], lambda _: ("k77", None, 1_000, 5), {"idempotency_pkey"}),
-    "find an account": (finds.SQL["accounts"], lambda _: ("account-7", None, 1_000, 5), {"accounts_pkey"}),
-    "find an account of a tenant": (finds.SQL["accounts"], lambda _: ("a", "acme", 1_000, 5), {"accounts_pkey"}),
+    "find a prediction": (search.SQL["by_external_id"], lambda _: ("77", None, 1_000, 5), {"predictions_external_id"}),
+    "find a key": (search.SQL["keyed"], lambda _: ("k77", None, 1_000, 5), {"idempotency_pkey"}),
+    "find an account": (search.SQL["accounts"], lambda _: ("account-7", None, 1_000, 5), {"accounts_pkey"}),
+    "find an account of a tenant": (search.SQL["accounts"], lambda _: ("a", "acme", 1_000, 5), {"accounts_pkey"}),
     "jobs that hold credits": (holds.SQL["live"], lambda _: (UUID(int=0), "globex", 1_000), {"dispatches_pkey"}),
     "how old holds are": (holds.SQL["aged"], lambda ear: (held(ear)[0], [60.0, 600.0]), set()),
     "what is held for jobs": (holds.SQL["priced"], lambda ear: (held(ear)[0], 51), set()),
@@ -503,14 +507,18 @@ READS: dict[str, tuple[Query, Call, set[str]]] = {
     "how far jobs are": (fleet.SQL["doing"], lambda ear: (held(ear)[0],), set()),
     "undecided": (deliveries.SQL["undecided"], lambda _: (100,), {"deliveries_undecided"}),
     "canceling": (dispatches.SQL["canceling"], held, {"dispatches_pkey"}),
-    "take submissions": (
-        submissions.SQL["take"],
+    "take predictions": (
+        predictions.SQL["take"],
         lambda _: ("replicate", 10, MINUTE),
-        {"submissions_due", "submissions_pkey"},
+        {"predictions_due", "predictions_pkey"},
     ),
-    "hurry a submission": (submissions.SQL["hurry"], lambda ear: (one(ear, "leased"),), {"submissions_job"}),
-    "hurry what is over": (submissions.SQL["hurry_over"], lambda ear: (one(ear, "leased"),), {"submissions_job"}),
-    "keep a part": (submissions.SQL["keep"], lambda _: (uuid4(), "{}"), {"submissions_pkey"}),
+    "poll a prediction now": (predictions.SQL["poll_now"], lambda ear: (one(ear, "leased"),), {"predictions_job"}),
+    "poll what is over now": (
+        predictions.SQL["poll_finished_now"],
+        lambda ear: (one(ear, "leased"),),
+        {"predictions_job"},
+    ),
+    "keep a part": (predictions.SQL["keep"], lambda _: (uuid4(), "{}"), {"predictions_pkey"}),
     "ended": (leases.SQL["ended"], lambda ear: (held(ear)[0], [1] * 10, ["succeeded"] * 10), set()),
 }
 

@@ -11,8 +11,8 @@ from millpond.store import queries
 from millpond.store.db import connect
 from tests.tidy.sources import (
     COLUMNS,
+    DATABASES,
     FUNCTIONS,
-    HOMES,
     MIGRATIONS,
     PYTHON,
     QUERIES,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from tests.databases import Server
+    from tests.databases import DatabaseServer
 
 BLOCKS = (*FUNCTIONS, *QUERIES)
 
@@ -42,7 +42,7 @@ def those(blocks: Iterable[Block], is_wrong: Callable[[Block], object]) -> list[
 # Nothing misspelled, nothing dead
 
 
-async def test_every_query_prepares_on_the_real_schema(server: Server, template: str) -> None:
+async def test_every_query_prepares_on_the_real_schema(server: DatabaseServer, template: str) -> None:
     connection = await connect(server.named(template))
     said: dict[str, str] = {}
     try:
@@ -70,7 +70,7 @@ def test_every_query_is_run_by_somebody() -> None:
 
 
 def test_every_function_is_used_by_somebody() -> None:
-    """But for those that are there for people who write SQL themselves."""
+    """But for those that are there for people who write SQL themselves, and for products."""
 
     def is_dead(function: Block) -> bool:
         name = rf"millpond\.{function.name}\b"
@@ -78,7 +78,7 @@ def test_every_function_is_used_by_somebody() -> None:
         return not any(re.search(name, text) for text in (*others, MIGRATIONS, *PYTHON.values()))
 
     unused = {function.name for function in FUNCTIONS if is_dead(function)}
-    assert unused <= {"uuid7", "submit"}
+    assert unused <= {"uuid7", "submit", "default_cap", "final_state", "lock_attempt", "on_end"}
 
 
 def test_every_file_of_functions_is_applied_by_the_migration() -> None:
@@ -113,12 +113,12 @@ def enclosed(code: str, start: int) -> str:
     return code[start:]
 
 
-# One door, one clock, no bell
+# One state change, one clock, no notification
 
 
 def test_state_is_set_in_one_place() -> None:
-    door = re.compile(r"\bset\s+state\s*=|,\s*state\s*=\s")
-    assert those(BLOCKS, lambda block: door.search(block.code)) == ["jobs.move()"]
+    state_change = re.compile(r"\bset\s+state\s*=|,\s*state\s*=\s")
+    assert those(BLOCKS, lambda block: state_change.search(block.code)) == ["jobs.transition()"]
 
 
 def test_there_is_one_clock() -> None:
@@ -133,21 +133,21 @@ def test_there_is_one_clock() -> None:
     assert those(BLOCKS, lambda block: block.name not in owners and clocks.search(block.code)) == []
 
 
-def test_no_verb_rings_inside_its_transaction() -> None:
-    """NOTIFY makes commits wait for each other; after the commit, and without a wait for the disk, it may ring."""
+def test_no_verb_notifies_inside_its_transaction() -> None:
+    """NOTIFY makes commits wait for each other; after the commit, and without a wait for the disk, it is allowed."""
     rings = re.compile(r"\bnotify\b|pg_notify")
     rightly = re.compile(r"\bcommit;\s+perform set_config\('synchronous_commit', 'off', true\), pg_notify")
     assert those(FUNCTIONS, lambda block: rings.search(block.code) and not rightly.search(block.code)) == []
 
 
 def test_no_limited_choice_of_rows_is_made_more_than_once() -> None:
-    """`in (select … limit … for update)` may be planned as a loop that chooses anew each time."""
+    """`in (select … limit … for update)` may be planned as a loop that chooses again each time."""
 
-    def chooses_anew(block: Block) -> bool:
+    def chooses_again(block: Block) -> bool:
         choices = re.finditer(r"\bin \((?=\s*select)", block.code)
         return any("limit" in enclosed(block.code, choice.end()) for choice in choices)
 
-    assert those(BLOCKS, chooses_anew) == []
+    assert those(BLOCKS, chooses_again) == []
 
 
 def test_a_list_that_is_given_is_not_mistaken_for_a_column() -> None:
@@ -166,23 +166,23 @@ HALVES = [
     "jobs.answer_job()",
     "jobs.cancel_job()",
     "jobs.judge()",
-    "jobs.move()",
+    "jobs.transition()",
     "jobs.prioritize_job()",
     "jobs.revive_job()",
-    "jobs.shift_job()",
+    "jobs.transition_job_to()",
     "jobs.write()",
     "leases.note_jobs()",
     "ledger.charge()",
     "ledger.post()",
     "ledger.refund_job()",
     "ledger.settle()",
-    "split.out_of_step()",
-    "split.owe()",
+    "remote.out_of_step()",
+    "remote.owe()",
 ]
 
 
-def homes(names: set[str]) -> set[str]:
-    return {HOMES[name] for name in names} - {"both"}
+def databases(names: set[str]) -> set[str]:
+    return {DATABASES[name] for name in names} - {"both"}
 
 
 def house(name: str, seen: frozenset[str] = frozenset()) -> set[str]:
@@ -190,7 +190,7 @@ def house(name: str, seen: frozenset[str] = frozenset()) -> set[str]:
     found: set[str] = set()
     for function in FUNCTIONS:
         if function.name == name and name not in seen:
-            found |= homes(function.tables)
+            found |= databases(function.tables)
             for other in function.calls:
                 found |= house(other, seen | {name})
     return found
@@ -198,8 +198,8 @@ def house(name: str, seen: frozenset[str] = frozenset()) -> set[str]:
 
 def test_every_table_has_a_home() -> None:
     tables = set(re.findall(r"create table millpond\.(\w+)", MIGRATIONS))
-    assert tables <= HOMES.keys()
-    assert set(HOMES.values()) == {"tenant", "central", "both"}
+    assert tables <= DATABASES.keys()
+    assert set(DATABASES.values()) == {"tenant", "central", "both"}
 
 
 def test_no_table_refers_to_another() -> None:
@@ -208,7 +208,7 @@ def test_no_table_refers_to_another() -> None:
 
 def test_the_queue_knows_no_tenants_table() -> None:
     queue = [block for block in BLOCKS if block.noun in CENTRAL]
-    assert those(queue, lambda block: "tenant" in homes(block.tables)) == []
+    assert those(queue, lambda block: "tenant" in databases(block.tables)) == []
 
 
 @pytest.mark.parametrize("block", [b for b in FUNCTIONS if str(b) in HALVES], ids=str)
@@ -227,7 +227,7 @@ def test_no_statement_reaches_into_both_houses() -> None:
     """
     for block in BLOCKS:
         for statement in block.statements if block.noun != "verify" else ():
-            tables = homes(mentioned(statement, HOMES))
+            tables = databases(mentioned(statement, DATABASES))
             assert tables != {"tenant", "central"}, f"{block}: {statement}"
             for half in [house(name) for name in called(statement)]:
                 assert not tables or len(half) > 1 or tables | half == tables, f"{block}: {statement}"
@@ -239,7 +239,9 @@ def test_no_statement_reaches_into_both_houses() -> None:
 def test_only_the_store_speaks_to_the_driver() -> None:
     driver = re.compile(r"^\s*(from|import) (asyncpg|psycopg|pg8000)\b", re.MULTILINE)
     assert {path for path, text in PYTHON.items() if driver.search(text)} <= {
+        ROOT / "store" / "connections.py",
         ROOT / "store" / "db.py",
+        ROOT / "store" / "hosts.py",
         ROOT / "store" / "migrate.py",
     }
 

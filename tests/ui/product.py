@@ -36,6 +36,25 @@ STUBBORN = lifecycle(
     """,
     ends="done=succeeded failed=failed canceled=canceled expired=expired",
 )
+REVIEWED = lifecycle(
+    "reviewed",
+    """
+    *          -> reading     submitted
+    reading    -> refused     blocked failed
+    reading    -> asking      parked
+    reading    -> writing     answered
+    reading    -> expired     expired
+    asking     -> writing     answered
+    asking     -> expired     expired
+    writing    -> withheld    blocked failed
+    writing    -> delivering  delivering
+    writing    -> expired     expired
+    delivering -> completed   succeeded
+    delivering -> failed      failed
+    delivering -> expired     expired
+    """,
+    ends="refused=blocked withheld=blocked completed=succeeded failed=failed expired=expired",
+)
 
 
 @app.kind("echo")
@@ -110,6 +129,16 @@ async def render(job: Any, scene: str = "a harbour") -> dict[str, Any]:
     """Runs on the fleet."""
     await job.stage("loading")
     return {"scene": scene}
+
+
+@app.kind("upscale", price=2, runs="fleet")
+async def upscale(job: Any, factor: int = 2) -> None:
+    """Runs on the fleet, on a route of its own."""
+
+
+@app.kind("review", lifecycle=REVIEWED, is_open=False, expires_in="1h")
+async def review(job: Any) -> None:
+    """Is not submitted by clients."""
 
 
 class Frame(msgspec.Struct, forbid_unknown_fields=True):

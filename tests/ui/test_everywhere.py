@@ -8,12 +8,12 @@ from urllib.parse import urlsplit
 from playwright.async_api import expect
 
 from tests.browsers import fits, photograph
-from tests.ui.places import WALL, serious
+from tests.ui.dashboards import WALL, serious
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
-    from tests.ui.places import Caller, Dash
+    from tests.ui.dashboards import Caller, Dash
 
 PAGES = (
     "/",
@@ -28,7 +28,7 @@ PAGES = (
     "/inbox",
     "/playground",
     "/playground/paint",
-    "/errands",
+    "/bulk",
     "/access",
     "/audit",
     "/system",

@@ -15,13 +15,13 @@ import pytest
 from playwright.async_api import expect
 
 from millpond import ids
-from tests.ui.hands import confirm, pictures, told_once
-from tests.ui.places import serious
+from tests.ui.actions import confirm, pictures, told_once
+from tests.ui.dashboards import serious
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tests.ui.places import Dash
+    from tests.ui.dashboards import Dash
 
 pytestmark = pytest.mark.slow
 
@@ -92,7 +92,7 @@ async def status(dash: Dash, worker: Machine) -> str:
 
 
 async def test_a_worker_is_watched_and_steered(dash: Dash) -> None:
-    client = await dash.client("studio")
+    client = await dash.client("scenes")
     async with machine(dash, "gpu-7") as worker, dash.page("/fleet") as page:
         row = page.get_by_role("row").filter(has_text="gpu-7")
         await expect(row).to_contain_text("idle")
@@ -109,8 +109,8 @@ async def test_a_worker_is_watched_and_steered(dash: Dash) -> None:
         # Its own page says more.
         await row.get_by_role("link", name="gpu-7").click()
         await expect(page.get_by_role("heading", level=1)).to_have_text("gpu-7")
-        await expect(page.get_by_label("capabilities")).to_contain_text("NVIDIA L4")
-        await expect(page.get_by_role("table", name="What it holds")).to_contain_text("sampling")
+        await expect(page.get_by_role("group", name="capabilities")).to_contain_text("NVIDIA L4")
+        await expect(page.get_by_role("table", name="Current jobs")).to_contain_text("sampling")
         # Drain: what it holds it finishes.
         await page.get_by_role("button", name="Drain", exact=True).click()
         await expect(page.get_by_role("dialog")).to_contain_text("It holds 1 job: it finishes them.")
@@ -119,8 +119,8 @@ async def test_a_worker_is_watched_and_steered(dash: Dash) -> None:
         assert await status(dash, worker) == "draining"
         await worker.complete(job)
         assert (await client.until(job_id, "succeeded"))["captured"] == 5
-        await expect(page.get_by_role("table", name="What it ran lately")).to_contain_text("completed")
-        await expect(page.get_by_role("table", name="What was done with it")).to_contain_text("drained")
+        await expect(page.get_by_role("table", name="Recent jobs")).to_contain_text("completed")
+        await expect(page.get_by_role("table", name="Operator actions")).to_contain_text("drained")
         assert await serious(page) == []
         await pictures(page, "fleet-worker")
         await page.get_by_role("button", name="Resume", exact=True).click()
@@ -128,27 +128,27 @@ async def test_a_worker_is_watched_and_steered(dash: Dash) -> None:
         await expect(page.locator(".page-aside")).to_contain_text("idle")
         # Other routes; one that is unknown is refused in the dialog.
         await page.get_by_role("button", name="Routes", exact=True).click()
-        await page.get_by_label("Others").fill("nowhere")
-        await confirm(page, "Bind")
+        await page.get_by_label("Other routes").fill("nowhere")
+        await confirm(page, "Assign")
         await expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("nowhere")
-        await page.get_by_label("Others").fill("")
-        await page.get_by_label("effects", exact=True).check()
-        await confirm(page, "Bind")
+        await page.get_by_label("Other routes").fill("")
+        await page.get_by_label("upscale", exact=True).check()
+        await confirm(page, "Assign")
         await expect(page.get_by_role("dialog")).to_have_count(0)
-        assert (await dash.admin.get(f"workers/{worker.id}"))["routes"] == ["effects", "gpu"]
+        assert (await dash.admin.get(f"workers/{worker.id}"))["routes"] == ["gpu", "upscale"]
 
 
 async def test_a_token_is_rotated_and_a_worker_thrown_out_and_let_in_again(dash: Dash) -> None:
     async with machine(dash, "gpu-8") as worker, dash.page(f"/fleet/{worker.id}") as page:
         await page.get_by_role("button", name="Rotate token").click()
         await confirm(page, "Rotate")
-        token = await told_once(page, "The new token of gpu-8")
+        token = await told_once(page, "New token of gpu-8")
         assert token != worker.token
         await worker.call("heartbeat")  # the old one is good for a while
         worker.token = token
         await worker.call("heartbeat")
         await page.get_by_role("button", name="Revoke").click()
-        await expect(page.get_by_role("dialog")).to_contain_text("It holds no job now.")
+        await expect(page.get_by_role("dialog")).to_contain_text("It holds no jobs.")
         await confirm(page, "Revoke")
         await expect(page.locator(".page-aside")).to_contain_text("revoked")
         assert await status(dash, worker) == "revoked"
@@ -164,7 +164,7 @@ async def test_a_token_is_rotated_and_a_worker_thrown_out_and_let_in_again(dash:
 
 async def test_a_worker_that_is_heard_from_and_asks_for_nothing_is_deaf(dash: Dash) -> None:
     client = await dash.client("unheard")
-    async with machine(dash, "gpu-5", route="effects") as other, machine(dash, "gpu-6") as worker:
+    async with machine(dash, "gpu-5", route="upscale") as other, machine(dash, "gpu-6") as worker:
         job_id = await client.submit("render")
         connection = await asyncpg.connect(dash.dsn)
         try:  # as if both had been there for long; what is written is written, unless one says so
@@ -176,13 +176,13 @@ async def test_a_worker_that_is_heard_from_and_asks_for_nothing_is_deaf(dash: Da
             await connection.close()
         async with dash.page("/fleet") as page:
             row = page.get_by_role("row").filter(has_text="gpu-6")
-            await expect(row).to_contain_text("DEAF")
-            await expect(page.get_by_role("row").filter(has_text="gpu-5")).not_to_contain_text("DEAF")
-            await expect(page.get_by_role("alert")).to_contain_text("Its poll loop hangs")
+            await expect(row).to_contain_text("not polling")
+            await expect(page.get_by_role("row").filter(has_text="gpu-5")).not_to_contain_text("not polling")
+            await expect(page.get_by_role("alert")).to_contain_text("Its poll loop may hang")
             await pictures(page, "fleet-deaf")
             await worker.complete(await worker.poll())
             await client.until(job_id, "succeeded")
-            await expect(row).not_to_contain_text("DEAF")
+            await expect(row).not_to_contain_text("not polling")
             assert await status(dash, other) == "idle"
 
 
@@ -192,11 +192,12 @@ async def test_workers_beside_the_database_are_there_too(dash: Dash) -> None:
         await expect(page.get_by_text("millpond worker app.py", exact=True)).to_be_attached()
         await pictures(page, "fleet-empty")
         job_id = await client.submit("slow")
-        row = page.get_by_role("row").filter(has_text="beside the database")
+        row = page.get_by_role("row").filter(has_text="direct")
         await expect(row).to_contain_text("working")
         await row.get_by_role("link").first.click()
-        await expect(page.get_by_role("table", name="What it holds")).to_contain_text(client.tenant or "")
-        await expect(page.get_by_role("button", name="Drain")).to_have_count(0)
+        await expect(page.get_by_role("table", name="Current jobs")).to_contain_text(client.tenant or "")
+        await expect(page.get_by_role("button", name="Drain")).to_have_count(1)
+        await expect(page.get_by_role("button", name="Revoke")).to_have_count(0)  # it has no token
         await client.act("POST", f"jobs/{job_id}/cancel")
         await client.until(job_id, "canceled")
 
@@ -211,7 +212,7 @@ async def test_a_viewer_sees_what_it_may_not_do(dash: Dash) -> None:
         for name in ("Drain", "Routes", "Rotate token", "Revoke"):
             button = page.get_by_role("button", name=name, exact=True)
             await expect(button).to_be_disabled()
-            await expect(button).to_have_attribute("title", "This needs an operator's key.")
+            await expect(button).to_have_attribute("title", "This requires a key of scope operator.")
         # Nobody who was there is there for ever.
         await page.goto(f"{dash.ui}/fleet/worker_00000000000000000000000000")
-        await expect(page.get_by_text("There is no such worker now.")).to_be_visible()
+        await expect(page.get_by_text("Worker not found.")).to_be_visible()

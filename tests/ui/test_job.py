@@ -13,12 +13,12 @@ from playwright.async_api import expect
 from tests.acceptance.processes import until
 from tests.browsers import fits, photograph
 from tests.children import spawned
-from tests.ui.places import serious
+from tests.ui.dashboards import serious
 
 if TYPE_CHECKING:
     from playwright.async_api import Page, Route
 
-    from tests.ui.places import Caller, Dash
+    from tests.ui.dashboards import Caller, Dash
 
 EVIL = """<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'"$(touch hacked)`&amp;"""
 
@@ -63,16 +63,14 @@ async def test_a_job_is_seen_moving_from_queued_to_completed_without_reload(dash
             picture = page.locator(".media img")
             await expect(picture).to_be_visible()
             assert await picture.evaluate("image => image.decode().then(() => image.naturalWidth)") == 96
-            await expect(
-                page.get_by_text("It succeeded, so the 4 credits that were held were captured.")
-            ).to_be_visible()
+            await expect(page.get_by_text("The job succeeded, and the 4 credits held were captured.")).to_be_visible()
             await expect(page.get_by_label("Timeline of").locator(".job-span")).not_to_have_count(0)
             assert await page.evaluate("window.isSame") is True
             await photograph(page, "ui/job-3-succeeded")
 
 
 async def test_a_picture_is_fetched_once_however_often_the_job_is_looked_at(dash: Dash) -> None:
-    """Each look signs its files anew. A new address would draw the picture again, and begin a film again."""
+    """Each look signs its files again. A new address would draw the picture again, and begin a film again."""
     job = await (await dash.client()).done("paint")
     async with dash.page(f"/jobs/{job['id']}") as page:
         picture = page.locator(".media img")
@@ -93,11 +91,11 @@ async def test_a_failed_job_tells_why_first_and_is_retried(dash: Dash) -> None:
     client = await dash.client()
     job = await client.done("broken", {"number": 41})
     async with dash.page(f"/jobs/{job['id']}") as page:
-        told = page.get_by_role("region", name="Why it did not succeed")
+        told = page.get_by_role("region", name="Error")
         await expect(told.get_by_role("heading")).to_have_text("ValueError: there are 41 bytes left, and 42 are needed")
-        await expect(told).to_contain_text("It failed after 2 attempts")
-        await expect(told).to_contain_text("The 3 credits that were held went back.")
-        await told.get_by_role("link", name="Its log").click()
+        await expect(told).to_contain_text("Failed after 2 attempts")
+        await expect(told).to_contain_text("The 3 credits held were released.")
+        await told.get_by_role("link", name="Log").click()
         await expect(page.get_by_role("log")).to_contain_text("about to fail with 41")
         await page.get_by_label("Level").select_option("error")
         await expect(page.get_by_role("log").get_by_role("listitem")).to_have_count(2)
@@ -125,11 +123,11 @@ async def test_a_job_that_is_retried_in_place_is_followed_on(dash: Dash) -> None
     async with dash.page(f"/jobs/{job['id']}") as page:
         await expect(page.get_by_role("heading", name="There is no file yet.")).to_be_visible()
         go.touch()
-        await page.get_by_role("button", name="Retry it…").click()
-        await expect(page.locator("dialog")).to_contain_text("This job is run once more")
+        await page.get_by_role("button", name="Retry this job…").click()
+        await expect(page.locator("dialog")).to_contain_text("The job runs again")
         await confirm(page, "Retry")
         await state_is(page, "done")
-        await expect(page.get_by_role("region", name="Why it did not succeed")).to_have_count(0)
+        await expect(page.get_by_role("region", name="Error")).to_have_count(0)
         await expect(page.locator(".job-side")).to_contain_text("run 2")
         await expect(page.get_by_role("button", name="Retry…")).to_be_disabled()
     assert (await client.job(job["id"]))["run"] == 2
@@ -146,14 +144,16 @@ async def test_a_running_job_is_canceled_by_a_key(dash: Dash) -> None:
         await expect(log.get_by_text("line 59")).to_be_in_viewport()
         await expect(log.get_by_text("line 0", exact=True)).not_to_be_in_viewport()
         await page.locator("main").press("r")
-        await expect(page.locator(".toast")).to_contain_text("It has not ended yet.")
+        await expect(page.locator(".toast")).to_contain_text("The job has not ended yet.")
         await page.locator("main").press("c")
-        await expect(page.locator("dialog")).to_contain_text("Its worker is told to stop")
+        await expect(page.locator("dialog")).to_contain_text("The worker is asked to stop")
         await photograph(page, "ui/job-cancel-dark")
         assert await serious(page) == []
-        await confirm(page, "Cancel it")
+        await confirm(page, "Cancel job")
         await state_is(page, "canceled")
-        await expect(page.get_by_text("It did not succeed, so it cost nothing: 2 credits went back.")).to_be_visible()
+        await expect(
+            page.get_by_text("The job did not succeed and cost nothing; 2 credits were released.")
+        ).to_be_visible()
         await photograph(page, "ui/job-canceled-dark")
     assert (await client.job(job_id))["outcome"] == "canceled"
     assert await available(client) == before + 2
@@ -181,8 +181,8 @@ async def test_a_dialog_names_its_job_and_does_not_go_along_to_another_page(dash
                 await expect(dialog).to_have_count(0)
         # What is being done is not left by mistake; and when it ends it closes no other question.
         await page.route("**/cancel*", slowly)
-        await dialog.get_by_role("button", name="Cancel it").click()
-        await expect(dialog.get_by_role("button", name="Leave it")).to_be_disabled()
+        await dialog.get_by_role("button", name="Cancel job").click()
+        await expect(dialog.get_by_role("button", name="Cancel", exact=True)).to_be_disabled()
         for _ in range(3):
             await page.keyboard.press("Escape")
         await expect(dialog).to_be_visible()
@@ -191,7 +191,7 @@ async def test_a_dialog_names_its_job_and_does_not_go_along_to_another_page(dash
         await page.locator(f'tr[data-key="{jobs[0]}"]').get_by_role("link").first.click()
         await page.get_by_role("button", name="Answer…").click()
         go.set()
-        await expect(page.locator(".toast")).to_contain_text("It was told to stop.")
+        await expect(page.locator(".toast")).to_contain_text("Cancellation requested.")
         await expect(dialog.get_by_role("heading")).to_contain_text("Answer parked")
         await page.keyboard.press("Escape")
         await expect(dialog).to_have_count(0)
@@ -206,14 +206,16 @@ async def test_a_job_is_refunded_in_part_and_then_whole(dash: Dash) -> None:
     async with dash.page(f"/jobs/{job['id']}") as page:
         for amount, left in ((3, 1), (1, 0)):
             await page.get_by_role("button", name="Refund…").click()
-            await page.get_by_label("Credits").fill(str(amount))
+            await page.locator("dialog").get_by_label("Credits").fill(str(amount))
             await page.get_by_label("Reason").fill(f"the sky is flat, {amount}")
             await confirm(page, "Refund")
-            entries = page.get_by_role("table", name="Entries of the ledger")
+            entries = page.get_by_role("table", name="Ledger entries")
             await expect(entries).to_contain_text(f"the sky is flat, {amount}")
             assert await available(client) == before + 4 - left
         await expect(page.get_by_role("button", name="Refund…")).to_be_disabled()
-        await expect(page.locator(".job-sum")).to_contain_text("4 credits were refunded later, so it cost 0 credits.")
+        await expect(page.locator(".job-sum")).to_contain_text(
+            "4 credits were refunded later; the net cost is 0 credits."
+        )
         await expect(entries.get_by_role("link", name="refund").first).to_have_attribute(
             "href", re.compile(rf"/ui/credits/{client.tenant}/main\?cursor=\d+$")
         )
@@ -232,7 +234,7 @@ async def test_markup_in_a_job_is_shown_as_text_and_never_run(dash: Dash) -> Non
         await page.get_by_role("tab", name="Events").click()
         await expect(page.get_by_role("table", name="Events")).to_contain_text("succeeded")
         await page.goto(f"{dash.ui}/jobs/{jobs[1]['id']}")
-        await expect(page.get_by_role("region", name="Why it did not succeed")).to_contain_text(EVIL)
+        await expect(page.get_by_role("region", name="Error")).to_contain_text(EVIL)
         await photograph(page, "ui/job-markup")
         await page.goto(f"{dash.ui}/jobs?tenant={client.tenant}")
         await expect(page.get_by_role("table", name="Jobs")).to_contain_text("<script>window.hacked=1</script>")
@@ -304,7 +306,7 @@ async def test_a_delivery_of_a_job_is_sent_again(dash: Dash) -> None:
     async with dash.page(f"/jobs/{job['id']}?tab=deliveries") as page:
         await expect(page.get_by_role("table", name="Deliveries")).to_contain_text("delivered")
         await page.get_by_role("button", name="Resend job.succeeded").click()
-        await expect(page.locator(".toast")).to_contain_text("It is sent again.")
+        await expect(page.locator(".toast")).to_contain_text("Delivery resent.")
         await until(lambda: _has_come(dash, name, 2))
         await photograph(page, "ui/job-deliveries")
     first, again = dash.there.of(name)
@@ -322,7 +324,7 @@ async def test_a_viewer_sees_what_exists_and_can_do_none_of_it(dash: Dash) -> No
         for name in ("Retry…", "Cancel…", "Refund…"):
             await expect(page.get_by_role("button", name=name)).to_be_disabled()
         await expect(page.get_by_role("button", name="Retry…")).to_have_attribute(
-            "title", "This needs an operator's key."
+            "title", "This requires a key of scope operator."
         )
         await page.get_by_role("tab", name="Files").click()
         await expect(page.locator(".media img")).to_be_visible()

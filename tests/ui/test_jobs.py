@@ -11,14 +11,14 @@ from playwright.async_api import expect
 from millpond.store.db import connect
 from tests.acceptance.processes import until
 from tests.browsers import fits, photograph
-from tests.ui.places import serious
+from tests.ui.dashboards import serious
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from playwright.async_api import Locator, Page
 
-    from tests.ui.places import Caller, Dash
+    from tests.ui.dashboards import Caller, Dash
 
 COUNT = 60
 MANY = 12
@@ -37,21 +37,21 @@ async def submit_many(client: Caller, kind: str, count: int, given: dict[str, An
     return [result["job"]["id"] for result in answer["results"]]
 
 
-async def errand_of(dash: Dash, page: Page) -> dict[str, Any]:
-    """The errand that the page has led to, once it is over."""
-    await expect(page).to_have_url(re.compile(r"/ui/errands/errand_"))
-    errand_id = page.url.rpartition("/")[2]
+async def operation_of(dash: Dash, page: Page) -> dict[str, Any]:
+    """The bulk operation that the page has led to, once it is over."""
+    await expect(page).to_have_url(re.compile(r"/ui/bulk/bulk_"))
+    operation_id = page.url.rpartition("/")[2]
 
     async def is_over() -> bool:
-        return (await dash.admin.get(f"errands/{errand_id}"))["finished_at"] is not None
+        return (await dash.admin.get(f"bulk/{operation_id}"))["finished_at"] is not None
 
     await until(is_over, 20)
-    return await dash.admin.get(f"errands/{errand_id}")
+    return await dash.admin.get(f"bulk/{operation_id}")
 
 
 async def act(page: Page, action: str, **fields: str) -> None:
     """Press a button of the bar, fill in its dialog, and confirm."""
-    await page.get_by_role("group", name="Acts on many jobs").get_by_role("button", name=f"{action}…").click()
+    await page.get_by_role("group", name="Bulk actions").get_by_role("button", name=f"{action}…").click()
     dialog = page.locator("dialog")
     for label, value in fields.items():
         field = dialog.get_by_label(label, exact=True)
@@ -75,11 +75,11 @@ async def test_the_filter_is_in_the_address_the_fields_and_the_search_box(dash: 
 
         await page.locator("#search").fill(f"tenant:{client.tenant} kind:ech* since:24h error:nothing")
         await page.locator("#search").press("Enter")
-        await expect(page.get_by_text("No job fits this filter.")).to_be_visible()
+        await expect(page.get_by_text("No jobs match this filter.")).to_be_visible()
         await expect(page.get_by_label("Kind")).to_have_value("ech*")
         await expect(page.get_by_label("Submitted")).to_have_value("24h")
         await photograph(page, "ui/jobs-none-fits")
-        await page.get_by_role("button", name="Take error out of the filter").click()
+        await page.get_by_role("button", name="Remove error from the filter").click()
         await expect(rows(page)).to_have_count(1)
         assert await shown(page) == [good["id"]]
 
@@ -140,28 +140,29 @@ async def test_pages_follow_each_other_without_a_gap(dash: Dash) -> None:
 
 
 WALK = """
-    select pg_get_functiondef(oid) as whole, pg_get_function_identity_arguments(oid) as given,
-        pg_get_function_result(oid) as found, pronargs as many
-    from pg_proc where oid = 'millpond.view_lines'::regproc
+    select pg_get_functiondef(oid) as whole, pg_get_function_arguments(oid) as given,
+        pg_get_function_identity_arguments(oid) as named, pg_get_function_result(oid) as found,
+        proargnames[1:pronargs] as names
+    from pg_proc where oid = 'millpond.view_summaries'::regproc
 """
 
 
 @asynccontextmanager
 async def looking_at_few(dash: Dash) -> AsyncIterator[None]:
-    """The server looks at three jobs for a page, where it would look at thousands: that is its last argument."""
+    """The server looks at three jobs for a page, where it would look at thousands: that is its argument `walk`."""
     db = await connect(dash.dsn)
     (told,) = await db.fetch(WALK)
-    others = ", ".join(f"${n}" for n in range(1, told["many"]))
+    passed = ", ".join("3" if name == "walk" else f"${n}" for n, name in enumerate(told["names"], 1))
     try:
-        await db.execute(told["whole"].replace("view_lines", "view_all_lines", 1))
+        await db.execute(told["whole"].replace("view_summaries", "view_all_summaries", 1))
         await db.execute(
-            f"create or replace function millpond.view_lines({told['given']}) returns {told['found']}"
-            f" language sql as 'select * from millpond.view_all_lines({others}, 3)'"
+            f"create or replace function millpond.view_summaries({told['given']}) returns {told['found']}"
+            f" language sql as 'select * from millpond.view_all_summaries({passed})'"
         )
         yield
     finally:
         await db.execute(told["whole"])
-        await db.execute(f"drop function millpond.view_all_lines({told['given']})")
+        await db.execute(f"drop function millpond.view_all_summaries({told['named']})")
         await db.close()
 
 
@@ -170,17 +171,17 @@ async def test_a_filter_that_fits_little_says_how_far_it_looked_and_goes_on(dash
     wanted = await client.done("refused")
     await submit_many(client, "echo", 7)
     async with looking_at_few(dash), dash.page(f"/jobs?tenant={client.tenant}&kind=refused") as page:
-        await expect(page.get_by_text("Nothing yet. Looked back to")).to_be_visible()
+        await expect(page.get_by_text("No matches. Searched back to")).to_be_visible()
         await photograph(page, "ui/jobs-onward")
-        await page.get_by_role("button", name="Go on until something is found").click()
+        await page.get_by_role("button", name="Search until a match is found").click()
         await expect(rows(page)).to_have_count(1)
         assert await shown(page) == [wanted["id"]]
         assert "cursor=" in page.url
 
         await page.get_by_label("Kind").fill("compose")
         await page.get_by_label("Kind").press("Enter")
-        await page.get_by_role("button", name="Go on until something is found").click()
-        await expect(page.get_by_text("There are no more: every job was looked at.")).to_be_visible()
+        await page.get_by_role("button", name="Search until a match is found").click()
+        await expect(page.get_by_text("End of list: all jobs were searched.")).to_be_visible()
 
 
 async def test_all_that_fit_are_canceled_with_progress(dash: Dash) -> None:
@@ -190,26 +191,26 @@ async def test_all_that_fit_are_canceled_with_progress(dash: Dash) -> None:
         ids = await submit_many(client, "paint", MANY)
         kept = await client.done("echo")
         async with dash.page(f"/jobs?tenant={client.tenant}&kind=paint", "operator") as page:
-            await page.get_by_role("button", name="Act on all that fit the filter").click()
+            await page.get_by_role("button", name="Select all matching jobs").click()
             await expect(page.get_by_role("button", name="Refund…")).to_be_disabled()
             # Whoever takes one row out means those of the page that are left, and no longer all.
             await page.get_by_role("checkbox", name=f"Select {ids[-1]}").uncheck()
             await expect(page.locator(".jobs-bar strong")).to_have_text(f"{MANY - 1} selected")
-            await page.get_by_role("button", name="Act on all that fit the filter").click()
+            await page.get_by_role("button", name="Select all matching jobs").click()
             await page.get_by_role("button", name="Cancel…").click()
             dialog = page.locator("dialog")
             await expect(dialog.get_by_role("heading")).to_have_text(f"Cancel {MANY} jobs")
-            await expect(dialog).to_contain_text("What they hold goes back to their wallets.")
+            await expect(dialog).to_contain_text("Credits held for them are released.")
             await expect(dialog.locator("li")).to_have_count(5)
             await photograph(page, "ui/jobs-bulk")
             assert await serious(page) == []
             await page.get_by_label("Reason").fill("wrong model")
             await dialog.locator("button[type=submit]").click()
-            errand = await errand_of(dash, page)
-            await expect(page.get_by_text("It is done.")).to_be_visible()
-            await expect(page.locator(".tile", has_text="Done")).to_contain_text(str(MANY))
-            await photograph(page, "ui/errand-done")
-    assert (errand["state"], errand["done"], errand["arguments"]["reason"]) == ("done", MANY, "wrong model")
+            operation = await operation_of(dash, page)
+            await expect(page.get_by_text("Finished.")).to_be_visible()
+            await expect(page.locator(".tile", has_text="Succeeded")).to_contain_text(str(MANY))
+            await photograph(page, "ui/bulk-done")
+    assert (operation["state"], operation["done"], operation["arguments"]["reason"]) == ("done", MANY, "wrong model")
     states = {(await client.job(job_id))["outcome"] for job_id in ids}
     assert states == {"canceled"}
     assert (await client.job(kept["id"]))["outcome"] == "succeeded"
@@ -230,7 +231,7 @@ async def test_selected_jobs_are_retried_refunded_and_put_first(dash: Dash) -> N
         ):
             await page.get_by_label(f"Select {job_id}").check()
             await act(page, action, **fields)
-            assert (await errand_of(dash, page))["done"] == 1
+            assert (await operation_of(dash, page))["done"] == 1
             await page.goto(f"{dash.ui}{here}")
     jobs = (await client.get("jobs"))["data"]
     assert [job["retry_of"] for job in jobs if job["retry_of"]] == [bad["id"]]
@@ -245,14 +246,14 @@ async def test_selected_jobs_are_retried_refunded_and_put_first(dash: Dash) -> N
 async def test_a_viewer_of_an_empty_tenant_is_told_how_to_begin(dash: Dash) -> None:
     client = await dash.client(credits=0)
     async with dash.page("/jobs", "viewer", tenant=client.tenant, narrow=True) as page:
-        await expect(page.get_by_text("There are no jobs yet.")).to_be_visible()
+        await expect(page.get_by_text("No jobs yet.")).to_be_visible()
         await expect(page.get_by_label("Tenant")).to_have_count(0)
         assert await fits(page)
         await photograph(page, "ui/jobs-empty-narrow")
         await client.done("echo")
         await page.keyboard.press(".")
         await expect(rows(page)).to_have_count(1)
-        await expect(page.get_by_role("button", name="Act on all jobs")).to_be_disabled()
+        await expect(page.get_by_role("button", name="Select all jobs")).to_be_disabled()
         await page.get_by_role("button", name="Select this page").click()
         await expect(page.get_by_role("button", name="Cancel…")).to_be_disabled()
         assert await fits(page)

@@ -15,12 +15,12 @@ from tests.browsers import fits, photograph
 if TYPE_CHECKING:
     from playwright.async_api import Locator, Page
 
-    from tests.ui.places import Dash
+    from tests.ui.dashboards import Dash
 
 
 FIELDS = {
     "title": re.compile("required.*string.*at least 3 characters; at most 60 characters.*What it is called"),
-    "style": re.compile('"ink" if left out'),
+    "style": re.compile('default "ink"'),
     "copies": re.compile("integer.*at least 1; at most 10"),
     "layers": re.compile("list of object"),
     "layers[].text": re.compile("required.*string"),
@@ -35,7 +35,7 @@ def state(page: Page, name: str) -> Locator:
 
 
 async def test_every_kind_is_listed_with_its_price_and_where_its_jobs_are(dash: Dash) -> None:
-    """Those of products as well, which no client submits here."""
+    """Those as well that no client submits here."""
     shop = await dash.client("kinds")
     parked = await shop.submit("parked")
     await shop.until(parked, "parked")
@@ -43,7 +43,7 @@ async def test_every_kind_is_listed_with_its_price_and_where_its_jobs_are(dash: 
         table = page.get_by_role("table", name="Kinds")
         known = (await dash.admin.get("kinds", closed="true"))["data"]
         await expect(table.locator("tbody tr")).to_have_count(len(known))
-        assert {"guard", "effects"} <= {kind["name"] for kind in known if not kind["is_open"]}
+        assert "review" in {kind["name"] for kind in known if not kind["is_open"]}
         await expect(table.locator("[data-key='paint']")).to_contain_text("4cr")
         await expect(table.locator("[data-key='parked']")).to_contain_text("1 parked")
         await expect(page.get_by_role("table", name="Queues").locator("[data-key='paint']")).to_contain_text("ok")
@@ -60,18 +60,22 @@ async def test_every_kind_is_listed_with_its_price_and_where_its_jobs_are(dash: 
 
 async def test_a_kind_tells_what_it_takes_and_how_it_runs(dash: Dash) -> None:
     async with dash.page("/kinds/compose") as page:
-        fields = page.get_by_role("table", name="What it takes")
+        fields = page.get_by_role("table", name="Input fields")
         for name, told in FIELDS.items():
             await expect(fields.locator(f"[data-key='{name}']")).to_contain_text(told)
-        await expect(page.get_by_text("Other fields are taken as well.")).to_be_hidden()
+        await expect(page.get_by_text("Additional fields are allowed.")).to_be_hidden()
         await page.get_by_role("tab", name="JSON schema").click()
         await expect(page.get_by_role("group", name="schema")).to_contain_text("properties")
         await expect(page.get_by_role("img", name="Run time")).to_be_visible()
         await page.goto(f"{dash.ui}/kinds/paint")
         for stage in ("load", "denoise", "upload"):
             await expect(page.locator(".kinds-stage-list")).to_contain_text(stage)
-        await expect(page.get_by_role("link", name="Try it")).to_have_attribute("href", "/ui/playground/paint")
-        await expect(page.get_by_role("link", name="Its jobs")).to_have_attribute("href", "/ui/jobs?kind=paint")
+        await expect(page.get_by_role("link", name="Open in playground")).to_have_attribute(
+            "href", "/ui/playground/paint"
+        )
+        await expect(page.get_by_role("link", name="Jobs of this kind")).to_have_attribute(
+            "href", "/ui/jobs?kind=paint"
+        )
         await photograph(page, "ui/kind-wide")
 
 
@@ -79,19 +83,19 @@ async def test_every_lifecycle_is_drawn_in_full(dash: Dash) -> None:
     """Each state once, and each as it stands in the table beside; on a desk and in the hand."""
     known = (await dash.admin.get("kinds", closed="true"))["data"]
     drawn = {kind["lifecycle"]["name"]: kind for kind in known}
-    assert {"standard", "studio", "guard", "partner", "actions", "effects"} <= drawn.keys()
+    assert drawn.keys() == {"standard", "stubborn", "reviewed"}
     async with dash.page("/kinds") as page:
         for name, kind in drawn.items():
             await _is_whole(page, kind)
             await photograph(page, f"ui/diagram-{name}")
     async with dash.page("/kinds", dark=True, narrow=True) as page:
-        await _is_whole(page, drawn["guard"])
+        await _is_whole(page, drawn["reviewed"])
         assert await fits(page)
         await photograph(page, "ui/kind-narrow-dark")
 
 
 GO = "path => { history.pushState(null, '', path); dispatchEvent(new PopStateEvent('popstate')); }"
-"""To another page of the dashboard, without loading it anew."""
+"""To another page of the dashboard, without loading it again."""
 
 
 async def _is_whole(page: Page, kind: dict[str, Any]) -> None:
@@ -100,10 +104,12 @@ async def _is_whole(page: Page, kind: dict[str, Any]) -> None:
     await expect(page.get_by_role("heading", level=1, name=kind["name"])).to_be_visible()
     await expect(page.locator(".diagram [data-state]")).to_have_count(len(lifecycle["states"]))
     await page.get_by_text("As a table").click()
-    table = page.get_by_role("table", name=f"States and moves of {lifecycle['name']}")
+    table = page.get_by_role("table", name=f"States and transitions of {lifecycle['name']}")
     for name in lifecycle["states"]:
         ways = {
-            move["to_state"] for move in lifecycle["moves"] if move["from_state"] == name and move["to_state"] != name
+            transition["to_state"]
+            for transition in lifecycle["transitions"]
+            if transition["from_state"] == name and transition["to_state"] != name
         }
         await expect(table.locator(f"[data-key='{name}'] li")).to_have_count(len(ways))
     await page.get_by_text("As a table").click()
@@ -112,8 +118,8 @@ async def _is_whole(page: Page, kind: dict[str, Any]) -> None:
 async def test_who_may_only_look_cannot_pause(dash: Dash) -> None:
     shop = await dash.client("looks")
     for scope, tenant, why in (
-        ("viewer", None, "This needs an operator's key."),
-        ("operator", shop.tenant, "This is about all tenants, and your key is for one."),
+        ("viewer", None, "This requires a key of scope operator."),
+        ("operator", shop.tenant, "This applies to all tenants; your key is limited to one."),
     ):
         async with dash.page("/kinds?queue=paint", scope, tenant=tenant) as page:
             button = page.get_by_role("button", name="Pause paint")

@@ -12,7 +12,7 @@ from tests.browsers import photograph
 if TYPE_CHECKING:
     from playwright.async_api import Page, Route
 
-    from tests.ui.places import Dash
+    from tests.ui.dashboards import Dash
 
 
 async def test_a_wallet_is_granted_adjusted_and_limited(dash: Dash) -> None:
@@ -25,21 +25,21 @@ async def test_a_wallet_is_granted_adjusted_and_limited(dash: Dash) -> None:
         await page.get_by_role("button", name="Grant").click()
         await _fill(page, Credits="50", Reason="a gift", Reference="gift-1")
         await page.get_by_role("dialog").get_by_role("button", name="Grant").click()
-        await page.get_by_text("has 150 credits now").wait_for()
+        await page.get_by_text("now has 150 available credits").wait_for()
 
         await page.get_by_role("button", name="Adjust").click()
-        await _fill(page, **{"Credits, with a minus to take away": "-1000"}, Reason="too much")
+        await _fill(page, **{"Credits (negative to remove)": "-1000"}, Reason="too much")
         await page.get_by_role("dialog").get_by_role("button", name="Adjust").click()
         await page.get_by_role("dialog").get_by_role("alert").wait_for()  # refused, and what was typed is still there
         assert await page.get_by_role("dialog").get_by_label("Reason").input_value() == "too much"
-        await _fill(page, **{"Credits, with a minus to take away": "-20"})
+        await _fill(page, **{"Credits (negative to remove)": "-20"})
         await page.get_by_role("dialog").get_by_role("button", name="Adjust").click()
-        await page.get_by_text("has 130 credits now").wait_for()
+        await page.get_by_text("now has 130 available credits").wait_for()
 
         await page.get_by_role("button", name="Limit").click()
-        await _fill(page, **{"Active jobs at most": "3"})
-        await page.get_by_role("dialog").get_by_role("button", name="Set the limit").click()
-        await page.get_by_text("of 3 at most").wait_for()
+        await _fill(page, **{"Limit of active jobs": "3"})
+        await page.get_by_role("dialog").get_by_role("button", name="Set limit").click()
+        await page.get_by_text("limit 3").wait_for()
 
         ledger = page.get_by_role("table", name="Entries")
         for type in ("grant", "adjust", "hold", "release"):
@@ -64,9 +64,9 @@ async def test_a_grant_whose_answer_is_lost_is_made_once(dash: Dash) -> None:
         await _fill(page, Tenant=shop.tenant or "", Account="team/a", Credits="7", Reason="a gift")
         await page.route("**/api/v1/grants", lose, times=1)
         await dialog.get_by_role("button", name="Grant").click()
-        await expect(dialog.get_by_role("alert")).to_contain_text("however often it is sent, it is done once")
+        await expect(dialog.get_by_role("alert")).to_contain_text("repeating this request has no further effect")
         await dialog.get_by_role("button", name="Grant").click()
-        await page.get_by_text("team/a has 7 credits now").wait_for()
+        await page.get_by_text("team/a now has 7 available credits").wait_for()
         await page.goto(f"{dash.ui}/credits/{shop.tenant}/team%2Fa")
         await page.get_by_role("heading", name="team/a").wait_for()
         await expect(page.get_by_role("table", name="Entries").locator("tbody tr")).to_have_count(1)
@@ -81,7 +81,7 @@ async def test_holds_are_told_by_age_and_the_books_are_verified(dash: Dash) -> N
         await row.wait_for()
         assert "parked" in await row.inner_text()
         await photograph(page, "ui/holds-wide")
-        await page.get_by_role("button", name="Verify the books").click()
+        await page.get_by_role("button", name="Verify the ledger").click()
         await page.get_by_role("dialog").get_by_role("button", name="Verify").click()
         await page.get_by_text("done", exact=True).first.wait_for()
         await photograph(page, "ui/verify-wide")
@@ -91,26 +91,26 @@ async def test_holds_are_told_by_age_and_the_books_are_verified(dash: Dash) -> N
 async def test_keys_are_made_rotated_and_revoked(dash: Dash) -> None:
     shop = await dash.client("keys")
     async with dash.page(f"/access/{shop.tenant}") as page:
-        await page.get_by_role("button", name="Make a key").click()
+        await page.get_by_role("button", name="Create key").click()
         await page.get_by_label("Scope").select_option("viewer")
-        await _fill(page, Name="the night shift", **{"Good for": "1h"})
-        await page.get_by_role("dialog").get_by_role("button", name="Make it").click()
-        told = page.get_by_role("textbox", name="The new key")
+        await _fill(page, Name="the night shift", **{"Valid for": "1h"})
+        await page.get_by_role("dialog").get_by_role("button", name="Create").click()
+        told = page.get_by_role("textbox", name="New key")
         secret = await told.input_value()
         for _ in range(4):
             await page.keyboard.press("Escape")  # nobody loses it by a key that was meant for something else
         await page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(); }")
         await page.get_by_role("button", name="Copy", exact=True).click()
-        await expect(page.locator(".toast").last).to_contain_text("Mark the secret and copy it.")
+        await expect(page.locator(".toast").last).to_contain_text("Select the secret and copy it manually.")
         assert await told.evaluate("field => field.selectionEnd - field.selectionStart") == len(secret)
         await photograph(page, "ui/access-secret")
-        await page.get_by_role("button", name="I have it").click()
+        await page.get_by_role("button", name="Done").click()
 
         row = page.get_by_role("table", name="Keys").locator("tr", has_text="the night shift")
         await row.get_by_role("button", name="Rotate").click()
         await page.get_by_role("dialog").get_by_role("button", name="Rotate").click()
-        await page.get_by_role("textbox", name="The new key").wait_for()
-        await page.get_by_role("button", name="I have it").click()
+        await page.get_by_role("textbox", name="New key").wait_for()
+        await page.get_by_role("button", name="Done").click()
         await row.nth(1).get_by_role("button", name="Revoke").click()
         await page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
         await row.get_by_text("revoked").wait_for()
@@ -130,18 +130,18 @@ async def test_keys_are_made_rotated_and_revoked(dash: Dash) -> None:
 
 async def test_tenants_and_accounts_are_made(dash: Dash) -> None:
     async with dash.page("/access") as page:
-        await page.get_by_role("button", name="Make a tenant").click()
+        await page.get_by_role("button", name="Create tenant").click()
         await _fill(page, Name="bad name!")
-        await page.get_by_role("dialog").get_by_role("button", name="Make it").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Create").click()
         await expect(page.get_by_role("dialog").get_by_role("alert")).to_have_count(1)  # at the field, and there alone
         await _fill(page, Name="new-tenant")
-        await page.get_by_role("dialog").get_by_role("button", name="Make it").click()
-        await page.get_by_text("The tenant new-tenant is there.").wait_for()
+        await page.get_by_role("dialog").get_by_role("button", name="Create").click()
+        await page.get_by_text("Tenant new-tenant created.").wait_for()
         await page.goto(f"{dash.ui}/access/new-tenant")
-        await page.get_by_text("No account yet.").wait_for()
-        await page.get_by_role("button", name="Make an account").click()
+        await page.get_by_text("No accounts yet.").wait_for()
+        await page.get_by_role("button", name="Create account").click()
         await _fill(page, Name="first")
-        await page.get_by_role("dialog").get_by_role("button", name="Make it").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Create").click()
         await page.get_by_role("table", name="Accounts").get_by_text("first").wait_for()
     found = await dash.admin.get("tenants/new-tenant/accounts")
     assert [account["account"] for account in found["data"]] == ["first"]

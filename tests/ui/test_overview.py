@@ -15,7 +15,7 @@ from tests.browsers import photograph
 if TYPE_CHECKING:
     from playwright.async_api import Locator, Page
 
-    from tests.ui.places import Dash
+    from tests.ui.dashboards import Dash
 
 QUEUE = "refused"
 """No other test waits for a job of this queue while it is paused here."""
@@ -33,14 +33,14 @@ async def test_the_numbers_move_without_a_reload(dash: Dash) -> None:
     """From nothing to something and back, on the page that was opened once."""
     shop = await dash.client("board")
     async with dash.page(f"/?tenant={shop.tenant}") as page:
-        await expect(page.get_by_role("heading", name="Nothing has run here yet")).to_be_visible()
-        await expect(page.get_by_role("status").filter(has_text="All is well.")).to_be_visible()
+        await expect(page.get_by_role("heading", name="Get started")).to_be_visible()
+        await expect(page.get_by_role("status").filter(has_text="All systems normal.")).to_be_visible()
         await photograph(page, "ui/overview-empty")
         await page.evaluate("window.opened = true")
         slow = await shop.submit("slow")
         await expect(tile(page, "Running")).to_have_text("1")
         await expect(tile(page, "Credits held")).to_have_text("2")
-        await expect(page.get_by_role("heading", name="Nothing has run here yet")).to_be_hidden()
+        await expect(page.get_by_role("heading", name="Get started")).to_be_hidden()
         await shop.done("paint")
         await shop.done("refused", {"reason": "The picture has 3 faces."})
         await expect(tile(page, "Captured, 1 h")).to_have_text("4")
@@ -48,7 +48,7 @@ async def test_the_numbers_move_without_a_reload(dash: Dash) -> None:
         await expect(page.get_by_role("table", name="Failures")).to_contain_text("faces")
         await expect(page.get_by_role("table", name="Tenants by spend")).to_contain_text(str(shop.tenant))
         chart = page.get_by_role("img", name="Throughput and failures")
-        await expect(chart).to_have_attribute("aria-label", re.compile(r"submitted [1-9]\d* lately|[1-9]\d* at most"))
+        await expect(chart).to_have_attribute("aria-label", re.compile(r"submitted: latest [1-9]\d*|maximum [1-9]\d*"))
         await dash.admin.act("POST", f"jobs/{slow}/cancel", params={"tenant": shop.tenant})
         await expect(tile(page, "Running")).to_have_text("0")
         await expect(tile(page, "Credits held")).to_have_text("0")
@@ -80,8 +80,8 @@ async def test_a_paused_queue_is_an_alarm_and_is_resumed(dash: Dash) -> None:
         await page.get_by_text("idle queues").click()
         await row(page, QUEUE).get_by_role("button", name=f"Pause {QUEUE}").click()
         dialog = page.get_by_role("dialog")
-        await expect(dialog).to_contain_text("No job of this queue starts until it is resumed")
-        await dialog.get_by_role("button", name="Leave it").click()
+        await expect(dialog).to_contain_text("No job of this queue starts until the queue is resumed")
+        await dialog.get_by_role("button", name="Cancel").click()
         assert await _paused(dash) is False
         await row(page, QUEUE).get_by_role("button", name=f"Pause {QUEUE}").click()
         await dialog.get_by_role("button", name="Pause").click()
@@ -111,7 +111,7 @@ async def test_who_may_only_look_sees_what_there_is_to_do(dash: Dash) -> None:
         await page.get_by_text("idle queues").click()
         button = row(page, QUEUE).get_by_role("button", name=f"Pause {QUEUE}")
         await expect(button).to_be_disabled()
-        await expect(button).to_have_attribute("title", "This needs an operator's key.")
+        await expect(button).to_have_attribute("title", "This requires a key of scope operator.")
 
 
 async def _paused(dash: Dash) -> bool:

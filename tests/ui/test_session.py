@@ -9,7 +9,7 @@ from playwright.async_api import expect
 from tests.browsers import opened, photograph
 
 if TYPE_CHECKING:
-    from tests.ui.places import Dash
+    from tests.ui.dashboards import Dash
 
 SILENCER = """
     const add = EventSource.prototype.addEventListener;
@@ -32,7 +32,7 @@ async def test_a_key_signs_in_and_a_link_does_too(dash: Dash) -> None:
         await page.get_by_role("heading", name="Jobs", exact=True).wait_for()  # where one was going
         await page.get_by_text("DEV", exact=True).wait_for()
         await page.get_by_role("link", name="Overview").click()
-        await page.get_by_role("region", name="Is anything on fire?").wait_for()
+        await page.get_by_role("region", name="Status").wait_for()
         await page.evaluate("sessionStorage.setItem('draft:playground:echo', 'mine')")
         await page.get_by_role("button", name="Sign out").click()
         await page.get_by_label("Key").wait_for()
@@ -55,7 +55,7 @@ async def test_a_key_signs_in_and_a_link_does_too(dash: Dash) -> None:
 async def test_a_link_replaces_no_session_without_asking(dash: Dash) -> None:
     viewer = await dash.key("viewer")
     async with dash.page("/jobs") as page:
-        asked = page.get_by_role("dialog", name="A link wants to sign you in with another key")
+        asked = page.get_by_role("dialog", name="Sign in with the key from this link?")
         for way in ("goto", "hash"):
             await page.get_by_role("heading", name="Jobs", exact=True).wait_for()
             if way == "goto":
@@ -66,10 +66,10 @@ async def test_a_link_replaces_no_session_without_asking(dash: Dash) -> None:
             await asked.wait_for()
             assert viewer not in page.url
             if way == "goto":
-                await asked.get_by_role("button", name="Leave it").click()
+                await asked.get_by_role("button", name="Cancel").click()
                 await expect(page.locator(".who")).to_contain_text("admin")
         await photograph(page, "ui/session-link")
-        await asked.get_by_role("button", name="Sign in with it").click()
+        await asked.get_by_role("button", name="Sign in").click()
         await expect(page.locator(".who")).to_contain_text("viewer")
 
 
@@ -104,13 +104,13 @@ async def test_a_session_that_ends_loses_nothing_that_was_typed(dash: Dash) -> N
         await again.get_by_label("Key").fill(second)
         await again.get_by_role("button", name="Sign in").click()
         # Nobody does in his own name what another has asked for.
-        await expect(dialog.get_by_role("alert")).to_contain_text("and the second is signed in now")
+        await expect(dialog.get_by_role("alert")).to_contain_text("but the second is now signed in")
         assert (await shop.get("wallet"))["available"] == 5
         await page.context.clear_cookies()
         await grant.dispatch_event("click")  # also if the page has found out by itself
         await again.get_by_label("Key").fill(second)
         await again.get_by_role("button", name="Sign in").click()
-        await page.get_by_text("has 12 credits now").wait_for()  # what was asked for is done, once
+        await page.get_by_text("now has 12 available credits").wait_for()  # what was asked for is done, once
     assert (await shop.get("wallet"))["available"] == 12
     entries = (await shop.get("wallet/entries"))["data"]
     assert [entry["reason"] for entry in entries][:1] == ["typed before the session ended"]
@@ -159,11 +159,11 @@ async def test_an_operator_of_one_tenant_sees_that_one_alone(dash: Dash) -> None
         await page.get_by_role("alert").wait_for()
         # What is about all says so, instead of being refused.
         await page.goto(f"{dash.ui}/credits")
-        verify = page.get_by_role("button", name="Verify the books")
-        await expect(verify).to_have_attribute("title", "This is about all tenants, and your key is for one.")
+        verify = page.get_by_role("button", name="Verify the ledger")
+        await expect(verify).to_have_attribute("title", "This applies to all tenants; your key is limited to one.")
         for path in ("system", "inbox", "fleet"):
             await page.goto(f"{dash.ui}/{path}")
-            await expect(page.get_by_text("This is about all tenants.")).to_be_visible()
+            await expect(page.get_by_text("This page covers all tenants.")).to_be_visible()
             assert await page.get_by_role("alert").count() == 0
 
 
@@ -201,7 +201,7 @@ async def test_hidden_tabs_rest_and_keys_lead_everywhere(dash: Dash) -> None:
                 await page.keyboard.press(key)
             await page.get_by_role("heading", name=title, level=1).wait_for()
         await page.keyboard.press("?")
-        await page.get_by_role("dialog", name="Keys").wait_for()
+        await page.get_by_role("dialog", name="Keyboard shortcuts").wait_for()
         await page.keyboard.press("Escape")
         await page.keyboard.press("/")
         assert await page.evaluate("document.activeElement.id") == "search"

@@ -14,11 +14,11 @@ from playwright.async_api import expect
 
 from millpond import webhooks
 from tests.acceptance.processes import until
-from tests.ui.hands import confirm, pictures, told_once
-from tests.ui.places import serious
+from tests.ui.actions import confirm, pictures, told_once
+from tests.ui.dashboards import serious
 
 if TYPE_CHECKING:
-    from tests.ui.places import Caller, Dash
+    from tests.ui.dashboards import Caller, Dash
 
 pytestmark = pytest.mark.slow
 
@@ -47,16 +47,16 @@ async def test_a_webhook_that_failed_is_sent_once_more(dash: Dash) -> None:
     sick = dash.there.url("flaky", client.tenant or "", times=1, status=500)
     async with dash.page("/webhooks") as page:
         # Made by hand, with its secret told once.
-        await page.get_by_role("button", name="Make an endpoint").click()
+        await page.get_by_role("button", name="Create endpoint").click()
         await page.get_by_label("Tenant").fill(client.tenant or "")
         await page.get_by_label("URL").fill("ftp://example.com")
-        await confirm(page, "Make it")
+        await confirm(page, "Create")
         await expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("The URL must begin with")
         assert await serious(page) == []
         await pictures(page, "endpoint-make")
         await page.get_by_label("URL").fill(sick)
-        await confirm(page, "Make it")
-        secret = await told_once(page, "The secret of the endpoint")
+        await confirm(page, "Create")
+        secret = await told_once(page, "Endpoint secret")
         await expect(page.get_by_role("heading", level=1)).to_have_text(sick)
         endpoint = page.url.rpartition("/")[2].partition("?")[0]
         # A job ends, and its first delivery fails.
@@ -64,7 +64,7 @@ async def test_a_webhook_that_failed_is_sent_once_more(dash: Dash) -> None:
         delivery = await failed_delivery(dash, client, endpoint)
         await page.goto(f"{dash.ui}/deliveries/{delivery}?of={client.tenant}")
         await expect(page.locator(".page-aside")).to_contain_text("pending")
-        first = page.locator("details").filter(has_text="Try 1")
+        first = page.locator("details").filter(has_text="Attempt 1")
         await expect(first).to_contain_text("500")
         await expect(first).to_contain_text("webhook-signature")
         await expect(page.get_by_role("group", name="Body")).to_contain_text('"type": "job.succeeded"')
@@ -72,7 +72,7 @@ async def test_a_webhook_that_failed_is_sent_once_more(dash: Dash) -> None:
         await page.get_by_role("button", name="Resend").click()
         await confirm(page, "Resend")
         await expect(page.locator(".page-aside")).to_contain_text("delivered")
-        await expect(page.locator("details").filter(has_text="Try 2")).to_contain_text("200")
+        await expect(page.locator("details").filter(has_text="Attempt 2")).to_contain_text("200")
         told = await dash.admin.get(f"deliveries/{delivery}", **query)
         (taken,) = dash.there.of(client.tenant or "")
         assert (told["state"], told["body"]) == ("delivered", taken.body.decode())
@@ -91,7 +91,7 @@ async def test_a_webhook_that_failed_is_sent_once_more(dash: Dash) -> None:
         await expect(page).to_have_url(re.compile(f"endpoint={endpoint}"))
         await pictures(page, "deliveries")
         await page.get_by_label("State").select_option("failed")
-        await expect(page.get_by_text("No delivery fits.")).to_be_visible()
+        await expect(page.get_by_text("No deliveries match this filter.")).to_be_visible()
 
 
 async def test_an_endpoint_is_changed_tested_rotated_and_taken_away(dash: Dash) -> None:
@@ -100,22 +100,22 @@ async def test_an_endpoint_is_changed_tested_rotated_and_taken_away(dash: Dash) 
     name = client.tenant or ""
     made = await make_endpoint(dash, name, dash.there.url("healthy", name))
     async with dash.page(f"/webhooks/{made['id']}?of={name}") as page:
-        await page.get_by_role("button", name="Change", exact=True).click()
+        await page.get_by_role("button", name="Edit", exact=True).click()
         await page.get_by_label("job.started").check()
         await page.get_by_label("Description").fill("for the tests")
-        await confirm(page, "Change")
+        await confirm(page, "Save")
         await expect(page.get_by_text("for the tests")).to_be_visible()
         assert "job.started" in (await dash.admin.get(f"endpoints/{made['id']}", **query))["events"]
         # A new secret, beside the old one for a while.
         await page.get_by_role("button", name="Rotate secret").click()
         await confirm(page, "Rotate")
-        new = await told_once(page, "The secret of the endpoint")
+        new = await told_once(page, "Endpoint secret")
         assert new != made["secret"]
         # A test, which is signed with both.
-        await page.get_by_role("button", name="Send a test").click()
-        await expect(page.get_by_label("Event")).to_have_value("job.succeeded")
-        await page.get_by_label("Event").select_option("job.failed")
-        await confirm(page, "Send the test")
+        await page.get_by_role("button", name="Send test").click()
+        await expect(page.get_by_label("Event", exact=True)).to_have_value("job.succeeded")
+        await page.get_by_label("Event", exact=True).select_option("job.failed")
+        await confirm(page, "Send test")
         await expect(page).to_have_url(re.compile("/deliveries/msg_"))
         await expect(page.locator(".page-aside")).to_contain_text("delivered")
         (taken,) = dash.there.of(name)
@@ -124,15 +124,15 @@ async def test_an_endpoint_is_changed_tested_rotated_and_taken_away(dash: Dash) 
         # Off and on.
         await page.goto(f"{dash.ui}/webhooks/{made['id']}?of={name}")
         await page.get_by_role("button", name="Disable").click()
-        await page.get_by_label("Why").fill("moving house")
+        await page.get_by_label("Reason").fill("moving house")
         await confirm(page, "Disable")
         await expect(page.get_by_role("alert")).to_contain_text("moving house")
-        await expect(page.get_by_role("button", name="Send a test")).to_be_disabled()
+        await expect(page.get_by_role("button", name="Send test")).to_be_disabled()
         await page.get_by_role("button", name="Enable").click()
         await confirm(page, "Enable")
-        await expect(page.locator(".page-aside")).to_contain_text("sending")
-        await page.get_by_role("button", name="Resend what failed").click()
-        await page.get_by_label("What", exact=True).select_option("all")
+        await expect(page.locator(".page-aside")).to_contain_text("active")
+        await page.get_by_role("button", name="Resend failed").click()
+        await page.locator("dialog").get_by_label("Deliveries", exact=True).select_option("all")
         await confirm(page, "Resend")
         await until(lambda: _seen(dash, name, 2), 20)
         assert await serious(page) == []
@@ -176,21 +176,21 @@ async def test_the_inbox_shows_what_came(dash: Dash) -> None:
         await page.get_by_role("link", name="Inbox", exact=True).click()
         await dash.admin.act("POST", f"endpoints/{made['id']}/test", {}, params={"tenant": client.tenant})
         letter = page.locator("details").filter(has_text=client.tenant or "")
-        await expect(letter).to_contain_text("signature is good")
+        await expect(letter).to_contain_text("valid signature")
         await letter.locator("summary").click()
         await expect(letter).to_contain_text("webhook-id")
         await expect(letter.get_by_role("group", name=re.compile("Body of"))).to_contain_text('"type"')
         assert await serious(page) == []
         await pictures(page, "inbox")
-        await page.get_by_role("button", name="Empty it").click()
-        await expect(page.get_by_text("Nothing has come yet.")).to_be_visible()
+        await page.get_by_role("button", name="Clear").click()
+        await expect(page.get_by_text("No webhooks received yet.")).to_be_visible()
 
 
 async def test_a_viewer_sees_what_it_may_not_do(dash: Dash) -> None:
     client = await dash.client("watched")
     made = await make_endpoint(dash, client.tenant or "", dash.there.url("healthy", client.tenant or ""))
     async with dash.page(f"/webhooks/{made['id']}", "viewer", tenant=client.tenant) as page:
-        for name in ("Send a test", "Resend what failed", "Change", "Rotate secret", "Disable", "Delete"):
+        for name in ("Send test", "Resend failed", "Edit", "Rotate secret", "Disable", "Delete"):
             await expect(page.get_by_role("button", name=name, exact=True)).to_be_disabled()
         other = await dash.client("other")
         await page.goto(f"{dash.ui}/webhooks?tenant={other.tenant}")

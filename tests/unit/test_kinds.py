@@ -11,10 +11,9 @@ import pytest
 
 from millpond import kinds
 from millpond.app import Millpond
-from millpond.blueprints.guard.kinds import GUARD
-from millpond.blueprints.studio.kinds import STUDIO
 from millpond.errors import AmountError, InputError, InvalidError, LifecycleError, UnknownKindError
 from millpond.kinds import Kind
+from tests.lifecycles import RESTARTABLE, REVIEWED
 
 
 class Picture(msgspec.Struct):
@@ -166,20 +165,20 @@ def test_a_kind_that_cannot_work_is_refused_when_declared(options: dict[str, Any
 def test_a_kind_is_declared_once() -> None:
     app = Millpond()
     app.add(Kind(name="thing"))
-    with pytest.raises(LifecycleError, match="declared twice"):
+    with pytest.raises(LifecycleError, match="declared more than once"):
         app.add(Kind(name="thing"))
 
 
 def test_a_kind_may_have_code_for_each_state() -> None:
-    kind = Kind(name="thing", lifecycle=GUARD, handlers={"processing_inbound": print, None: repr})
-    assert kind.handler("processing_inbound") is print
-    assert kind.handler("processing_outbound") is repr
+    kind = Kind(name="thing", lifecycle=REVIEWED, handlers={"reading": print, None: repr})
+    assert kind.handler("reading") is print
+    assert kind.handler("writing") is repr
     assert Kind(name="thing").handler("running") is None
 
 
 def test_a_job_is_born_in_the_queued_state_unless_its_kind_has_no_queue_hop() -> None:
-    assert Kind(name="thing", lifecycle=STUDIO).entry_state == "queued"
-    assert Kind(name="thing", lifecycle=STUDIO, takes_queue_hop=False).entry_state == "pending"
+    assert Kind(name="thing", lifecycle=RESTARTABLE).entry_state == "queued"
+    assert Kind(name="thing", lifecycle=RESTARTABLE, takes_queue_hop=False).entry_state == "pending"
     assert Kind(name="thing").entry_state == "queued"
 
 
@@ -205,6 +204,6 @@ def test_the_bounds_of_a_parameter_are_kept() -> None:
 
 def test_what_is_delivered_has_a_state_for_it() -> None:
     assert Kind(name="thing", is_delivered=True).is_delivered
-    assert Kind(name="thing", lifecycle=GUARD, is_delivered=True).is_delivered
-    with pytest.raises(LifecycleError, match="no state of being delivered"):
-        Kind(name="thing", lifecycle=STUDIO, is_delivered=True)
+    assert Kind(name="thing", lifecycle=REVIEWED, is_delivered=True).is_delivered
+    with pytest.raises(LifecycleError, match="no delivering state"):
+        Kind(name="thing", lifecycle=RESTARTABLE, is_delivered=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from millpond.engine.dispatches import Lanes
+from millpond.engine.queue.dispatches import Lanes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,23 +64,23 @@ def test_an_empty_line_is_not_looked_at_from_the_places_of_old() -> None:
     assert rows(lanes, LATER + 0.5) == (False, [])
 
 
-def test_a_ring_from_a_queue_without_a_place_leads_to_the_head_at_once() -> None:
+def test_a_notification_from_a_queue_without_a_place_leads_to_the_head_at_once() -> None:
     lanes = after_a_claim(row("a", 1))
-    lanes.rung({"a"})
+    lanes.notified({"a"})
     assert not rows(lanes, SOON + 0.5)[0]
-    lanes.rung({"b"})
+    lanes.notified({"b"})
     assert rows(lanes, SOON + 0.5)[0]
 
 
-def test_a_ring_from_behind_our_place_leads_to_the_head_at_once() -> None:
+def test_a_notification_from_behind_our_place_leads_to_the_head_at_once() -> None:
     lanes = after_a_claim(row("a", 1), row("b", 1))
-    lanes.rung_back()
+    lanes.rescan()
     assert rows(lanes, SOON + 0.5)[0]
 
 
-def test_a_ring_while_the_whole_line_is_looked_at_is_not_forgotten() -> None:
+def test_a_notification_while_the_whole_line_is_looked_at_is_not_forgotten() -> None:
     lanes = Lanes(["a"])
     lanes.columns(SOON)
-    lanes.rung({"a"})
+    lanes.notified({"a"})
     lanes.claimed([], whole=True, took=0.0)
     assert rows(lanes, SOON + 0.1)[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from millpond.engine.timelines import Happening, Stance, Timeline, timeline
+from millpond.engine.reads.timelines import Standing, Timeline, TimelineEvent, timeline
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -16,16 +16,16 @@ def at(second: float) -> datetime:
 def made(phase: str, *events: tuple[float, str], run: int = 1) -> Timeline:
     """A timeline of these events; a stage stands behind a colon."""
     happened = [
-        Happening(n, at(second), word.partition(":")[0], stage=word.partition(":")[2] or None)
+        TimelineEvent(n, at(second), word.partition(":")[0], stage=word.partition(":")[2] or None)
         for n, (second, word) in enumerate(events, 1)
     ]
     epoch = sum(event.type == "started" for event in happened)
-    return timeline(Stance(phase, run, epoch), happened)
+    return timeline(Standing(phase, run, epoch), happened)
 
 
 def spans(found: Timeline) -> list[tuple[str, str | None, int, float, float | None]]:
-    def second(moment: datetime | None) -> float | None:
-        return None if moment is None else (moment - NOON).total_seconds()
+    def second(instant: datetime | None) -> float | None:
+        return None if instant is None else (instant - NOON).total_seconds()
 
     return [(s.phase, s.stage, s.attempt, second(s.start) or 0.0, second(s.end)) for s in found.spans]
 
@@ -40,7 +40,9 @@ def test_a_job_that_could_start_at_once_did_not_wait_for_its_time() -> None:
 def test_a_job_that_stood_in_line_at_once_was_not_queued_later() -> None:
     assert spans(made("leased", (0, "submitted"), (2, "started")))[0] == ("ready", None, 0, 0, 2)
     assert spans(made("waiting", (0, "submitted"))) == [("waiting", None, 0, 0, None)]
-    early = timeline(Stance("ended", 1, 0, at(60)), [Happening(1, at(0), "submitted"), Happening(2, at(9), "canceled")])
+    early = timeline(
+        Standing("ended", 1, 0, at(60)), [TimelineEvent(1, at(0), "submitted"), TimelineEvent(2, at(9), "canceled")]
+    )
     assert spans(early) == [("waiting", None, 0, 0, 9)]
 
 
@@ -100,22 +102,26 @@ def test_a_delivered_job_and_one_that_runs_once_more() -> None:
 
 
 def test_one_attempt_goes_on_across_what_was_left_out() -> None:
-    head = [Happening(1, at(0), "submitted"), Happening(2, at(0), "queued"), Happening(3, at(1), "started")]
+    head = [TimelineEvent(1, at(0), "submitted"), TimelineEvent(2, at(0), "queued"), TimelineEvent(3, at(1), "started")]
     tail = [
-        Happening(9_000, at(90), "log"),
-        Happening(9_001, at(95), "stage", "b"),
-        Happening(9_002, at(99), "succeeded"),
+        TimelineEvent(9_000, at(90), "log"),
+        TimelineEvent(9_001, at(95), "stage", "b"),
+        TimelineEvent(9_002, at(99), "succeeded"),
     ]
-    found = timeline(Stance("ended", 1, 1), head + tail)
+    found = timeline(Standing("ended", 1, 1), head + tail)
     assert found.left_out == 8_996
     assert spans(found) == [("ready", None, 0, 0, 1), ("leased", None, 1, 1, 95), ("leased", "b", 1, 95, 99)]
     assert [attempt.end for attempt in found.attempts] == [at(99)]
 
 
 def test_of_attempts_that_were_left_out_nothing_is_said() -> None:
-    head = [Happening(1, at(0), "submitted"), Happening(2, at(0), "queued"), Happening(3, at(1), "started")]
-    tail = [Happening(9_000, at(90), "log"), Happening(9_001, at(95), "requeued"), Happening(9_002, at(99), "started")]
-    found = timeline(Stance("leased", 1, 7), head + tail)
+    head = [TimelineEvent(1, at(0), "submitted"), TimelineEvent(2, at(0), "queued"), TimelineEvent(3, at(1), "started")]
+    tail = [
+        TimelineEvent(9_000, at(90), "log"),
+        TimelineEvent(9_001, at(95), "requeued"),
+        TimelineEvent(9_002, at(99), "started"),
+    ]
+    found = timeline(Standing("leased", 1, 7), head + tail)
     assert [(each.number, each.outcome) for each in found.attempts] == [(1, None), (6, "requeued"), (7, None)]
     assert [each.end for each in found.attempts] == [at(1), at(95), None]
     assert spans(found)[1:] == [
@@ -127,4 +133,4 @@ def test_of_attempts_that_were_left_out_nothing_is_said() -> None:
 
 
 def test_a_job_of_which_nothing_is_known_has_no_timeline() -> None:
-    assert timeline(Stance("ended", 1, 0), []) == Timeline()
+    assert timeline(Standing("ended", 1, 0), []) == Timeline()

@@ -1,4 +1,4 @@
-"""What may come in from outside, and what is refused at the door with the place where it stands."""
+"""What may come in from outside, and what is refused with the place where it stands."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def test_json_goes_through_unchanged(value: Any) -> None:
 REFUSED = {
     "a NUL": ({"a": "x\x00y"}, "input.a", "NUL"),
     "a NUL in a name": ({"a": {"b\x00": 1}}, "input.a", "NUL"),
-    "half of a surrogate pair": ({"a": ["\ud800"]}, "input.a[0]", "surrogate"),
-    "half of a surrogate pair in a name": ({"\udfff": 1}, "input", "surrogate"),
+    "lone surrogate": ({"a": ["\ud800"]}, "input.a[0]", "surrogate"),
+    "lone surrogate in a name": ({"\udfff": 1}, "input", "surrogate"),
     "NaN": ({"a": [1, math.nan]}, "input.a[1]", "not a JSON number"),
     "infinity": ({"a": math.inf}, "input.a", "not a JSON number"),
     "minus infinity": (-math.inf, "input", "not a JSON number"),
@@ -54,7 +54,7 @@ REFUSED = {
     "a number of a thousand digits": (10**1000, "input", "64 bits"),
     "33 levels": (nested(33), "input" + "[0]" * 32, "32 levels"),
     "a thousand levels": (nested(1_000), "input" + "[0]" * 32, "32 levels"),
-    "a name that is no text": ({"a": {1: 2}}, "input.a", "name of a member must be text"),
+    "a name that is no text": ({"a": {1: 2}}, "input.a", "Member names must be text"),
     "a thing": ({"a": object()}, "input.a", "not a JSON value"),
     "a thing that hides a NUL": ({"a": {"b\x00"}}, "input.a[0]", "NUL"),
     "a thing that hides NaN": ([{math.nan}], "input[0][0]", "not a JSON number"),
@@ -88,9 +88,9 @@ def test_the_limits_themselves_are_allowed(value: Any) -> None:
 
 
 def test_what_has_a_json_form_is_written_in_it() -> None:
-    moment = datetime(2026, 1, 2, tzinfo=UTC)
+    instant = datetime(2026, 1, 2, tzinfo=UTC)
     assert (
-        values.encode({"at": moment, "parts": (1, 2)}, field="output") == '{"at":"2026-01-02T00:00:00Z","parts":[1,2]}'
+        values.encode({"at": instant, "parts": (1, 2)}, field="output") == '{"at":"2026-01-02T00:00:00Z","parts":[1,2]}'
     )
 
 
@@ -219,4 +219,4 @@ def test_a_place_is_told_with_its_names_cut() -> None:
 
 def test_what_is_too_long_is_not_looked_through() -> None:
     with pytest.raises(InputError, match="the limit is 100"):
-        values.encode({"a": ["ü" * 200, "\x00"]}, field="input", most=100)
+        values.encode({"a": ["ü" * 200, "\x00"]}, field="input", limit=100)

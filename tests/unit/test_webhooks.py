@@ -14,11 +14,11 @@ import pytest
 import replicate.webhook
 import standardwebhooks
 import svix
+from ui.hatch_build import NODE
 
 from millpond import webhooks
 from millpond.errors import InvalidError, WebhookInvalidError
 from tests import packages
-from ui.hatch_build import NODE
 
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 OTHER = "whsec_" + base64.b64encode(bytes(range(100, 132))).decode()
@@ -142,17 +142,19 @@ def test_what_was_tampered_with_is_refused(body: bytes | str, changes: dict[str,
 def test_what_lacks_a_header_is_refused(name: str) -> None:
     headers = signed()
     del headers[name]
-    with pytest.raises(WebhookInvalidError, match="has the headers"):
+    with pytest.raises(
+        WebhookInvalidError, match="headers webhook-id, webhook-timestamp and webhook-signature are required"
+    ):
         verify(BODY, headers)
 
 
-@pytest.mark.parametrize(("seconds", "is_good"), [(0, True), (299, True), (-299, True), (301, False), (-301, False)])
+@pytest.mark.parametrize(("seconds", "is_good"), [(0, True), (300, True), (-300, True), (301, False), (-301, False)])
 def test_it_must_be_of_now(seconds: int, *, is_good: bool) -> None:
     headers = webhooks.headers("msg_1", STAMP - seconds, BODY, [SECRET])
     if is_good:
         assert verify(BODY, headers) == SAID
     else:
-        with pytest.raises(WebhookInvalidError, match="too long ago"):
+        with pytest.raises(WebhookInvalidError, match="outside the allowed window"):
             verify(BODY, headers)
         assert verify(BODY, headers, tolerance=timedelta(hours=1)) == SAID
 
@@ -237,7 +239,7 @@ def test_the_libraries_of_node_read_ours_and_we_read_theirs() -> None:
 @pytest.mark.parametrize("secret", ["", "whsec_", "whsec_" + base64.b64encode(b"x" * 23).decode()])
 def test_nobody_signs_or_verifies_with_a_secret_that_anybody_could_guess(secret: str) -> None:
     """A setting that is empty must not let everybody in who signs with nothing."""
-    with pytest.raises(InvalidError, match="it must have 24 or more") as caught:
+    with pytest.raises(InvalidError, match="at least 24 are required") as caught:
         webhooks.sign(secret, "msg_1", STAMP, BODY)
     assert caught.value.field == "secret"
     for given in (secret, [SECRET, secret]):
@@ -255,6 +257,6 @@ def test_a_webhook_has_no_endless_list_of_signatures() -> None:
 
 def test_what_is_shown_of_a_hook_is_no_secret() -> None:
     hook = webhooks.Hook(url="https://me:hunter2@example.com:8443/a/b?token=hunter2#hunter2", secret=SECRET)
-    assert repr(hook) == "Hook(url='https://example.com:8443/a/b', moments=None)"
-    assert str(hook.__rich_repr__()) == "[('url', 'https://example.com:8443/a/b'), ('moments', None)]"
+    assert repr(hook) == "Hook(url='https://example.com:8443/a/b', events=None)"
+    assert str(hook.__rich_repr__()) == "[('url', 'https://example.com:8443/a/b'), ('events', None)]"
     assert webhooks.shown_url("https://example.com?a") == "https://example.com"

@@ -19,7 +19,7 @@ from tests.worker import bare
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tests.databases import Server
+    from tests.databases import DatabaseServer
 
 APP = Path(__file__).with_name("far.py")
 BARE = Path(bare.__file__)
@@ -29,7 +29,7 @@ CALM = {"MILLPOND_FLEET_LEASE": "60s", "MILLPOND_FLEET_HEARTBEAT": "0.5s", "MILL
 
 @pytest.fixture(scope="module")
 async def site(
-    anyio_backend: str, server: Server, tmp_path_factory: pytest.TempPathFactory
+    anyio_backend: str, server: DatabaseServer, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[tuple[Shell, Up]]:
     """A server for the whole module; its own worker runs what is not the fleet's, which is nothing."""
     async with server.database() as dsn:
@@ -196,7 +196,7 @@ async def test_a_worker_that_is_thrown_out_stops_and_says_why(
 
 
 @pytest.mark.slow
-async def test_a_worker_whose_token_is_taken_away_registers_anew(
+async def test_a_worker_whose_token_is_taken_away_registers_again(
     site: tuple[Shell, Up], sh: Shell, tmp_path: Path
 ) -> None:
     """It drops what it had, and waits until its old self is silent."""
@@ -215,7 +215,7 @@ async def test_a_worker_whose_token_is_taken_away_registers_anew(
     ("words", "environment", "code", "told"),
     [
         ((), {"MILLPOND_FLEET_SECRET": "mp_worker_wrong"}, 4, "key"),
-        ((), {"MILLPOND_FLEET_SECRET": ""}, 5, "There is no fleet secret."),
+        ((), {"MILLPOND_FLEET_SECRET": ""}, 5, "The fleet secret is missing."),
         (("--route", "nowhere"), {}, 5, "nowhere"),
     ],
     ids=["a wrong secret", "no secret", "an unknown route"],
@@ -230,7 +230,7 @@ def test_what_cannot_work_is_told_in_one_line(
 
 
 @pytest.mark.slow
-async def test_work_goes_on_while_the_server_is_away(server: Server, tmp_path: Path) -> None:
+async def test_work_goes_on_while_the_server_is_away(server: DatabaseServer, tmp_path: Path) -> None:
     """A job that ends meanwhile is reported when it is back; nothing runs twice."""
     file = tmp_path / "go"
     async with server.database() as dsn:

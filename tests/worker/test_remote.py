@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+import time
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from millpond import BlockedError, Millpond, PermanentError, TransientError, log
 from millpond.errors import (
     ForbiddenError,
     MillpondError,
+    NotFoundError,
     SettingsError,
     UnauthorizedError,
     UnavailableError,
@@ -173,6 +175,111 @@ async def test_a_cancel_is_heard_with_the_answer_to_a_note(double: FleetDouble, 
     assert said["outcome"] == "canceled"
 
 
+async def test_code_that_waits_may_ask_for_a_cancel_before_the_next_heartbeat(
+    double: FleetDouble, app: Millpond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server refuses the first request. The next heartbeat of the worker would come after an hour."""
+    monkeypatch.setattr("millpond.worker.context._ASK_GAP", 0.05)
+    double.heartbeat_seconds = 3600
+
+    @app.kind("far", runs="fleet")
+    async def far(job: Job) -> None:
+        double.canceling.add(job.id)
+        double.refusals["heartbeat"] = ForbiddenError()
+        while True:
+            await job.check_cancel()
+            await asyncio.sleep(0.01)
+
+    double.give()
+    async with working(double, app):
+        (said,) = await came(double, "fail")
+    assert (said["outcome"], said["error"]["code"]) == ("canceled", "canceled")
+    assert len(double.verbs("heartbeat")) == 2
+
+
+async def test_a_plain_handler_may_ask_for_a_cancel_too(
+    double: FleetDouble, app: Millpond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millpond.worker.context._ASK_GAP", 0.05)
+    double.heartbeat_seconds = 3600
+
+    @app.kind("far", runs="fleet")
+    def far(job: Job) -> None:
+        double.canceling.add(job.id)
+        while True:
+            job.check_cancel()
+            time.sleep(0.01)
+
+    double.give()
+    async with working(double, app):
+        (said,) = await came(double, "fail")
+    assert (said["outcome"], said["error"]["code"]) == ("canceled", "canceled")
+
+
+# A worker that cannot run jobs at present
+
+
+@asynccontextmanager
+async def hindered(
+    double: FleetDouble, app: Millpond, obstacles: list[str | None], monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Worker]:
+    """A worker that meets these obstacles one after the other, the last one from then on."""
+    monkeypatch.setattr("millpond.worker.remote._LOOK_AGAIN", 0.01)
+
+    async def find() -> str | None:
+        return obstacles.pop(0) if len(obstacles) > 1 else obstacles[0]
+
+    async with working(double, app) as worker:
+        worker.source.find_obstacle = find  # pyright: ignore[reportAttributeAccessIssue]
+        yield worker
+
+
+async def test_a_worker_that_cannot_run_jobs_takes_none_and_recovers(
+    double: FleetDouble, app: Millpond, log: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app.kind("far", runs="fleet")(done)
+    double.heartbeat_seconds = 0.05
+    obstacles: list[str | None] = ["The card is gone."]
+    async with hindered(double, app, obstacles, monkeypatch):
+        await came(double, "readiness", 2)
+        assert double.unready_reason == "The card is gone."
+        double.give()
+        await came(double, "readiness", 4)
+        assert double.waiting, "the job is not taken"
+        obstacles[:] = [None]
+        await came(double, "complete")
+    assert double.unready_reason is None
+    assert "worker.unready" in log.getvalue()
+    assert "worker.ready" in log.getvalue()
+
+
+async def test_a_job_that_comes_when_it_can_no_longer_run_is_given_back_before_it_begins(
+    double: FleetDouble, app: Millpond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app.kind("far", runs="fleet")(done)
+    obstacles: list[str | None] = [None, "The card is gone."]
+    job = double.give()
+    async with hindered(double, app, obstacles, monkeypatch):
+        (said,) = await came(double, "requeue")
+        assert (said["job_id"], said["reason"]) == (job, "The card is gone.")
+    assert not double.verbs("complete", "fail")
+
+
+@pytest.mark.parametrize("error", [NotFoundError(), UnavailableError()], ids=["an older server", "away"])
+async def test_a_server_that_cannot_be_told_is_no_reason_to_take_jobs(
+    double: FleetDouble, app: Millpond, monkeypatch: pytest.MonkeyPatch, error: MillpondError
+) -> None:
+    app.kind("far", runs="fleet")(done)
+    obstacles: list[str | None] = ["The card is gone."]
+    double.refusals["readiness"] = error
+    async with hindered(double, app, obstacles, monkeypatch):
+        await came(double, "readiness")
+        double.give()
+        obstacles[:] = [None]
+        await came(double, "complete")
+    assert double.unready_reason is None
+
+
 # Files
 
 
@@ -215,7 +322,7 @@ async def test_a_download_goes_on_where_it_was(double: FleetDouble, app: Millpon
     assert [job["renew"] for body in double.verbs("heartbeat") for job in body["jobs"]] == [["mask"], ["mask"]]
 
 
-@pytest.mark.parametrize("fault", ["expired", "lost"])
+@pytest.mark.parametrize("fault", ["expired", "lost", "unanswered"])
 async def test_an_upload_is_sent_again_to_a_new_url(
     double: FleetDouble, app: Millpond, tmp_path: Path, fault: str
 ) -> None:
@@ -274,10 +381,10 @@ async def test_a_file_that_the_job_does_not_have_is_told(double: FleetDouble, ap
     assert said["error"]["hint"] == "Its files: mask."
 
 
-# Mishaps
+# Failures
 
 
-async def test_a_token_that_is_gone_drops_all_work_and_registers_anew(
+async def test_a_token_that_is_gone_drops_all_work_and_registers_again(
     double: FleetDouble, app: Millpond, log: io.StringIO
 ) -> None:
     """What it held is somebody else's by now: nothing of it is reported."""
@@ -452,7 +559,7 @@ async def test_a_notice_requeues_what_cannot_end_in_time(double: FleetDouble, ap
 @pytest.mark.parametrize(
     ("url", "secret", "field"),
     [(None, "x", "url"), ("http://127.0.0.1:1", None, "secret"), ("http://127.0.0.1:1", "a\nb", "secret")],
-    ids=["no url", "no secret", "a line break"],
+    ids=["no url", "no secret", "line breaks"],
 )
 def test_what_is_missing_is_named(
     monkeypatch: pytest.MonkeyPatch, url: str | None, secret: str | None, field: str

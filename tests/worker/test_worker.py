@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millpond import Backoff, Millpond, Worker
-from millpond.engine import registry
 from millpond.engine.engine import Engine
-from millpond.engine.source import EngineSource
+from millpond.engine.fleet.source import EngineSource
+from millpond.engine.queue import registry
 from millpond.engine.verify import verify
 from millpond.services.scheduler import scheduler
 from millpond.storage.local import Local
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millpond import Job
-    from millpond.engine.jobs import JobRecord
+    from millpond.engine.jobs.jobs import JobRecord
     from millpond.store.db import Database
-    from millpond.work import Lease, Pulse
+    from millpond.work import HeartbeatAnswer, Lease
 
 SOON: dict[str, Any] = {"backoff": Backoff(first=timedelta(seconds=0.01)), "attempts_max": 2}
 
@@ -205,7 +205,7 @@ async def test_a_job_that_comes_round_during_a_heartbeat_is_held(db: Database, a
         return job.answer
 
     class Crossing(EngineSource):
-        async def extend(self, leases: Sequence[Lease]) -> Pulse:
+        async def extend(self, leases: Sequence[Lease]) -> HeartbeatAnswer:
             if is_back.is_set():
                 beat_again.set()
             else:

@@ -1,19 +1,19 @@
-// Talking to the server. The session is a cookie that no script can read; what acts also sends the session's token.
-// A session that ends takes nothing away: the page stays, asks for a key, and what was asked for is asked again.
+// Requests to the server. The session is an HttpOnly cookie; requests that change something also send its CSRF token.
+// When the session ends, the page and its input stay: the page asks for a key, and then repeats the request.
 
 import { computed, signal } from "@preact/signals";
 import { type Changes, ROOT } from "./router";
 import type { Problem as ProblemBody, Session } from "./wire";
 
-const PATIENCE = 20_000;
-const AGAIN = 3_000;
+const TIMEOUT_MS = 20_000;
+const RETRY_MS = 3_000;
 
 export const session = signal<Session | null>(null);
-/** Why a key is asked for: none is known yet, or the one that was is no longer good. */
-export const asking = signal<"" | "unknown" | "missing" | "expired" | "away">("unknown");
-/** Why nobody could be signed in when the page was opened: the server is away, or refused the key of a link. */
-export const hindrance = signal<Problem | null>(null);
-/** Counts requests that are under way, for the thin line at the top. */
+/** Why a key is required; empty while signed in. `unknown` until the server answers, `unreachable` if it does not. */
+export const signInReason = signal<"" | "unknown" | "missing" | "expired" | "unreachable">("unknown");
+/** Why signing in failed when the page was opened: the server is unreachable, or it refused the key of a link. */
+export const signInProblem = signal<Problem | null>(null);
+/** The number of pending requests, for the progress line at the top. */
 export const pending = signal(0);
 
 const RANKS = ["viewer", "operator", "admin"] as const;
@@ -21,26 +21,26 @@ export type Role = (typeof RANKS)[number];
 
 export const role = computed<Role>(() => (session.value?.scope as Role | undefined) ?? "viewer");
 
-/** Whether whoever signed in may do what this role may. */
+/** Whether the session has this role or a higher one. */
 export function may(needed: Role): boolean {
   return RANKS.indexOf(role.value) >= RANKS.indexOf(needed);
 }
 
 /**
- * Why whoever signed in may not do what this role may, for the title of a button; nothing where they may. Some things
- * are everybody's: a key for one tenant is not enough there.
+ * Why the session may not perform an action that needs this role, as the title of a disabled button; undefined if it
+ * may. Actions with `ofAll` affect all tenants, and need a key that is not limited to one.
  */
 export function refusal(needed: "operator" | "admin", { ofAll = false } = {}): string | undefined {
-  if (!may(needed)) return `This needs an ${needed}'s key.`;
-  return ofAll && session.value?.tenant ? "This is about all tenants, and your key is for one." : undefined;
+  if (!may(needed)) return `This requires a key of scope ${needed}.`;
+  return ofAll && session.value?.tenant ? "This applies to all tenants; your key is limited to one." : undefined;
 }
 
-/** How whoever signed in is called. */
-export function nameOf(who: Session): string {
-  return who.name ?? who.actor.slice(0, 14);
+/** The display name of the signed-in user. */
+export function nameOf(user: Session): string {
+  return user.name ?? user.actor.slice(0, 14);
 }
 
-/** What the server refused, in its own words. */
+/** An error that the server answered, or (status 0) a request that got no answer. */
 export class Problem extends Error {
   readonly status: number;
   readonly code: string;
@@ -50,45 +50,45 @@ export class Problem extends Error {
   readonly body: Partial<ProblemBody> & Record<string, unknown>;
 
   constructor(status: number, body: Record<string, unknown>, request: string | null) {
-    const told = body as Partial<ProblemBody>;
-    super(told.detail ?? told.title ?? `The server answered ${status}.`);
+    const problem = body as Partial<ProblemBody>;
+    super(problem.detail ?? problem.title ?? `The server answered ${status}.`);
     this.status = status;
-    this.code = String(told.code ?? "");
-    this.field = (told.field as string | undefined) ?? null;
-    this.hint = (told.hint as string | undefined) ?? null;
+    this.code = String(problem.code ?? "");
+    this.field = (problem.field as string | undefined) ?? null;
+    this.hint = (problem.hint as string | undefined) ?? null;
     this.request = request;
     this.body = body;
   }
 }
 
 const HINTS = {
-  read: "It is tried again by itself; look whether it runs.",
-  once: "Do it again: however often it is sent, it is done once.",
-  unsure: "It may have been done all the same: look before you do it again.",
+  read: "The page retries automatically. Check that the server is running.",
+  once: "Try again: repeating this request has no further effect.",
+  unsure: "The change may have been made. Check before you try again.",
 };
 
-export function asProblem(error: unknown, what: keyof typeof HINTS = "read"): Problem {
+export function asProblem(error: unknown, hint: keyof typeof HINTS = "read"): Problem {
   if (error instanceof Problem) return error;
   const isSlow = error instanceof DOMException && error.name === "TimeoutError";
-  const detail = isSlow ? "The server took too long to answer." : "The server cannot be reached.";
-  return new Problem(0, { code: "unreachable", detail, hint: HINTS[what] }, null);
+  const detail = isSlow ? "The server did not respond in time." : "Cannot reach the server.";
+  return new Problem(0, { code: "unreachable", detail, hint: HINTS[hint] }, null);
 }
 
 interface Options {
   query?: Changes;
   body?: unknown;
   signal?: AbortSignal | undefined;
-  /** An Idempotency-Key, where the same act must not happen twice. */
+  /** An Idempotency-Key, for a request that must not take effect twice. */
   key?: string;
-  /** Whether its body says by itself that it is the same act, as the reference of a grant does. */
+  /** Whether the body makes repeating the request safe, as the reference of a grant does. */
   isOnce?: boolean;
-  patience?: number;
+  timeout?: number;
 }
 
 let waiting: { promise: Promise<void>; resolve: () => void } | null = null;
 
-/** Resolves when somebody has signed in again. */
-function signedIn(why: "missing" | "expired"): Promise<void> {
+/** Resolves after the next sign-in. */
+function signedIn(reason: "missing" | "expired"): Promise<void> {
   if (!waiting) {
     let resolve = () => {};
     const promise = new Promise<void>((done) => {
@@ -96,7 +96,7 @@ function signedIn(why: "missing" | "expired"): Promise<void> {
     });
     waiting = { promise, resolve };
   }
-  asking.value = why;
+  signInReason.value = reason;
   return waiting.promise;
 }
 
@@ -108,7 +108,7 @@ function address(path: string, query: Changes = {}): string {
   return `${ROOT}/${path}${text ? `?${text}` : ""}`;
 }
 
-/** Where a stream of the API is. */
+/** The URL of an event stream of the API. */
 export function streamOf(path: string, query: Changes = {}): string {
   return address(`api/v1/${path}`, query);
 }
@@ -118,7 +118,7 @@ async function send(method: string, url: string, options: Options): Promise<Resp
   if (method !== "GET" && session.value) headers["Millpond-Csrf"] = session.value.csrf;
   if (options.body !== undefined) headers["Content-Type"] = "application/json";
   if (options.key) headers["Idempotency-Key"] = options.key;
-  const limit = AbortSignal.timeout(options.patience ?? PATIENCE);
+  const limit = AbortSignal.timeout(options.timeout ?? TIMEOUT_MS);
   pending.value += 1;
   try {
     return await fetch(url, {
@@ -136,34 +136,34 @@ async function send(method: string, url: string, options: Options): Promise<Resp
 }
 
 async function read<T>(answer: Response): Promise<T> {
-  const told = answer.status === 204 ? null : await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Problem(answer.status, told ?? {}, answer.headers.get("request-id"));
-  return told as T;
+  const body = answer.status === 204 ? null : await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Problem(answer.status, body ?? {}, answer.headers.get("request-id"));
+  return body as T;
 }
 
-/** Whoever signs in meanwhile gets to see what was asked for, but does nothing that somebody else has ordered. */
+/** After a sign-in, a read is repeated for any user, but a change only for the user who requested it. */
 function checkActor(method: string, before: Session | null): void {
   const now = session.value;
   if (method === "GET" || !before || !now || now.actor === before.actor) return;
-  const detail = `Nothing was done: ${nameOf(before)} asked for it, and ${nameOf(now)} is signed in now.`;
-  const hint = `Do it again, and it is done as ${nameOf(now)}; or leave it.`;
+  const detail = `Nothing was changed: ${nameOf(before)} started this action, but ${nameOf(now)} is now signed in.`;
+  const hint = `Repeat the action to perform it as ${nameOf(now)}, or cancel.`;
   throw new Problem(0, { code: "other_actor", detail, hint }, null);
 }
 
-async function ask<T>(method: string, path: string, options: Options = {}): Promise<T> {
+async function request<T>(method: string, path: string, options: Options = {}): Promise<T> {
   const before = session.value;
   const isOnce = Boolean(options.key) || options.isOnce || method === "PUT" || method === "DELETE";
   for (;;) {
     try {
       return await read<T>(await send(method, address(`api/v1/${path}`, options.query), options));
     } catch (error) {
-      const isOver = error instanceof Problem && error.status === 401;
-      const isForeign = error instanceof Problem && error.code === "csrf";
-      if (!isOver && !isForeign) {
+      const isSignedOut = error instanceof Problem && error.status === 401;
+      const isStaleToken = error instanceof Problem && error.code === "csrf";
+      if (!isSignedOut && !isStaleToken) {
         if (options.signal?.aborted) throw error;
         throw asProblem(error, method === "GET" ? "read" : isOnce ? "once" : "unsure");
       }
-      const isRenewed = isForeign && (await renew()); // another tab has signed in: its token is the session's now
+      const isRenewed = isStaleToken && (await renew()); // another tab has signed in, so the session has a new token
       if (!isRenewed) await signedIn(error.code === "session_missing" ? "missing" : "expired");
       options.signal?.throwIfAborted();
       checkActor(method, before);
@@ -171,23 +171,23 @@ async function ask<T>(method: string, path: string, options: Options = {}): Prom
   }
 }
 
-/** Read. Paths are those of the native API below /v1: `get<Job>("jobs/job_…", { tenant })`. */
+/** Send a GET request. Paths are those of the native API below /v1: `get<Job>("jobs/job_…", { tenant })`. */
 export function get<T>(path: string, query: Changes = {}, signal?: AbortSignal): Promise<T> {
-  return ask<T>("GET", path, { query, signal });
+  return request<T>("GET", path, { query, signal });
 }
 
-/** Act: POST, PUT, PATCH or DELETE. */
+/** Send a POST, PUT, PATCH or DELETE request. */
 export function act<T>(method: string, path: string, body?: unknown, options: Omit<Options, "body"> = {}): Promise<T> {
-  return ask<T>(method, path, { ...options, body });
+  return request<T>(method, path, { ...options, body });
 }
 
-/** A key of its own for one act, so that sending it twice does it once. */
+/** A new idempotency key, so that a request sent twice takes effect once. */
 export function freshKey(): string {
-  const bytes = crypto.getRandomValues(new Uint8Array(16)); // randomUUID is missing where there is no TLS
+  const bytes = crypto.getRandomValues(new Uint8Array(16)); // randomUUID is not available without TLS
   return `ui-${[...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
 }
 
-/** Whether one was made by `freshKey`, and by nobody who wanted to say something with it. */
+/** Whether a key was generated by `freshKey`, and so has no meaning for people. */
 export function isFreshKey(text: string): boolean {
   return /^ui-[0-9a-f]{32}$/.test(text);
 }
@@ -197,8 +197,8 @@ export function isFreshKey(text: string): boolean {
 async function renew(): Promise<boolean> {
   const before = session.value?.csrf;
   try {
-    const found = await whoIs();
-    remember(found.actor);
+    const found = await readSession();
+    rememberActor(found.actor);
     session.value = found;
     return found.csrf !== before;
   } catch {
@@ -206,11 +206,11 @@ async function renew(): Promise<boolean> {
   }
 }
 
-async function whoIs(): Promise<Session> {
+async function readSession(): Promise<Session> {
   return read<Session>(await send("GET", address("session"), {}));
 }
 
-/** The key in the fragment of the address, if there is one; it is taken out of the address at once. */
+/** The key in the fragment of the URL, or null. It is removed from the address bar at once. */
 export function takeKey(): string | null {
   const key = new URLSearchParams(location.hash.slice(1)).get("key");
   if (key !== null) history.replaceState(null, "", location.pathname + location.search);
@@ -218,71 +218,71 @@ export function takeKey(): string | null {
 }
 
 /**
- * Find out whether somebody is signed in. The key of a link signs in whoever is not; nobody's session is replaced by a
- * link that somebody else may have made, so whoever has one is to be asked: tells the key that is left for that.
+ * Read the session. If there is none, sign in with the key of the link. If there is one, the key does not replace it,
+ * because somebody else may have made the link: it is returned, so that the user can be asked.
  */
-export async function begin(key: string | null): Promise<string | null> {
+export async function openSession(key: string | null): Promise<string | null> {
   for (;;) {
     try {
-      enter(await whoIs());
+      setSession(await readSession());
       return key;
     } catch (error) {
       const problem = asProblem(error);
-      if (problem.status === 401) return enterBy(key, problem.code === "session_expired" ? "expired" : "missing");
-      hindrance.value = problem;
-      asking.value = "away";
-      await new Promise((done) => setTimeout(done, AGAIN));
+      if (problem.status === 401) return signInByLink(key, problem.code === "session_expired" ? "expired" : "missing");
+      signInProblem.value = problem;
+      signInReason.value = "unreachable";
+      await new Promise((done) => setTimeout(done, RETRY_MS));
     }
   }
 }
 
-async function enterBy(key: string | null, why: "missing" | "expired"): Promise<null> {
-  hindrance.value = null;
+async function signInByLink(key: string | null, reason: "missing" | "expired"): Promise<null> {
+  signInProblem.value = null;
   try {
     if (key) await signIn(key);
-    else asking.value = why;
+    else signInReason.value = reason;
   } catch (error) {
-    hindrance.value = asProblem(error);
-    asking.value = why;
+    signInProblem.value = asProblem(error);
+    signInReason.value = reason;
   }
   return null;
 }
 
 export async function signIn(key: string): Promise<void> {
   try {
-    enter(await read<Session>(await send("POST", address("session"), { body: { key } })));
+    setSession(await read<Session>(await send("POST", address("session"), { body: { key } })));
   } catch (error) {
     throw asProblem(error, "once");
   }
 }
 
-/** What is to be done while one is still signed in, such as to give back a key that was made for this visit. */
-export const farewells = new Set<() => Promise<unknown>>();
+/** Run before the session ends, for instance to revoke a key that was made for this visit. */
+export const beforeSignOut = new Set<() => Promise<unknown>>();
 
 export async function signOut(): Promise<void> {
-  await Promise.allSettled([...farewells].map((leave) => leave()));
+  await Promise.allSettled([...beforeSignOut].map((task) => task()));
   await send("DELETE", address("session"), {}).catch(() => null);
-  remember(null);
+  rememberActor(null);
   session.value = null;
-  asking.value = "missing";
+  signInReason.value = "missing";
 }
 
-/** What is to be forgotten as soon as somebody else, or nobody, is signed in: it was shown to, or typed by, another. */
-export const secrets = new Set<() => void>();
+/** Called when another user signs in, or the user signs out: clear what was shown to or typed by the previous user. */
+export const onUserChange = new Set<() => void>();
 const ACTOR = "actor";
 
-function remember(actor: string | null): void {
+function rememberActor(actor: string | null): void {
   if (sessionStorage.getItem(ACTOR) === actor) return;
-  for (const forget of secrets) forget();
+  for (const clear of onUserChange) clear();
   if (actor === null) sessionStorage.removeItem(ACTOR);
   else sessionStorage.setItem(ACTOR, actor);
 }
 
-function enter(found: Session): void {
-  remember(found.actor);
+function setSession(found: Session): void {
+  rememberActor(found.actor);
   session.value = found;
-  asking.value = "";
-  hindrance.value = null;
+  signInReason.value = "";
+  signInProblem.value = null;
   waiting?.resolve();
   waiting = null;
 }

@@ -1,46 +1,46 @@
-// Being live: one stream from the server for each tab. It rests while the tab is hidden, so that a dashboard that
-// nobody looks at costs nothing.
+// Live updates: one event stream per tab. It is closed while the tab is hidden, so that a dashboard in the background
+// causes no load.
 
 import { effect, signal } from "@preact/signals";
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { asking, asProblem, get, type Problem, secrets, session, streamOf } from "./api";
+import { asProblem, get, onUserChange, type Problem, session, signInReason, streamOf } from "./api";
 import { place } from "./router";
 import type { Board, Event as JobEvent } from "./wire";
 
 export type Liveness = "live" | "paused" | "manual" | "lost" | "off";
 
-const AGAIN = 3_000;
-/** A stream that says nothing for so long is lost, though nobody has closed it: a few looks of the server. */
-const SILENCE = { looks: 3, atLeast: 5_000 };
+const RETRY_MS = 3_000;
+/** A stream without a frame for this long is considered lost even if it is open: a few of the server's intervals. */
+const SILENCE = { intervals: 3, atLeast: 5_000 };
 
-/** What the server last told of itself. */
+/** The newest board from the server. */
 export const board = signal<Board | null>(null);
 export const liveness = signal<Liveness>("off");
-/** When we last heard from the server. */
-export const heardAt = signal<Date | null>(null);
-/** Counts the moments at which what is shown should be looked at again. */
-export const beat = signal(0);
+/** When the server last sent or answered something. */
+export const updatedAt = signal<Date | null>(null);
+/** Increases whenever pages should read their data again. */
+export const refreshCount = signal(0);
 
 let source: EventSource | null = null;
 let retry: ReturnType<typeof setTimeout> | undefined;
 let watch: ReturnType<typeof setInterval> | undefined;
-let signAt = 0;
+let lastFrameAt = 0;
 
-secrets.add(() => {
+onUserChange.add(() => {
   board.value = null;
-  heardAt.value = null;
+  updatedAt.value = null;
 });
 
-function heard(): void {
-  signAt = performance.now();
-  heardAt.value = new Date();
-  beat.value += 1;
+function markUpdated(): void {
+  lastFrameAt = performance.now();
+  updatedAt.value = new Date();
+  refreshCount.value += 1;
 }
 
 function lose(): void {
   close();
   liveness.value = "lost";
-  retry = setTimeout(again, AGAIN);
+  retry = setTimeout(reconnect, RETRY_MS);
 }
 
 function close(): void {
@@ -52,7 +52,7 @@ function close(): void {
 
 function open(): void {
   close();
-  if (!session.value || asking.value) {
+  if (!session.value || signInReason.value) {
     liveness.value = "off";
     return;
   }
@@ -68,35 +68,35 @@ function open(): void {
   source = new EventSource(streamOf("board/stream", { tenant }));
   const live = () => {
     liveness.value = "live";
-    heard();
+    markUpdated();
   };
   source.addEventListener("board", (event) => {
     board.value = JSON.parse((event as MessageEvent<string>).data) as Board;
     live();
   });
-  source.addEventListener("ping", live); // the board is as it was; what pages show may have moved
+  source.addEventListener("ping", live); // the board has not changed, but other data may have
   source.addEventListener("error", lose);
   const every = session.value.refresh * 1000;
-  const silence = Math.max(SILENCE.looks * every, SILENCE.atLeast);
-  signAt = performance.now();
-  watch = setInterval(() => performance.now() - signAt > silence && lose(), every);
+  const silence = Math.max(SILENCE.intervals * every, SILENCE.atLeast);
+  lastFrameAt = performance.now();
+  watch = setInterval(() => performance.now() - lastFrameAt > silence && lose(), every);
 }
 
-/** A stream does not tell why it was refused; a read does, and asks for a key if that is why. */
-async function again(): Promise<void> {
+/** An EventSource does not report why it was refused. A read does, and asks for a key if the session has ended. */
+async function reconnect(): Promise<void> {
   try {
     board.value = await get<Board>("board", { tenant: place.peek().query.get("tenant") });
     open();
-    heard();
+    markUpdated();
   } catch {
     lose();
   }
 }
 
-/** Look at everything again, now. */
+/** Read everything again now. */
 export async function refresh(): Promise<void> {
   board.value = await get<Board>("board", { tenant: place.peek().query.get("tenant") }).catch(() => board.value);
-  heard();
+  markUpdated();
 }
 
 const tenant = signal<string | null>(null);
@@ -104,16 +104,16 @@ effect(() => {
   tenant.value = place.value.query.get("tenant");
 });
 
-/** Begin; what it depends on opens the stream anew: who is signed in, whose things are looked at, and the tab. */
+/** Start live updates. Changes of the session, the selected tenant or the tab's visibility open a new stream. */
 export function goLive(): void {
   effect(() => {
-    void [session.value, asking.value, tenant.value];
+    void [session.value, signInReason.value, tenant.value];
     open();
   });
   document.addEventListener("visibilitychange", () => {
     open();
     if (!document.hidden && liveness.peek() === "manual") return;
-    if (!document.hidden) beat.value += 1;
+    if (!document.hidden) refreshCount.value += 1;
   });
 }
 
@@ -122,14 +122,14 @@ export function goLive(): void {
 export interface Loaded<T> {
   value: T | null;
   problem: Problem | null;
-  /** Whether the first answer is still to come. */
+  /** Whether the first answer is pending. */
   isLoading: boolean;
   reload: () => void;
 }
 
 /**
- * What a page shows: read when it opens or its dependencies change, and again with every beat. The old value stays
- * until the new one is there; where reading again fails, the value stays and the problem is told beside it.
+ * The data of a page: read when it opens or its dependencies change, and again when `refreshCount` increases. The old
+ * value stays until the new one arrives. If a later read fails, the value stays, and `problem` is set too.
  */
 export function useLoaded<T>(
   load: (signal: AbortSignal) => Promise<T>,
@@ -145,8 +145,8 @@ export function useLoaded<T>(
   const running = useRef<AbortController | null>(null);
 
   const run = useCallback(
-    (isAgain: boolean) => {
-      if (isAgain && running.current) return; // the last look has not come back yet
+    (isRepeat: boolean) => {
+      if (isRepeat && running.current) return; // the previous read is still pending
       running.current?.abort();
       const control = new AbortController();
       running.current = control;
@@ -171,7 +171,7 @@ export function useLoaded<T>(
     };
   }, [run]);
 
-  const count = beat.value;
+  const count = refreshCount.value;
   const first = useRef(count);
   useEffect(() => {
     if (live && count !== first.current) run(true);
@@ -187,17 +187,17 @@ export function useLoaded<T>(
   };
 }
 
-/** The types of a job's events, each the name of its frames in the stream. */
+/** The types of a job's events, which are also the event names in its stream. */
 const EVENT_TYPES = [
   ...["submitted", "queued", "started", "requeued", "parked", "answered", "delivering", "retried"],
   ...["succeeded", "failed", "canceled", "expired", "blocked"],
   ...["progress", "stage", "log", "cancel_requested", "prioritized"],
 ];
 
-/** Follow one job's events from a number on, while the tab is seen and the job has not ended. */
-export function useEvents(id: string, tenant: string, after: number | null, told: (event: JobEvent) => void): void {
-  const latest = useRef(told);
-  latest.current = told;
+/** Follow the events of a job after a given number, while the tab is visible and the job has not ended. */
+export function useEvents(id: string, tenant: string, after: number | null, onEvent: (event: JobEvent) => void): void {
+  const latest = useRef(onEvent);
+  latest.current = onEvent;
   const last = useRef(after ?? 0);
   const isReady = after !== null;
   useEffect(() => {
@@ -209,12 +209,12 @@ export function useEvents(id: string, tenant: string, after: number | null, told
       stream = null;
       if (document.hidden) return;
       stream = new EventSource(streamOf(`jobs/${id}/stream`, { tenant, last_event_id: last.current }));
-      const hear = (event: Event) => {
+      const receive = (event: Event) => {
         const { data, lastEventId } = event as MessageEvent<string>;
         last.current = Number(lastEventId) || last.current;
         latest.current(JSON.parse(data) as JobEvent);
       };
-      for (const type of EVENT_TYPES) stream.addEventListener(type, hear);
+      for (const type of EVENT_TYPES) stream.addEventListener(type, receive);
       stream.addEventListener("end", () => stream?.close());
     };
     start();

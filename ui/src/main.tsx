@@ -1,15 +1,15 @@
-// The dashboard: a client of the API like any other. It has no state of its own.
+// The dashboard: a client of the API like any other. It stores nothing of its own on the server.
 
-import "./style.css"; // first, so that pages may say otherwise
+import "./style.css"; // first, so that the styles of pages override it
 
 import { type ComponentType, render } from "preact";
 import { useErrorBoundary } from "preact/hooks";
-import { asking, begin, session, takeKey } from "./api";
+import { openSession, session, signInReason, takeKey } from "./api";
 import { goLive } from "./live";
 import { Access } from "./pages/access";
 import { Audit } from "./pages/audit";
+import { BulkOperations } from "./pages/bulk";
 import { Credits } from "./pages/credits";
-import { Errands } from "./pages/errands";
 import { Failures } from "./pages/failures";
 import { Fleet } from "./pages/fleet";
 import { JobPage } from "./pages/job";
@@ -22,15 +22,15 @@ import { Wallet } from "./pages/wallet";
 import { DeliveryPage, EndpointPage, InboxPage, Webhooks } from "./pages/webhooks";
 import { Empty, Page, Skeleton } from "./parts/basics";
 import { Frame } from "./parts/frame";
-import { offer, SignIn, SignInAgain } from "./parts/signin";
+import { offerKey, SignIn, SignInAgain } from "./parts/signin";
 import { Link, match, place } from "./router";
 
-/** The variable parts of its path, as the page names them. */
-// biome-ignore lint/suspicious/noExplicitAny: each page has names of its own
-type Found = ComponentType<any>;
+/** A page; its properties are the variable parts of its path. */
+// biome-ignore lint/suspicious/noExplicitAny: the properties differ from page to page
+type PageComponent = ComponentType<any>;
 
 /** Every page by its path. The server has the same list: see src/millpond/ui. */
-const PAGES: readonly (readonly [string, Found])[] = [
+const PAGES: readonly (readonly [string, PageComponent])[] = [
   ["/", Overview],
   ["/jobs", Jobs],
   ["/jobs/{id}", JobPage],
@@ -48,19 +48,19 @@ const PAGES: readonly (readonly [string, Found])[] = [
   ["/inbox", InboxPage],
   ["/playground", Playground],
   ["/playground/{kind}", Playground],
-  ["/errands", Errands],
-  ["/errands/{id}", Errands],
+  ["/bulk", BulkOperations],
+  ["/bulk/{id}", BulkOperations],
   ["/access", Access],
   ["/access/{tenant}", Access],
   ["/audit", Audit],
   ["/system", System],
 ];
 
-function Nowhere() {
+function NotFound() {
   return (
-    <Page title="There is no such page">
-      <Empty title="The address leads nowhere.">
-        <Link to="/">To the overview</Link>
+    <Page title="Page not found">
+      <Empty title="No page exists at this address.">
+        <Link to="/">Go to the overview</Link>
       </Empty>
     </Page>
   );
@@ -72,20 +72,20 @@ function Current() {
     const parts = match(pattern, path);
     if (parts) return <Guarded key={pattern + JSON.stringify(parts)} page={found} parts={parts} />;
   }
-  return <Nowhere />;
+  return <NotFound />;
 }
 
-/** A page that breaks says so in its place; the frame around it stays. */
-function Guarded({ page: Shown, parts }: { page: Found; parts: Record<string, string> }) {
+/** If the page throws, its error is shown in its place, and the frame around it stays. */
+function Guarded({ page: Shown, parts }: { page: PageComponent; parts: Record<string, string> }) {
   const [error, reset] = useErrorBoundary();
   if (!error) return <Shown {...parts} />;
   return (
-    <Page title="This page broke">
+    <Page title="This page failed">
       <div class="trouble" role="alert">
         <p>
           <strong>{String((error as Error).message ?? error)}</strong>
         </p>
-        <p>That is a fault of the dashboard, and of nothing that runs.</p>
+        <p>This is an error in the dashboard. Jobs and workers are not affected.</p>
         <button type="button" onClick={reset}>
           Try again
         </button>
@@ -95,7 +95,7 @@ function Guarded({ page: Shown, parts }: { page: Found; parts: Record<string, st
 }
 
 function App() {
-  if (!session.value && asking.value === "unknown") return <Skeleton />;
+  if (!session.value && signInReason.value === "unknown") return <Skeleton />;
   if (!session.value) return <SignIn />;
   return (
     <>
@@ -107,15 +107,15 @@ function App() {
   );
 }
 
-const home = document.getElementById("app");
-if (home) render(<App />, home);
-begin(takeKey()).then((key) => {
+const element = document.getElementById("app");
+if (element) render(<App />, element);
+openSession(takeKey()).then((key) => {
   goLive();
-  if (key) offer(key);
+  if (key) offerKey(key);
 });
 addEventListener("hashchange", () => {
   const key = takeKey();
   if (!key) return;
-  if (session.peek()) offer(key);
-  else begin(key);
+  if (session.peek()) offerKey(key);
+  else openSession(key);
 });

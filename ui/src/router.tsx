@@ -1,4 +1,4 @@
-// Where we are: the path and the query of the address. Filters live there, so that a view can be sent to a colleague.
+// The current path and query. Filters are part of the URL, so that a view can be sent to a colleague.
 
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
@@ -25,7 +25,7 @@ addEventListener("popstate", () => {
   place.value = read();
 });
 
-/** The address of a place below the root. What is null or empty is left out of the query. */
+/** The URL of a path below the root. Null and empty values are left out of the query. */
 export function href(path: string, query: Changes = {}): string {
   const found = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) {
@@ -43,13 +43,13 @@ export function go(path: string, query: Changes = {}, { replace = false } = {}):
   if (!replace) scrollTo(0, 0);
 }
 
-/** Change some of the query and stay where we are. */
+/** Change a part of the query, and keep the path. */
 export function setQuery(changes: Changes, options: { replace?: boolean } = { replace: true }): void {
   const query: Changes = Object.fromEntries(place.value.query);
   go(place.value.path, { ...query, ...changes }, options);
 }
 
-/** The variable parts of a path that fits a pattern such as `/jobs/{id}`; null where it does not fit. */
+/** The variable parts of a path that matches a pattern such as `/jobs/{id}`; null if it does not match. */
 export function match(pattern: string, path: string): Record<string, string> | null {
   const wanted = pattern.split("/");
   const given = path.replace(/(.)\/$/, "$1").split("/");
@@ -75,7 +75,7 @@ interface LinkProps {
   children?: ComponentChildren;
 }
 
-/** A link inside the dashboard: a real address that opens without a new page. */
+/** A link inside the dashboard, with a real URL, that opens without loading a new document. */
 export function Link({ to, query = {}, class: name, title, current, label, children }: LinkProps) {
   const open = (event: MouseEvent) => {
     if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey)
@@ -97,7 +97,7 @@ export function Link({ to, query = {}, class: name, title, current, label, child
   );
 }
 
-/** A part of a path as it was before it was escaped; what nobody has escaped is left as it stands. */
+/** A part of a path, unescaped. Text that is not validly escaped is returned unchanged. */
 function unescaped(text: string): string {
   try {
     return decodeURIComponent(text);

@@ -1,20 +1,20 @@
-// Light or dark: as the system says, unless the reader has chosen.
+// The colour theme: that of the system, unless the user has chosen one.
 
 import { computed, effect, signal } from "@preact/signals";
 
 export type Theme = "auto" | "light" | "dark";
 
 const KEY = "theme";
-const kept = localStorage.getItem(KEY);
+const stored = localStorage.getItem(KEY);
 const system = matchMedia("(prefers-color-scheme: dark)");
 const isDark = signal(system.matches);
 system.addEventListener("change", () => {
   isDark.value = system.matches;
 });
 
-/** What the reader has chosen. */
-export const theme = signal<Theme>(kept === "light" || kept === "dark" ? kept : "auto");
-/** What it comes to. */
+/** The theme that the user has chosen. */
+export const theme = signal<Theme>(stored === "light" || stored === "dark" ? stored : "auto");
+/** The theme in effect. */
 export const shade = computed(() => (theme.value === "auto" ? (isDark.value ? "dark" : "light") : theme.value));
 
 effect(() => {

@@ -1,22 +1,22 @@
-// Made from src/millpond/wire.py by docs/generate.py; `make reference` makes it anew.
+// Made from src/millpond/wire.py by docs/generate.py; `make reference` makes it again.
 
-/** The answer to a submit: what was true when the job was born. A replay is the same, byte for byte. */
+/** The response to a submit: the job at the time of its creation. A replay is identical byte for byte. */
 export interface Accepted {
   id: string;
   kind: string;
   state: string;
   /** A whole number of credits. */
   price: number;
-  /** What the account has left; a free job does not tell. */
+  /** The available credits of the account; omitted for free jobs. */
   available: number | null;
   created_at: string;
   expires_at: string | null;
   links: Links;
-  /** What its webhook is signed with, where that was made here. */
+  /** The secret that signs the job's webhook, if it was generated. */
   webhook_secret?: string;
 }
 
-/** A correction of what an account has, up or down, with the reason why. */
+/** An adjustment of an account's credits up or down, with a reason. */
 export interface Adjust {
   tenant: string;
   account: string;
@@ -25,17 +25,17 @@ export interface Adjust {
   reference?: string | null;
 }
 
-/** Something that somebody should look at, in words. */
+/** A problem that requires attention. */
 export interface Alarm {
   level: "bad" | "warn";
   text: string;
   subject: Subject;
 }
 
-/** One arrow of a lifecycle: what a moment does to a state. */
+/** A transition of a lifecycle: an event and the states before and after it. */
 export interface Arrow {
   from_state: string | null;
-  moment: string;
+  event: string;
   to_state: string;
 }
 
@@ -44,39 +44,39 @@ export interface Artifact {
   id: string;
   tenant: string;
   account: string;
-  /** The job that it was made by, or given to. */
+  /** The job that created the file or uses it. */
   job_id: string | null;
   name: string;
   content_type: string;
   size: number;
   sha256: string | null;
   created_at: string;
-  /** Until when it was to be uploaded. */
+  /** The time by which the file must be uploaded. */
   expires_at: string;
-  /** When it was seen in storage, whole. */
+  /** The time at which the complete file was found in storage. */
   stored_at: string | null;
-  /** Where to get it, once it is stored. */
+  /** The download URL, once the file is stored. */
   download: Signed | null;
 }
 
-/** The files of a job: what it was given, and what its last attempt has made. */
+/** The files of a job: its input files and the files of the last attempt. */
 export interface Artifacts {
   data: Artifact[];
 }
 
-/** A job that might be submitted. */
+/** A job whose price is requested. */
 export interface AskPrice {
   kind: string;
   input?: Record<string, unknown>;
   account?: string | null;
 }
 
-/** The routes of a worker from now on. */
+/** The new routes of a worker. */
 export interface AssignRoutes {
   routes: string[];
 }
 
-/** A job in a worker's hands. */
+/** A leased job. */
 export interface Assignment {
   job_id: string;
   lease_token: string;
@@ -86,7 +86,7 @@ export interface Assignment {
   tenant: string;
   account: string;
   state: string;
-  /** How often it was handed out: unique to this lease. */
+  /** The number of times the job was leased; unique per lease. */
   epoch: number;
   attempts: number;
   run: number;
@@ -101,44 +101,46 @@ export interface Assignment {
   answer: unknown;
   created_at: string;
   expires_at: string | null;
-  /** What it may read, by the name that stands in the input. */
+  /** The readable files by their names in the input. */
   downloads: Record<string, Signed>;
 }
 
-/** The jobs that a poll was given; none where there was nothing. */
+/** The jobs leased by a poll; empty if there were none. */
 export interface Assignments {
   jobs: Assignment[];
-  /** No more jobs until it is resumed; what it has, it finishes. */
+  /** Whether the worker is draining: it receives no new jobs and finishes its jobs. */
   is_draining: boolean;
 }
 
-/** A worker's go at a job, and what ended it. */
+/** An attempt of a worker at a job, and its result. */
 export interface Attempt {
-  /** The how manieth it is, over all runs. */
+  /** The number of the attempt, counted over all runs. */
   number: number;
   run: number;
   from: string;
   to: string | null;
-  /** Who made it, as far as anybody knows. */
+  /** The worker that made the attempt, if known. */
   worker: string | null;
-  /** worker_…, for one of the fleet. */
+  /** worker_…, for a fleet worker. */
   worker_id: string | null;
-  /** How the job ended, or requeued, parked, delivering; null while it lasts. */
+  /** The outcome of the job, or requeued, parked, delivering; null while the attempt is running. */
   outcome: string | null;
-  /** Why it was requeued: attempt, interruption or lapse. */
+  /** Why the job was requeued: attempt, interruption or lapse. */
   cause: string | null;
   error_code: string | null;
+  /** Where the job's code raised the error, without what looks like a secret. */
+  traceback?: string | null;
 }
 
-/** A page of what operators did, the newest first. It may be short, or empty, and have a next one. */
+/** A page of operator actions, newest first. A page can be short or empty and still have a next page. */
 export interface Audit {
   data: AuditEntry[];
   next_cursor: string | null;
-  /** Set where the page ended because it had looked at enough. */
+  /** Set if the page ended because the search limit was reached. */
   searched_to?: string | null;
 }
 
-/** Something an operator did. */
+/** An operator action. */
 export interface AuditEntry {
   id: string;
   at: string;
@@ -149,43 +151,20 @@ export interface AuditEntry {
   data: unknown;
 }
 
-/** How a job of a heartbeat stands. */
-export interface Beat {
-  job_id: string;
-  lease_token: string;
-  /** False: drop it. */
-  is_held: boolean;
-  cancel_requested: boolean;
-  lease_seconds: number;
-  downloads: Record<string, Signed>;
-  uploads: Record<string, Signed>;
-}
-
-/** The answer to a heartbeat, in its order. */
-export interface Beats {
-  jobs: Beat[];
-  is_draining: boolean;
-}
-
-/** A product with a page to try it on. */
-export interface BlueprintPage {
-  name: string;
-  title: string;
-  path: string;
-}
-
-/** Where everything stands. For one tenant: its own numbers, without queues and workers, which are everybody's. */
+/** The current state of the system. For one tenant: its own numbers, without queues and workers, which all tenants share. */
 export interface Board {
   at: string;
-  /** Seconds between two looks; 0: by hand. */
+  /** Seconds between two refreshes; 0 for manual refresh. */
   refresh: number;
   ready: number;
   waiting: number;
   leased: number;
   parked: number;
   delivering: number;
-  /** How many jobs the workers of the fleet can do at once. */
+  /** The slots of the live workers; of draining ones, those in use. */
   slots: number | null;
+  /** How many of these slots hold a job. */
+  slots_used: number | null;
   oldest_wait_seconds: number | null;
   succeeded_1h: number;
   /** Failed, blocked or expired. */
@@ -198,36 +177,94 @@ export interface Board {
   webhooks_failing: number;
   queues: QueueInfo[];
   workers: BoardWorkers;
-  /** The most frequent of the last hour. */
+  /** The most frequent failures of the last hour. */
   failures: Failure[];
-  /** Those of which most was captured in the last hour. */
+  /** The tenants with the most captured credits in the last hour. */
   tenants: Spender[];
   alarms: Alarm[];
 }
 
-/** The fleet, by how it is; a deaf worker is heard from and leaves jobs waiting. */
+/** Workers by status. A `deaf` worker sends heartbeats but does not poll although jobs wait; an `unready` one reports that it takes no jobs. */
 export interface BoardWorkers {
   ok: number;
   draining: number;
   deaf: number;
+  unready: number;
   unapproved: number;
+  lost: number;
 }
 
-/** What a provider's call was worth. */
-export interface CallbackHeard {
+/** A bulk operation and its progress. */
+export interface BulkOperation {
+  id: string;
+  action: "cancel" | "export" | "priority" | "refund" | "retry" | "verify";
+  filter: JobFilter;
+  arguments: Record<string, unknown>;
+  state: "aborted" | "done" | "failed" | "running" | "waiting";
+  /** Whether an abort was requested. */
+  is_aborting: boolean;
+  examined: number;
+  matched: number;
+  done: number;
+  refused: number;
+  refusals: Refusal[];
+  /** The estimated number of matching jobs, if known. */
+  estimate: number | null;
+  result: BulkOperationResult | null;
+  /** The reason of the failure. */
+  error: Record<string, unknown> | null;
+  actor: string;
+  tenant: string | null;
+  created_at: string;
+  started_at: string | null;
+  finished_at: string | null;
+}
+
+/** The number of jobs that match a filter, and some of them. */
+export interface BulkOperationPreview {
+  /** Counted up to 10,000. */
+  matched: number;
+  /** Whether more jobs match. */
+  is_capped: boolean;
+  /** How far back the jobs were searched; null if all were searched. */
+  searched_to: string | null;
+  sample: JobSummary[];
+}
+
+/** The result of a bulk operation: a file or a verification result. */
+export interface BulkOperationResult {
+  name?: string | null;
+  size?: number | null;
+  rows?: number | null;
+  /** The URL of the file, valid for one hour. Read the operation again for a new URL. */
+  url?: string | null;
+  /** The time at which the file is deleted. */
+  expires_at?: string | null;
+  ok?: boolean | null;
+  violations?: Violation[] | null;
+}
+
+/** A page of bulk operations, newest first. */
+export interface BulkOperations {
+  data: BulkOperation[];
+  next_cursor: string | null;
+}
+
+/** The result of a provider callback. */
+export interface CallbackResult {
   verdict: string;
 }
 
-/** Whether a cancel was accepted, and where the job stands. */
+/** Whether the cancellation was accepted, and the state of the job. */
 export interface Canceled {
   id: string;
-  /** False where the job had ended before. */
+  /** False if the job had already ended. */
   is_accepted: boolean;
   state: string;
   stage: string | null;
 }
 
-/** What is to be different about an endpoint; what is left out stays as it is. */
+/** Changes of a webhook endpoint; omitted fields are not changed. */
 export interface ChangeEndpoint {
   url?: string;
   events?: ("job.submitted" | "job.queued" | "job.started" | "job.requeued" | "job.parked" | "job.answered" | "job.delivering" | "job.succeeded" | "job.failed" | "job.canceled" | "job.expired" | "job.blocked" | "job.retried" | "endpoint.disabled" | "*")[];
@@ -236,14 +273,14 @@ export interface ChangeEndpoint {
   limit?: number | null;
 }
 
-/** One thing that the doctor looks at. */
+/** A check of the doctor. */
 export interface CheckInfo {
   check: string;
-  verdict: "ill" | "ok";
+  verdict: "failed" | "ok";
   detail: string;
 }
 
-/** A job that is done. */
+/** A completed job. */
 export interface CompleteJob {
   job_id: string;
   lease_token: string;
@@ -252,7 +289,7 @@ export interface CompleteJob {
   captured?: number | null;
 }
 
-/** Where the job stands. */
+/** The state of the job. */
 export interface Completed {
   job_id: string;
   state: string;
@@ -267,7 +304,7 @@ export interface DatabaseInfo {
   connections: number;
   connections_max: number;
   oldest_transaction_seconds: number | null;
-  /** The share of blocks that were in memory when asked for. */
+  /** The share of blocks that were read from memory. */
   cache_hit: number | null;
   commits: number;
   rollbacks: number;
@@ -275,134 +312,109 @@ export interface DatabaseInfo {
   temporary_bytes: number;
 }
 
-/** A page of deliveries, the newest first. */
+/** A page of deliveries, newest first. */
 export interface Deliveries {
   data: Delivery[];
   next_cursor: string | null;
 }
 
-/** One thing that is told to one receiver. */
+/** A delivery: one event for one receiver. */
 export interface Delivery {
-  /** The webhook-id of every request for it. */
+  /** The webhook-id of all its requests. */
   id: string;
   tenant: string;
-  /** Null: the job's own webhook. */
+  /** Null for the job's own webhook. */
   endpoint_id: string | null;
   job_id: string | null;
   event: string;
   state: "delivered" | "failed" | "pending" | "withdrawn";
   tries: number;
   created_at: string;
-  /** When it is tried next. */
+  /** The time of the next attempt. */
   due_at: string | null;
   settled_at: string | null;
 }
 
-/** A delivery with all its tries, the first one first. */
+/** A delivery with its attempts, oldest first. */
 export interface DeliveryLog {
-  /** The webhook-id of every request for it. */
+  /** The webhook-id of all its requests. */
   id: string;
   tenant: string;
-  /** Null: the job's own webhook. */
+  /** Null for the job's own webhook. */
   endpoint_id: string | null;
   job_id: string | null;
   event: string;
   state: "delivered" | "failed" | "pending" | "withdrawn";
   tries: number;
   created_at: string;
-  /** When it is tried next. */
+  /** The time of the next attempt. */
   due_at: string | null;
   settled_at: string | null;
-  /** Where it goes now; null where it is pulled. */
+  /** The current URL; null if the delivery is pulled. */
   url: string | null;
-  /** What every request for it says; null where this server does not know the words of its kind. */
+  /** The body of all its requests; null if this server does not know the kind of the job. */
   body: string | null;
   log: DeliveryTry[];
 }
 
-/** One request, and what came of it. */
+/** An attempt: a request and its result. */
 export interface DeliveryTry {
   number: number;
   at: string;
-  /** Where it went. */
+  /** The URL of the request. */
   url: string | null;
   seconds: number;
   status: number | null;
-  /** What kept it from being answered. */
+  /** The reason why no response was received. */
   error: string | null;
   request_headers: Record<string, string>;
   response_headers: Record<string, string>;
-  /** How it began. */
+  /** The beginning of the response body. */
   response_body: string;
 }
 
-/** Why nothing is to be sent. */
+/** The reason for disabling the endpoint. */
 export interface DisableEndpoint {
   reason?: string;
 }
 
-/** A job with all that belongs to it. */
-export interface Dossier {
-  job: Job;
-  /** Who holds it now. */
-  worker: string | null;
-  /** worker_…, for one of the fleet. */
-  worker_id: string | null;
-  attempts: Attempt[];
-  spans: Span[];
-  /** How many events in the middle of a very long life the timeline was made without. */
-  events_left_out: number;
-  /** Its money: holds, what became of them, refunds. */
-  entries: Entry[];
-  /** The newest 100. */
-  deliveries: Delivery[];
-  files: Artifact[];
-  submissions: SubmissionInfo[];
-  /** Its idempotency key; null where no index leads to it. */
-  key: string | null;
-  /** Jobs that were made from it, among the next 2,000 of its account. */
-  retries: string[];
-  /** Null for a kind that this server does not know. */
-  lifecycle: LifecycleInfo | null;
-}
-
-/** How long jobs of a kind have run lately, in seconds. */
+/** Recent run times of a kind, in seconds. */
 export interface Durations {
   p50: number;
   p90: number;
-  /** How many jobs this was learned from. */
+  /** The number of jobs in the sample. */
   jobs: number;
 }
 
-/** An endpoint without its secret. */
+/** A webhook endpoint without its secret. */
 export interface EndpointInfo {
   id: string;
   tenant: string;
-  /** Whose jobs it is told of; null: those of the whole tenant. */
+  /** The account whose job events are sent; null for all accounts of the tenant. */
   account: string | null;
-  /** Null: what is due is pulled. */
+  /** Null if deliveries are pulled. */
   url: string | null;
   events: string[];
-  /** None: of all kinds. */
+  /** Empty for all kinds. */
   kinds: string[];
-  /** Whether it is told as said here; if not, in the words of each job's kind. */
+  /** Whether events have the format described here; otherwise each kind defines the format. */
   is_native: boolean;
   description: string;
-  /** How many requests at once; null for the server's own limit. */
+  /** The limit of concurrent requests; null for the server's limit. */
   limit: number | null;
   created_at: string;
-  /** From then on nothing is sent. */
+  /** Nothing is sent since this time. */
   disabled_at: string | null;
   disabled_reason: string | null;
-  /** Since when it has taken nothing. */
+  /** No delivery has succeeded since this time. */
   failing_since: string | null;
-  /** Until when the secret before this one signs too. */
+  /** The time until which requests are also signed with the previous secret. */
   rotated_until: string | null;
-  /** When something was last pulled from it. */
+  /** The last pull from the endpoint. */
   pulled_at: string | null;
 }
 
-/** How an endpoint fared since a time. */
+/** Delivery statistics of an endpoint since a time. */
 export interface EndpointStats {
   endpoint_id: string;
   since: string;
@@ -411,24 +423,24 @@ export interface EndpointStats {
   failed: number;
   withdrawn: number;
   tries: number;
-  /** How long it took to answer, in half of all tries. */
+  /** The median response time. */
   seconds_p50: number | null;
   seconds_p90: number | null;
 }
 
-/** A page of the endpoints of a tenant, the oldest first. */
+/** A page of webhook endpoints, oldest first. */
 export interface Endpoints {
   data: EndpointInfo[];
   next_cursor: string | null;
 }
 
-/** A page of ledger entries, the newest first. */
+/** A page of ledger entries, newest first. */
 export interface Entries {
   data: Entry[];
   next_cursor: string | null;
 }
 
-/** One balanced entry of the ledger. */
+/** An entry of the ledger. */
 export interface Entry {
   seq: number;
   at: string;
@@ -444,69 +456,13 @@ export interface Entry {
   reason: string | null;
 }
 
-/** Something that is done to many jobs, and how far it has come. */
-export interface Errand {
-  id: string;
-  action: "cancel" | "export" | "priority" | "refund" | "retry" | "verify";
-  filter: JobFilter;
-  arguments: Record<string, unknown>;
-  state: "aborted" | "done" | "failed" | "running" | "waiting";
-  /** Whether it was told to stop. */
-  is_aborting: boolean;
-  looked: number;
-  matched: number;
-  done: number;
-  refused: number;
-  refusals: Refusal[];
-  /** About how many jobs fit, where that is known. */
-  estimate: number | null;
-  result: ErrandResult | null;
-  /** Why it failed. */
-  error: Record<string, unknown> | null;
-  actor: string;
-  tenant: string | null;
-  created_at: string;
-  started_at: string | null;
-  finished_at: string | null;
-}
-
-/** How many jobs fit a filter, and some of them. */
-export interface ErrandPreview {
-  /** Counted no further than 10,000. */
-  matched: number;
-  /** Whether there are more. */
-  is_capped: boolean;
-  /** How far back was looked; none: at everything. */
-  searched_to: string | null;
-  sample: JobLine[];
-}
-
-/** What an errand has made: a file, or a verdict. */
-export interface ErrandResult {
-  name?: string | null;
-  size?: number | null;
-  rows?: number | null;
-  /** Where the file is, for an hour; ask again for another. */
-  url?: string | null;
-  /** When the file is removed. */
-  expires_at?: string | null;
-  ok?: boolean | null;
-  violations?: Violation[] | null;
-}
-
-/** A page of errands, the newest first. */
-export interface Errands {
-  data: Errand[];
-  next_cursor: string | null;
-}
-
-/** When a job is likely to have ended: half of all such jobs by the first time, nine of ten by the second. */
+/** The estimated end of a job: median (p50) and 90th percentile (p90). */
 export interface Eta {
   p50: string;
   p90: string;
 }
 
-/** One thing that happened to a job; ``seq`` counts from 1 without a gap. */
+/** An event of a job; ``seq`` counts from 1 without gaps. */
 export interface Event {
   seq: number;
   at: string;
@@ -515,43 +471,43 @@ export interface Event {
   data: unknown;
 }
 
-/** A page of events, the oldest first. ``next`` is the ``after`` of the next page, null on the last one. */
+/** A page of events, oldest first. ``next`` is the ``after`` of the next page, or null on the last one. */
 export interface Events {
   data: Event[];
   next: number | null;
 }
 
-/** A job that did not succeed. */
+/** A failed job. */
 export interface FailJob {
   job_id: string;
   lease_token: string;
-  /** A code and a message; what is long is shortened. */
+  /** A code and a message; truncated if long. */
   error: Record<string, unknown>;
   outcome?: "blocked" | "canceled" | "failed";
-  /** Whether another attempt may help. */
+  /** Whether the job may be retried. */
   retry?: boolean;
   retry_after?: number | null;
 }
 
 /** Failures of one fingerprint since a time. */
 export interface Failure {
-  /** The same for failures that differ only in numbers, names and the like. Where too many were new in a day it begins with `others`: the rest of a kind and a code, whose jobs are found by these. */
+  /** Identical for failures that differ only in numbers, names and similar parts. If there were too many new ones in a day, it begins with `others` and covers the remaining failures of a kind and code. */
   fingerprint: string;
   kind: string;
   code: string;
-  /** Of one of the last; at most 500 characters. */
+  /** The message of a recent failure; at most 500 characters. */
   message: string;
   count: number;
-  /** When it was first seen, to the minute, at whatever time. */
+  /** The first occurrence of all time, to the minute. */
   first_at: string;
   last_at: string;
-  /** How many tenants it happened to. */
+  /** The number of affected tenants. */
   tenants: number;
-  /** The credits that were given back for it. */
+  /** The released credits. */
   released: number;
   /** The id of one of the jobs. */
   sample: string;
-  /** How often it happened in each step, the oldest first. */
+  /** The number of failures per time step, oldest first. */
   counts: number[];
 }
 
@@ -562,26 +518,26 @@ export interface Failures {
   data: Failure[];
 }
 
-/** What became of a job that did not succeed: requeued, or the way it ended. */
+/** The result of a failure: requeued, or the outcome of the job. */
 export interface Fate {
   job_id: string;
   fate: string;
 }
 
-/** Who works, at what, and whether that is enough. */
+/** The workers, their jobs and the capacity of the fleet. */
 export interface FleetBoard {
   at: string;
-  /** How many workers all routes together should have. */
+  /** The desired number of workers of all routes. */
   desired: number;
-  /** How many take jobs, idle or busy. */
+  /** The number of idle and busy workers. */
   ready: number;
-  /** How many of the desired ones are not there yet. */
+  /** The number of desired workers that have not registered yet. */
   starting: number;
   routes: FleetRoute[];
   workers: FleetWorker[];
 }
 
-/** A job in a worker's hands. */
+/** A job held by a worker. */
 export interface FleetJob {
   id: string;
   tenant: string;
@@ -591,7 +547,7 @@ export interface FleetJob {
   since: string;
 }
 
-/** A route, and how many workers it should have. */
+/** A route and its desired number of workers. */
 export interface FleetRoute {
   route: string;
   ready: number;
@@ -605,85 +561,86 @@ export interface FleetRoute {
   paused_at: string | null;
 }
 
-/** A worker with what it is at. */
+/** A worker with its current jobs. */
 export interface FleetWorker {
-  /** worker_…; null for a worker that works on the database itself. */
+  /** worker_…; null for a worker that holds leases and is not registered. */
   id: string | null;
   worker: string;
+  /** Whether it connects over HTTP; a direct worker uses the database. */
   is_fleet: boolean;
+  /** The version of Millpond that it runs, if it has reported it. */
+  version: string | null;
+  /** The routes of a fleet worker. */
   routes: string[];
-  /** How many jobs it may hold at once. */
+  /** The queues from which it takes jobs. */
+  queues: string[];
+  /** The number of jobs that the worker can hold at the same time. */
   slots: number | null;
-  status: "busy" | "draining" | "idle" | "revoked" | "silent" | "unapproved";
+  status: "busy" | "draining" | "idle" | "lost" | "revoked" | "unapproved" | "unready";
   leases: number;
-  /** How many jobs it holds. */
+  /** The number of jobs that the worker holds. */
   held: number;
-  /** The first 50; for a key of one tenant, that one's alone. */
+  /** The first 50 jobs; for a key of one tenant, only its own. */
   jobs: FleetJob[];
-  /** What it said of itself. */
+  /** The capabilities reported by the worker. */
   capabilities: unknown;
-  /** The beginning and the end of its token. */
+  /** The first and last characters of its token. */
   hint: string | null;
-  /** The key it registered with. */
+  /** The key used for the registration. */
   fleet: string | null;
-  /** From where it was last heard. */
+  /** The address of the last heartbeat. */
   address: string | null;
   registered_at: string | null;
   heard_at: string | null;
-  /** When it last asked for jobs. */
+  /** The last poll. */
   polled_at: string | null;
-  /** When it was last given a job that it still has. */
+  /** When the worker last received a job that it still holds. */
   granted_at: string | null;
-  /** When the first of its leases runs out. */
+  /** When the first of its leases expires. */
   expires_at: string | null;
-  /** Since it was last heard from. */
+  /** Since when the worker reports that it takes no jobs. */
+  unready_at: string | null;
+  /** Why the worker takes no jobs, as it reports. */
+  unready_reason: string | null;
+  /** Seconds since the last heartbeat. */
   heartbeat_age_seconds: number | null;
-  /** Since it last asked for jobs, or was given one. */
+  /** Seconds since the last poll or lease. */
   claim_age_seconds: number | null;
-  /** It is heard from and has room, jobs of its routes wait, and it does not ask for them. */
+  /** The worker sends heartbeats and has free slots, but does not poll although jobs of its routes wait. */
   is_deaf: boolean;
 }
 
-/** What was found, the nearest first; at most 20. */
-export interface Found {
-  data: FoundItem[];
-}
-
-/** Something that was found. */
-export interface FoundItem {
-  type: "account" | "artifact" | "audit" | "delivery" | "endpoint" | "errand" | "job" | "key" | "kind" | "queue" | "tenant" | "worker";
-  id: string;
-  tenant: string | null;
-  title: string;
-  /** By what of it it was found. */
-  by: "id" | "idempotency_key" | "name" | "prediction_id";
-}
-
-/** What a parked job waits for. */
+/** The answer for a parked job. */
 export interface GiveAnswer {
   answer: unknown;
 }
 
-/** Whether this process can serve. */
+/** The readiness of the process. */
 export interface Health {
   status: "ok" | "unavailable";
   version: string;
   checks: Record<string, string>;
 }
 
-/** All that a worker is at; nothing, if it only wants to be known to live. */
+/** All jobs held by the worker; may be empty. */
 export interface Heartbeat {
   jobs?: HeldJob[];
 }
 
-/** A job that a worker is at, and the names whose signed requests it wants anew. */
+/** The response to a heartbeat, in the order of its jobs. */
+export interface HeartbeatResult {
+  jobs: JobHeartbeat[];
+  is_draining: boolean;
+}
+
+/** A job held by the worker, and the names whose signed requests must be renewed. */
 export interface HeldJob {
   job_id: string;
   lease_token: string;
   renew?: string[];
 }
 
-/** Credits that are held for a job. */
+/** A credit hold of a job. */
 export interface Hold {
   job_id: string;
   tenant: string;
@@ -696,37 +653,31 @@ export interface Hold {
   held_at: string;
 }
 
-/** How many holds are so old, and older than the age before. */
+/** The holds of an age group. */
 export interface HoldAge {
-  /** Up to so many seconds; null: more than all others. */
+  /** The upper bound of the age in seconds; null for the oldest group. */
   seconds: number | null;
   jobs: number;
   credits: number;
 }
 
-/** Holds, the oldest first. A page may be short, or empty, and have a next one. */
+/** Credit holds, oldest first. A page can be short or empty and still have a next page. */
 export interface Holds {
   data: Hold[];
   next_cursor: string | null;
-  /** By age, of the oldest 10,000 jobs that have not ended. On the first page; empty after it. */
+  /** Holds by age, of the 10,000 oldest unfinished jobs. Only on the first page; empty on others. */
   ages: HoldAge[];
-  /** Whether there are more of them than that. */
+  /** Whether there are more unfinished jobs. */
   is_capped: boolean;
 }
 
-/** Another database, in which tenants live. */
-export interface HomeInfo {
-  tenants: string[];
-  is_up: boolean;
-}
-
-/** What an EC2 instance proves itself with: its identity document and the signature of that. */
+/** The proof of identity of an EC2 instance: its identity document and signature. */
 export interface Identity {
   document: string;
   signature: string;
 }
 
-/** A job as it stands. */
+/** The current state of a job. */
 export interface Job {
   id: string;
   tenant: string;
@@ -739,18 +690,18 @@ export interface Job {
   outcome: "blocked" | "canceled" | "expired" | "failed" | "succeeded" | null;
   progress: number;
   stage: string | null;
-  /** Its place in line, from 1 on; 1000 means a thousand or more. Only while ready. */
+  /** The position in the queue, starting at 1; 1000 means a thousand or more. Set only while the job is ready. */
   position: number | null;
-  /** Only while it has not ended, once there is something to go by. */
+  /** Set only until the job has ended, if enough data is available. */
   eta: Eta | null;
   priority: number;
   run: number;
   attempts: number;
-  /** The number of its last event. */
+  /** The number of the last event. */
   events: number;
   /** A whole number of credits. */
   price: number;
-  /** What it cost in the end. */
+  /** The captured credits. */
   captured: number | null;
   created_at: string;
   run_at: string | null;
@@ -763,9 +714,37 @@ export interface Job {
   output: unknown;
   error: Record<string, unknown> | null;
   links: Links;
+  tags?: Record<string, string>;
+  /** The parts that a list leaves out, as null, because each is larger than 64 KiB. They are at `links.self`. Always empty for a single job. */
+  omitted?: ("input" | "output")[];
 }
 
-/** Why a job did not succeed. */
+/** A job with its related objects. */
+export interface JobDetail {
+  job: Job;
+  /** The worker that holds the job. */
+  worker: string | null;
+  /** worker_…, for a fleet worker. */
+  worker_id: string | null;
+  attempts: Attempt[];
+  spans: Span[];
+  /** The number of events that were omitted from the middle of the timeline. */
+  events_left_out: number;
+  /** The ledger entries of the job: hold, capture or release, refunds. */
+  entries: Entry[];
+  /** The newest 100 deliveries. */
+  deliveries: Delivery[];
+  files: Artifact[];
+  predictions: PredictionInfo[];
+  /** The idempotency key; null if it is not indexed. */
+  key: string | null;
+  /** Retries of the job, among the next 2,000 jobs of its account. */
+  retries: string[];
+  /** Null for a kind that this server does not know. */
+  lifecycle: LifecycleInfo | null;
+}
+
+/** The error of a job. */
 export interface JobError {
   code: string;
   message: string;
@@ -773,7 +752,7 @@ export interface JobError {
   hint?: string;
 }
 
-/** Which jobs are meant: those that fit all that is given. */
+/** A job filter: jobs match if they meet all given conditions. */
 export interface JobFilter {
   tenant?: string | null;
   account?: string | null;
@@ -784,13 +763,34 @@ export interface JobFilter {
   error?: string | null;
   fingerprint?: string | null;
   stage?: string | null;
+  tag?: string[] | null;
   since?: string | null;
   until?: string | null;
   ids?: string[] | null;
 }
 
-/** A job as a list shows it, without what it was given and what it made. */
-export interface JobLine {
+/** The status of a job in a heartbeat. */
+export interface JobHeartbeat {
+  job_id: string;
+  lease_token: string;
+  /** False if the lease is lost: discard the job. */
+  is_held: boolean;
+  cancel_requested: boolean;
+  lease_seconds: number;
+  downloads: Record<string, Signed>;
+  uploads: Record<string, Signed>;
+}
+
+/** A page of jobs, newest first. A page can be short or empty and still have a next page. */
+export interface JobSummaries {
+  data: JobSummary[];
+  next_cursor: string | null;
+  /** Set if the page ended because the search limit was reached, not because it was full. */
+  searched_to: string | null;
+}
+
+/** A job in a list, without input and output. */
+export interface JobSummary {
   id: string;
   tenant: string;
   account: string;
@@ -809,41 +809,42 @@ export interface JobLine {
   run_at: string | null;
   started_at: string | null;
   finished_at: string | null;
-  /** What it has in common with other failures. */
+  /** The fingerprint of the failure. */
   fingerprint: string | null;
   error_code: string | null;
-  /** Its first 200 characters. */
+  /** The first 200 characters. */
   error_message: string | null;
-  /** Who holds it. */
+  /** The worker that holds the job. */
   worker: string | null;
   is_canceling: boolean;
+  tags?: Record<string, string>;
 }
 
-/** A page of jobs, the newest first. It may be short, or empty, and still have a next one. */
-export interface JobLines {
-  data: JobLine[];
-  next_cursor: string | null;
-  /** Set where the page ended because it had looked at enough jobs, not because it was full. */
-  searched_to: string | null;
-}
-
-/** Where one job is told of, beside the endpoints of its tenant. */
+/** A webhook for one job, in addition to the endpoints of its tenant. */
 export interface JobWebhook {
   url: string;
   secret?: string | null;
   events?: ("job.submitted" | "job.queued" | "job.started" | "job.requeued" | "job.parked" | "job.answered" | "job.delivering" | "job.succeeded" | "job.failed" | "job.canceled" | "job.expired" | "job.blocked" | "job.retried")[] | null;
 }
 
-/** A page of jobs, the newest first. */
+/** A page of jobs, newest first. A page of 4 MiB ends before its limit; its cursor continues it. */
 export interface Jobs {
   data: Job[];
   next_cursor: string | null;
 }
 
+/** The traceback of an attempt that has failed. */
+export interface KeepTraceback {
+  job_id: string;
+  lease_token: string;
+  /** Truncated if long; what looks like a secret is removed. */
+  text: string;
+}
+
 /** A key without its secret. */
 export interface KeyInfo {
   id: string;
-  /** Its beginning and its end, to recognise it by. */
+  /** The first and last characters of the key. */
   hint: string;
   scope: "admin" | "client" | "operator" | "viewer" | "worker";
   tenant: string | null;
@@ -856,37 +857,37 @@ export interface KeyInfo {
   last_used_at: string | null;
 }
 
-/** A page of keys, the newest first. */
+/** A page of keys, newest first. */
 export interface Keys {
   data: KeyInfo[];
   next_cursor: string | null;
 }
 
-/** How many jobs of a kind are in each state; of ended ones, how many have come there since this is counted. */
+/** The number of jobs of a kind per state; for terminal states, the number of jobs since counting began. */
 export interface KindCount {
   kind: string;
   states: Record<string, number>;
-  /** The credits held for them. */
+  /** The credits held for the jobs. */
   held: number;
 }
 
-/** All kinds of which there are jobs. */
+/** All kinds that have jobs. */
 export interface KindCounts {
   data: KindCount[];
 }
 
-/** A kind of job: what it takes, what it costs, how it lives. */
+/** A kind of job: its input schema, price and lifecycle. */
 export interface KindInfo {
   name: string;
   summary: string;
-  /** Whether it is submitted here; else only at its product's own routes. */
+  /** Whether jobs can be submitted through this API; otherwise only through the routes of its product. */
   is_open: boolean;
   /** Credits, or 'by input'. */
   price: number | string;
   queue: string;
   priority: number;
   stages: string[];
-  /** The stages in which a cancel is refused. */
+  /** The stages in which a job cannot be canceled. */
   firm_stages: string[];
   expires_in_seconds: number | null;
   time_limit_seconds: number | null;
@@ -900,17 +901,17 @@ export interface Kinds {
   data: KindInfo[];
 }
 
-/** A lifecycle as data, and as a diagram. */
+/** A lifecycle as data and as a diagram. */
 export interface LifecycleInfo {
   name: string;
   states: Record<string, "delivering" | "ended" | "leased" | "parked" | "ready" | "waiting">;
-  /** The ended states, each with its outcome. */
+  /** The terminal states with their outcomes. */
   ends: Record<string, "blocked" | "canceled" | "expired" | "failed" | "succeeded">;
-  moves: Arrow[];
+  transitions: Arrow[];
   mermaid: string;
 }
 
-/** Where a job can be read, watched and stopped. */
+/** The URLs for reading, watching and canceling a job. */
 export interface Links {
   self: string;
   events: string;
@@ -918,7 +919,7 @@ export interface Links {
   cancel: string;
 }
 
-/** One line of a job's log. */
+/** A line of a job's log. */
 export interface LogLine {
   seq: number;
   at: string;
@@ -926,13 +927,13 @@ export interface LogLine {
   level: string | null;
 }
 
-/** A page of log lines, the oldest first. */
+/** A page of log lines, oldest first. */
 export interface Logs {
   data: LogLine[];
   next: number | null;
 }
 
-/** A wallet inside a tenant. */
+/** An account of a tenant, which has a wallet. */
 export interface MakeAccount {
   account: string;
   active_max?: number | null;
@@ -940,47 +941,48 @@ export interface MakeAccount {
 
 /** A file to be uploaded. */
 export interface MakeArtifact {
-  /** As people see it. */
+  /** The file name shown to people. */
   name: string;
   content_type: string;
-  /** Bytes; exactly so many are taken. */
+  /** The exact size in bytes. */
   size: number;
   sha256?: string | null;
-  /** Whose it is; a client key has its own. */
+  /** The account that owns the file; client keys have their own. */
   account?: string | null;
 }
 
-/** A file that a worker wants to read. */
+/** A bulk operation to create. */
+export interface MakeBulkOperation {
+  action: "cancel" | "export" | "priority" | "refund" | "retry" | "verify";
+  filter?: JobFilter;
+  /** Confirms that an empty filter, which matches every job, is intended. */
+  all?: boolean;
+  priority?: number | null;
+  even_if_succeeded?: boolean | null;
+  format?: "csv" | "ndjson" | null;
+  reason?: string | null;
+}
+
+/** A file that the worker wants to download. */
 export interface MakeDownload {
   job_id: string;
   lease_token: string;
   artifact_id: string;
 }
 
-/** A URL that is told of a tenant's jobs. */
+/** A URL that receives events of a tenant's jobs. */
 export interface MakeEndpoint {
-  /** Without one nothing is sent: what is due waits to be pulled. */
+  /** If omitted, nothing is sent and deliveries are pulled. */
   url?: string | null;
   events?: ("job.submitted" | "job.queued" | "job.started" | "job.requeued" | "job.parked" | "job.answered" | "job.delivering" | "job.succeeded" | "job.failed" | "job.canceled" | "job.expired" | "job.blocked" | "job.retried" | "endpoint.disabled" | "*")[] | null;
-  /** Only jobs of these kinds; none: of all. */
+  /** Only events of jobs of these kinds; if empty, of all kinds. */
   kinds?: string[];
   description?: string;
   secret?: string | null;
   limit?: number | null;
 }
 
-/** Something to be done to many jobs, in the background. */
-export interface MakeErrand {
-  action: "cancel" | "export" | "priority" | "refund" | "retry" | "verify";
-  filter?: JobFilter;
-  /** That an empty filter, which means every job, is meant. */
-  all?: boolean;
-  priority?: number | null;
-  format?: "csv" | "ndjson" | null;
-  reason?: string | null;
-}
-
-/** A key: for a client's account, for a worker, or for an operator. Tenant and account are made if missing. */
+/** A key for a client account, a worker or an operator. Tenant and account are created if they do not exist. */
 export interface MakeKey {
   scope: "admin" | "client" | "operator" | "viewer" | "worker";
   tenant?: string | null;
@@ -990,9 +992,9 @@ export interface MakeKey {
   rate_limit?: number | null;
 }
 
-/** Credits that a job has cost, to be given back. */
+/** A refund of the charge of a job. */
 export interface MakeRefund {
-  /** Why; it stands in the ledger and the audit. */
+  /** The reason, which is recorded in the ledger and the audit log. */
   reason: string;
   amount?: number | null;
 }
@@ -1002,14 +1004,19 @@ export interface MakeTenant {
   tenant: string;
 }
 
-/** What a browser may do with one job, and for how long. */
+/** The permissions and lifetime of a browser token. */
 export interface MakeToken {
   scopes?: ("cancel" | "read")[];
-  /** Seconds, or text like 90s, 15m, 1h; from 1s to 24h. */
+  /** Seconds, or text such as 90s, 15m or 1h; from 1s to 24h. */
   expires_in?: string | number;
 }
 
-/** A file that a worker wants to save. */
+/** A transition requested by an operator. */
+export interface MakeTransition {
+  state: string;
+}
+
+/** A file that the worker wants to upload. */
 export interface MakeUpload {
   job_id: string;
   lease_token: string;
@@ -1019,72 +1026,67 @@ export interface MakeUpload {
   sha256?: string | null;
 }
 
-/** A change of the schema that was made. */
+/** An applied migration. */
 export interface MigrationInfo {
   number: number;
   name: string;
   applied_at: string;
 }
 
-/** An operator's move along an arrow of the lifecycle. */
-export interface Move {
-  state: string;
-}
-
-/** A file that was announced, and where to put it. */
+/** An announced file and its upload request. */
 export interface NewArtifact {
   id: string;
   tenant: string;
   account: string;
-  /** The job that it was made by, or given to. */
+  /** The job that created the file or uses it. */
   job_id: string | null;
   name: string;
   content_type: string;
   size: number;
   sha256: string | null;
   created_at: string;
-  /** Until when it was to be uploaded. */
+  /** The time by which the file must be uploaded. */
   expires_at: string;
-  /** When it was seen in storage, whole. */
+  /** The time at which the complete file was found in storage. */
   stored_at: string | null;
-  /** Where to get it, once it is stored. */
+  /** The download URL, once the file is stored. */
   download: Signed | null;
   upload: Signed;
 }
 
-/** An endpoint with its secret, which is told this once. */
+/** A webhook endpoint with its secret, which is returned only once. */
 export interface NewEndpoint {
   id: string;
   tenant: string;
-  /** Whose jobs it is told of; null: those of the whole tenant. */
+  /** The account whose job events are sent; null for all accounts of the tenant. */
   account: string | null;
-  /** Null: what is due is pulled. */
+  /** Null if deliveries are pulled. */
   url: string | null;
   events: string[];
-  /** None: of all kinds. */
+  /** Empty for all kinds. */
   kinds: string[];
-  /** Whether it is told as said here; if not, in the words of each job's kind. */
+  /** Whether events have the format described here; otherwise each kind defines the format. */
   is_native: boolean;
   description: string;
-  /** How many requests at once; null for the server's own limit. */
+  /** The limit of concurrent requests; null for the server's limit. */
   limit: number | null;
   created_at: string;
-  /** From then on nothing is sent. */
+  /** Nothing is sent since this time. */
   disabled_at: string | null;
   disabled_reason: string | null;
-  /** Since when it has taken nothing. */
+  /** No delivery has succeeded since this time. */
   failing_since: string | null;
-  /** Until when the secret before this one signs too. */
+  /** The time until which requests are also signed with the previous secret. */
   rotated_until: string | null;
-  /** When something was last pulled from it. */
+  /** The last pull from the endpoint. */
   pulled_at: string | null;
   secret: string;
 }
 
-/** A key just made. Its secret is told this once and is not kept. */
+/** A new key. The secret is returned only once and is not stored. */
 export interface NewKey {
   id: string;
-  /** Its beginning and its end, to recognise it by. */
+  /** The first and last characters of the key. */
   hint: string;
   scope: "admin" | "client" | "operator" | "viewer" | "worker";
   tenant: string | null;
@@ -1098,33 +1100,43 @@ export interface NewKey {
   key: string;
 }
 
-/** A worker with its new token, which is told this once and is not kept. */
+/** A worker with its new token, which is returned only once and is not stored. */
 export interface NewWorkerToken {
-  /** worker_…; null for a worker that works on the database itself. */
+  /** worker_…; null for a worker that holds leases and is not registered. */
   id: string | null;
   worker: string;
+  /** Whether it connects over HTTP; a direct worker uses the database. */
   is_fleet: boolean;
+  /** The version of Millpond that it runs, if it has reported it. */
+  version: string | null;
+  /** The routes of a fleet worker. */
   routes: string[];
-  /** How many jobs it may hold at once. */
+  /** The queues from which it takes jobs. */
+  queues: string[];
+  /** The number of jobs that the worker can hold at the same time. */
   slots: number | null;
-  status: "busy" | "draining" | "idle" | "revoked" | "silent" | "unapproved";
+  status: "busy" | "draining" | "idle" | "lost" | "revoked" | "unapproved" | "unready";
   leases: number;
-  /** How many it holds. */
+  /** The number of jobs that the worker holds. */
   jobs: number;
-  /** What it said of itself. */
+  /** The capabilities reported by the worker. */
   capabilities: unknown;
-  /** The beginning and the end of its token. */
+  /** The first and last characters of its token. */
   hint: string | null;
-  /** The key it registered with. */
+  /** The key used for the registration. */
   fleet: string | null;
-  /** From where it was last heard. */
+  /** The address of the last heartbeat. */
   address: string | null;
   registered_at: string | null;
   heard_at: string | null;
-  /** When it was last given a job that it still has. */
+  /** When the worker last received a job that it still holds. */
   granted_at: string | null;
-  /** When the first of its leases runs out. */
+  /** When the first of its leases expires. */
   expires_at: string | null;
+  /** Since when the worker reports that it takes no jobs. */
+  unready_at: string | null;
+  /** Why the worker takes no jobs, as it reports. */
+  unready_reason: string | null;
   token: string;
 }
 
@@ -1133,47 +1145,35 @@ export interface Noted {
   cancel_requested: boolean;
 }
 
-/** Which job is meant, and by what right. */
+/** The job and its lease. */
 export interface OfLease {
   job_id: string;
   lease_token: string;
 }
 
-/** A request that whoever pulled it is to make: these headers and this body, byte for byte. */
-export interface Parcel {
-  id: string;
-  headers: Record<string, string>;
-  body: string;
-}
-
-/** What is due; whatever is not reported within a minute is given out again. */
-export interface Parcels {
-  data: Parcel[];
-}
-
-/** A job that waits for an answer. */
+/** A job to park until it is answered. */
 export interface ParkJob {
   job_id: string;
   lease_token: string;
   memo?: unknown;
 }
 
-/** How many jobs a worker has room for, and how many seconds it waits for the first. */
+/** The number of free slots, and the number of seconds to wait for a job. */
 export interface Poll {
   want?: number;
   wait?: number;
   held?: string[] | null;
 }
 
-/** Connections of this process. */
+/** A connection pool of this process. */
 export interface PoolInfo {
   name: string;
   size: number;
   idle: number;
-  most: number;
+  limit: number;
 }
 
-/** Credits for an account. */
+/** A grant of credits to an account. */
 export interface Post {
   tenant: string;
   account: string;
@@ -1182,17 +1182,31 @@ export interface Post {
   reason?: string | null;
 }
 
-/** Which jobs an errand would be about. */
-export interface PreviewErrand {
+/** A provider prediction for a job. */
+export interface PredictionInfo {
+  id: string;
+  provider: string;
+  /** The id of the prediction at the provider. */
+  external_id: string | null;
+  status: string;
+  /** The part of the job that the prediction is for; empty for the whole job. */
+  part: string;
+  run: number;
+  created_at: string;
+  over_at: string | null;
+}
+
+/** The jobs that a bulk operation would change. */
+export interface PreviewBulkOperation {
   filter?: JobFilter;
 }
 
-/** RFC 9457: what went wrong, where, and what to do about it. More members may stand beside these. */
+/** An RFC 9457 problem: what went wrong, where, and what to do. Further members are possible. */
 export interface Problem {
   type: string;
   title: string;
   status: number;
-  /** Stable; the same in Python, on the job and in the logs. */
+  /** A stable code, also used in Python, on jobs and in logs. */
   code: string;
   detail: string;
   instance?: string | null;
@@ -1202,15 +1216,22 @@ export interface Problem {
   request_id?: string | null;
 }
 
-/** How many of those that are due are wanted. */
-export interface PullDeliveries {
-  most?: number;
+/** A product with a playground page. */
+export interface ProductPage {
+  name: string;
+  title: string;
+  path: string;
 }
 
-/** A queue and how it is doing. */
+/** The number of deliveries to pull. */
+export interface PullDeliveries {
+  limit?: number;
+}
+
+/** A queue and its status. */
 export interface QueueInfo {
   queue: string;
-  /** paused; unserved: jobs wait and nobody claims; stuck: claimed, but nothing ends; busy; ok. */
+  /** paused; unserved: jobs wait and no worker polls; stuck: jobs are leased, but none ends; busy; ok. */
   verdict: "busy" | "ok" | "paused" | "stuck" | "unserved";
   reason: string;
   ready: number;
@@ -1218,6 +1239,7 @@ export interface QueueInfo {
   leased: number;
   parked: number;
   oldest_wait_seconds: number | null;
+  /** The live workers that serve it, and others that hold its jobs. */
   workers: number;
   paused_at: string | null;
 }
@@ -1227,7 +1249,7 @@ export interface Queues {
   data: QueueInfo[];
 }
 
-/** What a job would cost, and whether the account could pay. */
+/** The price of a job, and whether the account has enough credits. */
 export interface Quote {
   kind: string;
   /** A whole number of credits. */
@@ -1236,25 +1258,25 @@ export interface Quote {
   can_pay: boolean;
 }
 
-/** What was given back. */
+/** The refunded amount. */
 export interface Refund {
   job_id: string;
   /** A whole number of credits. */
   amount: number;
-  /** What the account has now. */
+  /** The available credits of the account after the refund. */
   available: number;
 }
 
-/** Why jobs were refused, how many, and one of them. */
+/** Refused jobs by reason, with an example. */
 export interface Refusal {
   code: string;
   message: string;
   count: number;
-  /** The id of one of them. */
+  /** The id of one of the jobs. */
   sample: string;
 }
 
-/** A worker that comes: its name, the routes it serves, how many jobs it runs at once. */
+/** The registration of a worker: its name, routes and number of slots. */
 export interface RegisterWorker {
   worker: string;
   routes: string[];
@@ -1263,79 +1285,90 @@ export interface RegisterWorker {
   identity?: Identity | null;
 }
 
-/** A worker that is in. Its token is told this once and is not kept. */
+/** A registered worker. Its token is returned only once and is not stored. */
 export interface Registered {
   id: string;
   worker: string;
   token: string;
   routes: string[];
-  /** False: an operator must approve it first. */
+  /** False if an operator must approve the worker first. */
   is_approved: boolean;
   lease_seconds: number;
   heartbeat_seconds: number;
   poll_seconds_max: number;
 }
 
-/** What came of a request that was pulled. */
+/** The result of a pulled delivery. */
 export interface ReportDelivery {
   status?: number | null;
   error?: string | null;
   seconds?: number;
   headers?: Record<string, string>;
-  /** How the answer began; what is long is shortened. */
+  /** The beginning of the response body; long bodies are truncated. */
   body?: string;
 }
 
-/** A job that its worker cannot go on with. */
+/** Whether the worker takes jobs at present. */
+export interface ReportReadiness {
+  unready_reason: string | null;
+}
+
+/** A job that the worker returns to the queue. */
 export interface RequeueJob {
   job_id: string;
   lease_token: string;
   reason?: string;
 }
 
-/** What is to be sent once more: what failed since then, or everything. */
+/** Which deliveries to resend: those that failed since a time, or all. */
 export interface ResendSince {
   since: string;
   only_failed?: boolean;
 }
 
-/** How many are sent once more. */
+/** The number of resent deliveries. */
 export interface Resent {
   count: number;
 }
 
-/** The outcome of one job of a bulk submit: accepted, or a problem. */
+/** The result of one job of a bulk submit: accepted, or a problem. */
 export interface Result {
   status: number;
   job?: Accepted | null;
   problem?: Problem | null;
 }
 
-/** The outcomes of a bulk submit, in the order of its jobs. */
+/** The results of a bulk submit, in the order of its jobs. */
 export interface Results {
   accepted: number;
   refused: number;
   results: Result[];
 }
 
-/** How long what is sent is signed with the old secret too. */
+/** How to retry a job. */
+export interface RetryJob {
+  /** Retry the job even if it succeeded; otherwise that is an error. */
+  even_if_succeeded?: boolean;
+}
+
+/** How long requests are also signed with the old secret. */
 export interface RotateEndpoint {
-  /** Seconds, or text like 15m, 24h, 7d; at most 30d. */
+  /** Seconds, or text such as 15m, 24h or 7d; at most 30d. */
   overlap?: string | number;
 }
 
-/** How long the old key stays good beside the new one. */
+/** How long the old key stays valid after the rotation. */
 export interface RotateKey {
-  /** Seconds, or text like 90s, 15m, 1h, 7d. */
+  /** Seconds, or text such as 90s, 15m, 1h or 7d. */
   overlap?: string | number;
 }
 
-/** How long the old token stays good beside the new one; not at all, unless a time is given. */
+/** How long the old token stays valid; without a duration, it is rejected immediately. */
 export interface RotateWorker {
   overlap?: string | number | null;
 }
 
-/** A route: a queue whose jobs go to the fleet. */
+/** A route: a queue whose jobs are run by the fleet. */
 export interface RouteInfo {
   route: string;
   /** Jobs that wait for a worker; 10000 means as many or more. */
@@ -1343,12 +1376,12 @@ export interface RouteInfo {
   leased: number;
   oldest_wait_seconds: number | null;
   workers: RouteWorkers;
-  /** Of the workers that take jobs. */
+  /** The slots of the workers that take jobs. */
   slots: number;
   paused_at: string | null;
 }
 
-/** How many workers of a route are heard from, by what they are at. */
+/** The number of live workers of a route by status. */
 export interface RouteWorkers {
   idle: number;
   busy: number;
@@ -1368,14 +1401,14 @@ export interface RunningQuery {
   query: string;
 }
 
-/** A file that was uploaded. */
+/** An uploaded file. */
 export interface SavedFile {
   id: string;
   size: number;
   sha256?: string | null;
 }
 
-/** How many workers a route should have now, and what that was decided by. */
+/** The desired number of workers of a route, and the inputs of the calculation. */
 export interface Scaling {
   route: string;
   desired_workers: number;
@@ -1383,31 +1416,46 @@ export interface Scaling {
   leased: number;
   oldest_wait_seconds: number | null;
   workers: RouteWorkers;
-  /** How long a job runs on average; null if unknown. */
+  /** The average run time of a job; null if unknown. */
   expected_seconds: number | null;
 }
 
-/** How many workers each route should have now. */
+/** The desired number of workers of every route. */
 export interface Scalings {
   data: Scaling[];
 }
 
-/** What went through, point by point; the last is not over yet. */
+/** A search result. */
+export interface SearchResult {
+  type: "account" | "artifact" | "audit" | "bulk_operation" | "delivery" | "endpoint" | "job" | "key" | "kind" | "queue" | "tenant" | "worker";
+  id: string;
+  tenant: string | null;
+  title: string;
+  /** The property that matched. */
+  by: "external_id" | "id" | "idempotency_key" | "name";
+}
+
+/** Search results, best match first; at most 20. */
+export interface SearchResults {
+  data: SearchResult[];
+}
+
+/** The throughput over time; the last point is incomplete. */
 export interface Series {
   span: "1h" | "24h" | "30d" | "6h" | "7d";
   step_seconds: number;
-  /** Where each point begins, in seconds since 1970. */
+  /** The start of each point, in seconds since 1970. */
   at: number[];
   submitted: number[];
   succeeded: number[];
-  /** Those that were blocked as well. */
+  /** Includes blocked jobs. */
   failed: number[];
   canceled: number[];
   expired: number[];
-  /** How often a job went back to be run once more. */
+  /** The number of retries. */
   retried: number[];
   captured: number[];
-  /** Seconds from when it might start until it did. */
+  /** Seconds from when a job was ready until it started. */
   wait_p50: (number | null)[];
   wait_p90: (number | null)[];
   /** Seconds from the first start until the end. */
@@ -1415,51 +1463,51 @@ export interface Series {
   run_p90: (number | null)[];
 }
 
-/** Who has signed in to the dashboard, and what its page needs to know. */
+/** The signed-in user, and what the dashboard needs to know. */
 export interface Session {
   scope: "admin" | "client" | "operator" | "viewer" | "worker";
-  /** Null: every tenant. */
+  /** Null for all tenants. */
   tenant: string | null;
-  /** As which they stand in the audit. */
+  /** The actor in the audit log. */
   actor: string;
-  /** What the key is called. */
+  /** The name of the key. */
   name: string | null;
   expires_at: string;
-  /** To be sent as Millpond-Csrf with whatever acts. */
+  /** Send it as Millpond-Csrf with every request that changes something. */
   csrf: string;
   is_development: boolean;
   version: string;
-  /** Seconds between two looks; 0: by hand. */
+  /** Seconds between two refreshes; 0 for manual refresh. */
   refresh: number;
-  blueprints: BlueprintPage[];
+  products: ProductPage[];
 }
 
-/** How many jobs of an account may be active at once; null for no limit. */
+/** The limit of active jobs of an account; null for no limit. */
 export interface SetCap {
   active_max: number | null;
 }
 
-/** Another place in the line. */
+/** A new priority. */
 export interface SetPriority {
-  /** The highest goes first. */
+  /** Jobs with a higher priority start first. */
   priority: number;
 }
 
-/** A setting; of a secret one only whether it is set. */
+/** A setting; for secrets, only whether it is set. */
 export interface SettingInfo {
   name: string;
   value: string | number | boolean | null;
-  /** given: by whoever started the process. */
+  /** given: passed by the code that started the process. */
   source: "default" | "environment" | "given";
   is_secret: boolean;
 }
 
-/** A key of scope viewer, operator or admin, for which the dashboard opens. */
+/** A key of scope viewer, operator or admin that signs in to the dashboard. */
 export interface SignIn {
   key: string;
 }
 
-/** A request to storage that needs no key: the method, where to, and the headers that must stand in it. */
+/** A signed request to storage, which needs no key: method, URL and required headers. */
 export interface Signed {
   method: string;
   url: string;
@@ -1467,7 +1515,19 @@ export interface Signed {
   expires_at: string;
 }
 
-/** A statement that took much time, all its runs together. */
+/** A request that the puller must send with exactly these headers and this body. */
+export interface SignedRequest {
+  id: string;
+  headers: Record<string, string>;
+  body: string;
+}
+
+/** The pulled deliveries. A delivery without a reported result is returned again after one minute. */
+export interface SignedRequests {
+  data: SignedRequest[];
+}
+
+/** A slow statement; all its executions are combined. */
 export interface SlowQuery {
   query: string;
   calls: number;
@@ -1475,71 +1535,58 @@ export interface SlowQuery {
   total_ms: number;
 }
 
-/** A stretch of a job's life; `to` is null for the one that lasts. */
+/** A span of a job's timeline; `to` is null for the current one. */
 export interface Span {
   phase: "delivering" | "ended" | "leased" | "parked" | "ready" | "waiting";
   stage: string | null;
-  /** The attempt that it belongs to, or comes after; 0 before the first. */
+  /** The attempt that the span belongs to or follows; 0 before the first. */
   attempt: number;
   from: string;
   to: string | null;
 }
 
-/** A tenant, what was captured of it in the last hour, and for how many jobs. */
+/** A tenant with its captured credits and number of jobs in the last hour. */
 export interface Spender {
   tenant: string;
   captured: number;
   jobs: number;
 }
 
-/** Where a job stands after a move or an answer. */
+/** The state of a job after a transition or an answer. */
 export interface State {
   id: string;
   state: string;
 }
 
-/** What an alarm is about. */
+/** The subject of an alarm. */
 export interface Subject {
   type: "endpoint" | "failure" | "hold" | "queue" | "worker";
   id: string;
-  /** Whose it is, where it is one tenant's. */
+  /** The tenant that owns the subject, if any. */
   tenant: string | null;
 }
 
-/** What a provider was asked to do for a job. */
-export interface SubmissionInfo {
-  id: string;
-  provider: string;
-  /** What the provider calls it. */
-  prediction_id: string | null;
-  status: string;
-  /** Which part of the job it is for; empty where it is all of it. */
-  part: string;
-  run: number;
-  created_at: string;
-  over_at: string | null;
-}
-
-/** A job to be. */
+/** A job to submit. */
 export interface Submit {
   kind: string;
   input?: Record<string, unknown>;
-  /** Whose wallet pays; a client key has its own. */
+  /** The account that pays; client keys have their own. */
   account?: string | null;
-  /** The same as the Idempotency-Key header; one of the two is enough. */
+  /** Alternative to the Idempotency-Key header. */
   idempotency_key?: string | null;
   priority?: number | null;
   run_at?: string | null;
   expires_in?: string | number | null;
   webhook?: JobWebhook | null;
+  tags?: Record<string, string> | null;
 }
 
-/** Up to a thousand jobs; each is accepted or refused by itself. */
+/** Up to a thousand jobs, each of which is accepted or rejected separately. */
 export interface SubmitMany {
   jobs: Submit[];
 }
 
-/** A process, its database, and how both are. */
+/** The status of a process and its database. */
 export interface System {
   version: string;
   python: string;
@@ -1549,27 +1596,33 @@ export interface System {
   pid: number;
   is_development: boolean;
   database: DatabaseInfo;
-  homes: HomeInfo[];
+  tenant_databases: TenantDatabaseInfo[];
   pools: PoolInfo[];
-  /** The largest 20. */
+  /** The 20 largest tables. */
   tables: TableInfo[];
   migrations: MigrationInfo[];
   slow: SlowQuery[];
-  /** Why no slow statements are known, and what to do. */
+  /** Why no slow statements are available, and what to do. */
   slow_reason: string | null;
   running: RunningQuery[];
   configuration: SettingInfo[];
   checks: CheckInfo[];
 }
 
-/** A table with its indexes; one in parts as a whole. */
+/** A table with its indexes; partitions are combined. */
 export interface TableInfo {
   table: string;
   bytes: number;
-  /** As the planner estimates. */
+  /** The row estimate of the planner. */
   rows: number;
   dead: number;
   vacuumed_at: string | null;
+}
+
+/** A tenant database. */
+export interface TenantDatabaseInfo {
+  tenants: string[];
+  is_up: boolean;
 }
 
 /** A customer. */
@@ -1584,7 +1637,7 @@ export interface Tenants {
   next_cursor: string | null;
 }
 
-/** A token for a browser; it is good for one job only. */
+/** A browser token, valid for one job. */
 export interface Token {
   token: string;
   job_id: string;
@@ -1592,18 +1645,18 @@ export interface Token {
   expires_at: string;
 }
 
-/** What the test pretends to tell of. */
+/** The event of the test. */
 export interface TriggerEvent {
   event?: "job.submitted" | "job.queued" | "job.started" | "job.requeued" | "job.parked" | "job.answered" | "job.delivering" | "job.succeeded" | "job.failed" | "job.canceled" | "job.expired" | "job.blocked" | "job.retried" | "endpoint.disabled";
 }
 
-/** Where a file goes. */
+/** The upload request of a file. */
 export interface Upload {
   artifact_id: string;
   upload: Signed;
 }
 
-/** Whether every invariant holds. */
+/** The result of checking every invariant. */
 export interface Verification {
   ok: boolean;
   violations: Violation[];
@@ -1617,7 +1670,7 @@ export interface Violation {
   detail: string;
 }
 
-/** What an account has, and how many of its jobs have not ended. */
+/** The balances of an account and its number of active jobs. */
 export interface Wallet {
   tenant: string;
   account: string;
@@ -1627,60 +1680,70 @@ export interface Wallet {
   active_max: number | null;
 }
 
-/** A page of a tenant's accounts, by name. */
+/** A page of accounts, by name. */
 export interface Wallets {
   data: Wallet[];
   next_cursor: string | null;
 }
 
-/** A worker: one of the fleet, or one beside the database that holds leases now. */
+/** A worker: of the fleet, which connects over HTTP, or direct, which connects to the database. */
 export interface WorkerInfo {
-  /** worker_…; null for a worker that works on the database itself. */
+  /** worker_…; null for a worker that holds leases and is not registered. */
   id: string | null;
   worker: string;
+  /** Whether it connects over HTTP; a direct worker uses the database. */
   is_fleet: boolean;
+  /** The version of Millpond that it runs, if it has reported it. */
+  version: string | null;
+  /** The routes of a fleet worker. */
   routes: string[];
-  /** How many jobs it may hold at once. */
+  /** The queues from which it takes jobs. */
+  queues: string[];
+  /** The number of jobs that the worker can hold at the same time. */
   slots: number | null;
-  status: "busy" | "draining" | "idle" | "revoked" | "silent" | "unapproved";
+  status: "busy" | "draining" | "idle" | "lost" | "revoked" | "unapproved" | "unready";
   leases: number;
-  /** How many it holds. */
+  /** The number of jobs that the worker holds. */
   jobs: number;
-  /** What it said of itself. */
+  /** The capabilities reported by the worker. */
   capabilities: unknown;
-  /** The beginning and the end of its token. */
+  /** The first and last characters of its token. */
   hint: string | null;
-  /** The key it registered with. */
+  /** The key used for the registration. */
   fleet: string | null;
-  /** From where it was last heard. */
+  /** The address of the last heartbeat. */
   address: string | null;
   registered_at: string | null;
   heard_at: string | null;
-  /** When it was last given a job that it still has. */
+  /** When the worker last received a job that it still holds. */
   granted_at: string | null;
-  /** When the first of its leases runs out. */
+  /** When the first of its leases expires. */
   expires_at: string | null;
+  /** Since when the worker reports that it takes no jobs. */
+  unready_at: string | null;
+  /** Why the worker takes no jobs, as it reports. */
+  unready_reason: string | null;
 }
 
-/** Something to say about a job. Numbers grow; one that comes twice is written once. */
+/** A report about a job. Numbers increase; a repeated number is written once. */
 export interface WorkerNote {
   number: number;
   type: "log" | "progress" | "stage";
   value?: number | null;
-  /** For stage. */
+  /** For type stage. */
   stage?: string | null;
-  /** For log; shortened if it is long. */
+  /** For type log; truncated if long. */
   level?: string | null;
-  /** For log; shortened if it is long. */
+  /** For type log; truncated if long. */
   text?: string | null;
 }
 
-/** The fleet, and the other workers that hold leases now. */
+/** All workers, followed by those that hold leases and are not registered, such as ones of an older version. */
 export interface Workers {
   data: WorkerInfo[];
 }
 
-/** What a worker says about a job, in order. */
+/** The reports of a worker about a job, in order. */
 export interface WriteNotes {
   job_id: string;
   lease_token: string;

@@ -1,23 +1,23 @@
-// How things are said: times, lengths, sizes, numbers.
+// Formatting of times, durations, sizes and numbers.
 
 const NUMBER = new Intl.NumberFormat("en");
 const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
 
-/** Counts stop here: so many means so many or more. */
+/** The server stops counting here: this value means this many or more. */
 export const COUNT_MAX = 10_000;
 
 export function number(value: number): string {
   return NUMBER.format(value);
 }
 
-/** A count that may have been cut off. */
+/** A count that may have been capped. */
 export function count(value: number): string {
   return value === COUNT_MAX ? `${NUMBER.format(value)}+` : value > 99_999 ? SHORT.format(value) : NUMBER.format(value);
 }
 
-/** A length of time as one says it: 0.4 s, 42 s, 12 min, 3 h, 5 d. */
+/** A duration: 0.4 s, 42 s, 12 min, 3 h, 5 d. */
 export function span(seconds: number | null | undefined): string {
   if (seconds === null || seconds === undefined) return "–";
   const value = Math.max(0, seconds);
@@ -57,7 +57,7 @@ export function credits(value: number): string {
   return `${NUMBER.format(value)} ${Math.abs(value) === 1 ? "credit" : "credits"}`;
 }
 
-/** An id, cut in its middle: its beginning tells the type, its end is what differs. */
+/** An id without its middle: it begins with its type, and ids of one type differ mostly at the end. */
 export function shortId(id: string): string {
   return id.length > 18 ? `${id.slice(0, id.indexOf("_") + 5)}…${id.slice(-5)}` : id;
 }
@@ -66,7 +66,7 @@ export function plural(value: number, one: string, many = `${one}s`): string {
   return `${count(value)} ${value === 1 ? one : many}`;
 }
 
-/** A word of the wire for people: `cancel_requested` is "cancel requested". */
-export function plain(word: string): string {
-  return word.replaceAll("_", " ");
+/** A name from the API as display text: `cancel_requested` becomes "cancel requested". */
+export function plain(name: string): string {
+  return name.replaceAll("_", " ");
 }

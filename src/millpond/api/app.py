@@ -1,4 +1,4 @@
-"""The application: finds the route of a request, checks who sends it and what is in it, and answers."""
+"""The application: finds the route of a request, authenticates the caller, checks the request, and responds."""
 
 from __future__ import annotations
 
@@ -17,39 +17,44 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 
 from millpond import logs
-from millpond.api import metrics, principals, problems
-from millpond.api.calls import WHOLE_ANSWER, Call, Desk, DisconnectedError, Reply
-from millpond.api.inbox import ROUTES as INBOX_ROUTES
+from millpond.api import principals, problems
+from millpond.api.attempts import Attempts
+from millpond.api.calls import WHOLE_ANSWER, AppState, Call, DisconnectedError, Reply
 from millpond.api.limits import Limiter
 from millpond.api.metrics import Metrics
 from millpond.api.native import ROUTES
-from millpond.api.routes import WORKERS, parts_of, tree
-from millpond.engine.workers import Rules
-from millpond.errors import NotFoundError, RateLimitedError
+from millpond.api.open_streams import OpenStreams
+from millpond.api.routes import parts_of, tree
+from millpond.api.scopes import WORKERS
+from millpond.api.webhooks.inbox import ROUTES as INBOX_ROUTES
+from millpond.engine.fleet.workers import Rules
+from millpond.errors import NotFoundError, RateLimitedError, UnauthorizedError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
 
     from starlette.types import Receive, Scope, Send
 
-    from millpond.api.blueprint import Blueprint
     from millpond.api.calls import Headers
-    from millpond.api.inbox import Inbox
+    from millpond.api.jobs.streams import Hub
+    from millpond.api.product import Product
     from millpond.api.routes import Node, Route
-    from millpond.api.streams import Hub
-    from millpond.engine.access import Principal
+    from millpond.api.webhooks.inbox import Inbox
+    from millpond.engine.access.access import Principal
     from millpond.engine.engine import Engine
     from millpond.settings import Settings
 
     Authenticate = Callable[[Request], Awaitable[Principal]]
-    Annex = Callable[[Desk, Mapping[str, Blueprint]], "Door"]
+    _End = Callable[[], Coroutine[Any, Any, object]]
+    Annex = Callable[[AppState, Mapping[str, Product]], "RouteGroup"]
 
 UI: Final = "ui"
-"""The path under which the dashboard is, where there is one."""
+"""The path of the dashboard, if it is served."""
 NATIVE: Final = "native"
-"""The path under which the whole native API is, where a blueprint that is served alone stands in front of it."""
+"""The path of the whole native API, if a single product is served at the root."""
 WRITE_SECONDS: Final = 20.0
-"""How long a reader of a stream may leave its frames unread."""
+"""How long a reader of a stream may leave a frame unread."""
+_INVALID: Final = "invalid keys and tokens"
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 _TRACE: Final = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _TOKEN: Final = re.compile(r"(/callbacks/+[^/]+/).+", re.DOTALL)
@@ -72,75 +77,77 @@ def create_app(
     settings: Settings,
     hub: Hub,
     authenticate: Authenticate | None = None,
-    blueprints: Iterable[Blueprint] = (),
-    alone: Blueprint | None = None,
+    products: Iterable[Product] = (),
+    alone: Product | None = None,
     inbox: Inbox | None = None,
     ui: Annex | None = None,
 ) -> Api:
-    """The native API over an engine; ``authenticate`` puts the host's own users in the place of our keys.
+    """The native API of an engine; ``authenticate`` replaces Millpond's keys with the host's own authentication.
 
-    Blueprints are served under their names; one that stands ``alone`` is served at the root, and the native API where
-    it has no path, and whole under ``/native``. An ``inbox`` is for development alone. ``ui`` is what opens the door to
-    the dashboard, :func:`millpond.ui.dashboard`; then the application must be closed.
+    Products are served under their names. The product ``alone`` is served at the root; the native API is then served at
+    the paths that this product does not have, and as a whole under ``/native``. An ``inbox`` is for development only.
+    ``ui`` creates the dashboard, :func:`millpond.ui.dashboard`; the application must then be closed.
     """
     engine.workers.rules = Rules.of(settings)
     routes = ROUTES if inbox is None else (*ROUTES, *INBOX_ROUTES)
-    desk = Desk(engine, hub, settings, routes, Metrics(), inbox=inbox)
-    return Api(desk, authenticate, blueprints=blueprints, alone=alone, ui=ui)
+    state = AppState(engine, hub, settings, routes, Metrics(), inbox=inbox)
+    return Api(state, authenticate, products=products, alone=alone, ui=ui)
 
 
 @dataclasses.dataclass
-class Door:
-    """A way in: some routes, and the desk that they share."""
+class RouteGroup:
+    """Some routes, and the state that they share."""
 
-    desk: Desk
+    state: AppState
     tree: Node
 
     def enter(self, call: Call, parts: list[str]) -> Node:
-        call.desk = self.desk
-        call.root += self.desk.mount
+        call.state = self.state
+        call.root += self.state.mount
         return self.tree.find(call, parts)
 
     async def close(self) -> None:
-        """Let go of what is its own."""
+        """Release its own resources."""
 
 
-def _door(desk: Desk, blueprint: Blueprint, mount: str) -> Door:
-    own = dataclasses.replace(desk, routes=blueprint.routes, blueprint=blueprint, mount=mount, pages={})
-    return Door(own, tree(blueprint.routes))
+def _product_routes(state: AppState, product: Product, mount: str) -> RouteGroup:
+    own = dataclasses.replace(state, routes=product.routes, product=product, mount=mount, pages={})
+    return RouteGroup(own, tree(product.routes))
 
 
 class Api(Starlette):
-    """All requests go through one table: to find a route here costs a walk of a few steps, and no middleware."""
+    """All requests go through one table: a route is found in a few steps, without middleware."""
 
     def __init__(
         self,
-        desk: Desk,
+        state: AppState,
         authenticate: Authenticate | None = None,
         *,
-        blueprints: Iterable[Blueprint] = (),
-        alone: Blueprint | None = None,
+        products: Iterable[Product] = (),
+        alone: Product | None = None,
         ui: Annex | None = None,
     ) -> None:
         super().__init__()
-        self.desk = desk
+        self.state = state
         self._authenticate = authenticate
-        self._limiter = Limiter(desk.settings.rate_limit)
-        blueprints = tuple(blueprints)
-        served = (desk, *blueprints, *(() if alone is None else (alone,)))
+        self._limiter = Limiter(state.settings.rate_limit)
+        self._attempts = Attempts(state.settings.failure_limit)
+        self._streams = OpenStreams()
+        products = tuple(products)
+        served = (state, *products, *(() if alone is None else (alone,)))
         limits = {route.limit for each in served for route in each.routes if route.limit is not None}
-        self._own_limiters = {name: Limiter(getattr(desk.settings, name)) for name in limits}
-        self._native = Door(desk, tree(desk.routes))
-        self._mounted = {blueprint.name: _door(desk, blueprint, f"/{blueprint.name}") for blueprint in blueprints}
-        self._alone = None if alone is None else _door(desk, alone, "")
-        shown = {f"/{each.name}": each for each in blueprints} | ({} if alone is None else {"": alone})
-        self._ui = None if ui is None else ui(desk, shown)
-        self._beside = Door(dataclasses.replace(desk, mount=f"/{NATIVE}", pages={}), self._native.tree)
+        self._own_limiters = {name: Limiter(getattr(state.settings, name)) for name in limits}
+        self._native = RouteGroup(state, tree(state.routes))
+        self._mounted = {product.name: _product_routes(state, product, f"/{product.name}") for product in products}
+        self._alone = None if alone is None else _product_routes(state, alone, "")
+        shown = {f"/{each.name}": each for each in products} | ({} if alone is None else {"": alone})
+        self._ui = None if ui is None else ui(state, shown)
+        self._beside = RouteGroup(dataclasses.replace(state, mount=f"/{NATIVE}", pages={}), self._native.tree)
         self._numbers = count(1)
         self._prefix = os.urandom(6).hex()
 
     async def aclose(self) -> None:
-        """Let go of what it has of its own; the engine is somebody else's."""
+        """Release its own resources; the engine stays open."""
         if self._ui is not None:
             await self._ui.close()
 
@@ -149,7 +156,7 @@ class Api(Starlette):
             await super().__call__(scope, receive, send)
             return
         began = time.perf_counter()
-        call = Call(self.desk, scope, receive, self._request_id(scope))
+        call = Call(self.state, scope, receive, self._request_id(scope))
         try:
             reply = await self._reply(call)
         except DisconnectedError:
@@ -162,23 +169,36 @@ class Api(Starlette):
 
     async def _reply(self, call: Call) -> Reply:
         node = self._find(call)
+        call.check_headers()
         if call.method == "OPTIONS" and b"access-control-request-method" in call.headers:
             return _preflight(node)
         route = call.route = node.route(call.method)
         call.check_length(route.body_max)
         if route.query is not None:
-            call.split_query()
-        if route.who and not (route.is_local and metrics.is_local(call)):
+            call.split_query(route.query)
+        if route.who:
             await self._admit(call, route)
         if route.query is not None:
             call.read_query(route.query)
         call.form = call.check_acceptable(*route.offers)
         if route.body is not None:
             await call.read_body(route)
-        return await route.handle(call)
+        answer = await route.handle(call)
+        if answer.frames is not None and route.who:
+            await self._open(call, answer)
+        return answer
+
+    async def _open(self, call: Call, answer: Reply) -> None:
+        """Count a stream for its key and account, or refuse it."""
+        try:
+            answer.holders = self._streams.open(call, answer)
+        except RateLimitedError:
+            frames: Any = answer.frames
+            await frames.aclose()
+            raise
 
     def _find(self, call: Call) -> Node:
-        """The place that the path leads to, by the door that it names."""
+        """The node of the path, in the route group that its first part selects."""
         parts = parts_of(call.scope)
         if self._ui is not None and parts and parts[0] == UI:
             return self._ui.enter(call, parts[1:])
@@ -188,7 +208,7 @@ class Api(Starlette):
         return self._native.enter(call, parts) if mounted is None else mounted.enter(call, parts[1:])
 
     def _find_alone(self, call: Call, parts: list[str]) -> Node:
-        alone = cast("Door", self._alone)
+        alone = cast("RouteGroup", self._alone)
         if parts and parts[0] == NATIVE:
             return self._beside.enter(call, parts[1:])
         try:
@@ -198,29 +218,57 @@ class Api(Starlette):
             try:
                 return self._native.enter(call, parts)
             except NotFoundError:
-                call.desk = alone.desk  # which says in its own words that there is nothing
+                call.state = alone.state  # so that the error has the format of the product
                 raise
 
     async def _admit(self, call: Call, route: Route) -> None:
-        """Learn who calls, count the request, and refuse what is out of reach."""
+        """Authenticate the caller, count the request, and check the permission."""
         call.again = partial(self._principal, call, route)
-        principal = call.principal = await call.again()
+        principal = call.principal = await self._first_principal(call, route)
         self._count(call, self._limiter)
         if route.limit is not None:
             self._count(call, self._own_limiters[route.limit])
         principals.check(principal, route, call)
 
+    async def _first_principal(self, call: Call, route: Route) -> Principal:
+        """The principal of a request that has just arrived; the failures of each address are limited.
+
+        The host's own authentication and that of a route group limit their own failures.
+        """
+        is_ours = self._authenticate is None or route.who == WORKERS or "fleet" in route.who
+        if call.state.admit is not None or not is_ours:
+            return await call.again()
+        given = principals.secret(call, route)
+        if given.startswith(principals.TOKEN_PREFIX):  # it is signed: to check it takes no lookup
+            return await self._signed_principal(call)
+        callers = self.state.engine.workers if "fleet" in route.who else self.state.engine.access
+        counted = {} if callers.is_known(given) else self._attempts.take(call, _INVALID)
+        try:
+            return await call.again()
+        except UnauthorizedError:
+            counted = {}
+            raise
+        finally:
+            self._attempts.give_back(counted)
+
+    async def _signed_principal(self, call: Call) -> Principal:
+        try:
+            return await call.again()
+        except UnauthorizedError:
+            self._attempts.take(call, _INVALID)
+            raise
+
     async def _principal(self, call: Call, route: Route) -> Principal:
-        if call.desk.admit is not None:
-            return await call.desk.admit(call, route)
+        if call.state.admit is not None:
+            return await call.state.admit(call, route)
         if "fleet" in route.who:
             return await principals.worker(call, route)
-        if self._authenticate is None or route.who == WORKERS:  # the fleet's secret is ours, whoever the users are
-            return await self.desk.engine.access.authenticate(principals.secret(call, route))
+        if self._authenticate is None or route.who == WORKERS:  # the fleet secret is always a key of ours
+            return await self.state.engine.access.authenticate(principals.secret(call, route))
         return await self._authenticate(Request(call.scope, call.receive))
 
     def _count(self, call: Call, limiter: Limiter) -> None:
-        """One request more of this key. Its own limit may be smaller than that of a route, and never raises it."""
+        """Count a request of the key. The key's own limit can lower the limit of a route, and never raises it."""
         principal = call.principal
         key = (principal.actor, principal.tenant, principal.account, principal.job_id)
         own = principal.rate_limit
@@ -232,15 +280,15 @@ class Api(Starlette):
             raise
 
     def _request_id(self, scope: Scope) -> str:
-        """The caller's own id if it is a sane one, otherwise a new one."""
+        """The caller's own id if it is well-formed, otherwise a new one."""
         for name, value in scope["headers"]:
             if name in (b"request-id", b"x-request-id") and _REQUEST_ID.fullmatch(value):
                 return value.decode()
         return f"req_{self._prefix}{next(self._numbers):08x}"
 
     def _common(self, call: Call) -> Headers:
-        """The headers of every answer."""
-        made: Headers = [(b"request-id", call.request_id.encode()), *call.limits, *call.desk.headers]
+        """The headers of every response."""
+        made: Headers = [(b"request-id", call.request_id.encode()), *call.limits, *call.state.headers]
         trace = call.headers.get(b"traceparent")
         if trace is not None and _TRACE.fullmatch(trace):
             made.append((b"traceparent", trace))
@@ -249,8 +297,8 @@ class Api(Starlette):
         return made
 
     def _note(self, call: Call, status: int, seconds: float) -> None:
-        path = "" if call.route is None else f"{call.desk.mount}{call.route.path}"
-        self.desk.metrics.answered(call.method if path else "", path, status, seconds)
+        path = "" if call.route is None else f"{call.state.mount}{call.route.path}"
+        self.state.metrics.answered(call.method if path else "", path, status, seconds)
         if logs.is_on("request.answered"):
             principal = getattr(call, "principal", None)
             logs.emit(
@@ -277,11 +325,11 @@ class Api(Starlette):
         await send({"type": "http.response.body", "body": reply.body})
 
     async def _send_frames(self, call: Call, reply: Reply, send: Send) -> None:
-        """Send a stream until it ends, or its reader goes or stops reading."""
+        """Send a stream until it ends, or its reader disconnects, loses access or stops reading."""
         frames: Any = reply.frames
         try:
             await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
-            async with _until_gone(call.receive):
+            async with _until(*_ends(call)):
                 async for frame in frames:
                     async with asyncio.timeout(WRITE_SECONDS):
                         await send({"type": "http.response.body", "body": frame, "more_body": True})
@@ -289,56 +337,69 @@ class Api(Starlette):
         except TimeoutError:
             logs.emit("stream.dropped", request_id=call.request_id)
         finally:
+            self._streams.close(reply.holders)
             await frames.aclose()
 
 
+def _ends(call: Call) -> list[_End]:
+    """What ends a stream, whatever its handler does."""
+    is_anybody = call.route is None or not call.route.who
+    return [partial(_disconnected, call.receive), *([] if is_anybody else [partial(principals.access_lost, call)])]
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 @contextlib.asynccontextmanager
-async def _until_gone(receive: Receive) -> AsyncGenerator[None]:
-    """Leave the block when the caller has gone."""
+async def _until(*ends: _End) -> AsyncGenerator[None]:
+    """Leave the block when the first of these has returned. One that has not begun by then is not called."""
     inside = cast("asyncio.Task[None]", asyncio.current_task())
-    is_gone = False
+    is_over = False
 
-    async def watch() -> None:
-        nonlocal is_gone
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        is_gone = True
-        inside.cancel()
+    async def watch(end: _End) -> None:
+        nonlocal is_over
+        await end()
+        if not is_over:
+            is_over = True
+            inside.cancel()
 
-    watching = asyncio.create_task(watch())
+    watching = [asyncio.create_task(watch(end)) for end in ends]
     try:
         yield
     except asyncio.CancelledError:
-        if not is_gone:
+        if not is_over:
             raise
         inside.uncancel()
     finally:
-        watching.cancel()
+        for task in watching:
+            task.cancel()
 
 
 def _logged_path(call: Call) -> str:
-    """The path, but for what is a secret in it: whoever knows the token of a callback may send one."""
+    """The path without the token of a callback, which is a secret: it permits sending a callback."""
     return _TOKEN.sub(r"\1{token}", call.scope["path"])
 
 
 def _refusal(call: Call, error: Exception) -> Reply:
-    told = problems.told(error, request_id=call.request_id, root=call.root)
+    problem = problems.describe(error, request_id=call.request_id, root=call.root)
     if problems.is_ours(error):
         logs.emit("request.failed", request_id=call.request_id, path=_logged_path(call), error=repr(error))
-    headers = problems.headers(error, told)
-    blueprint = call.desk.blueprint
-    if blueprint is None:
-        return Reply(told["status"], msgspec.json.encode(told), headers)
-    status, body = blueprint.refuse(error, told)
-    form = (b"content-type", blueprint.refusal_form)
+    headers = problems.headers(error, problem)
+    product = call.state.product
+    if product is None:
+        return Reply(problem["status"], msgspec.json.encode(problem), headers)
+    status, body = product.refuse(error, problem)
+    form = (b"content-type", product.refusal_form)
     kept = (header for header in headers if header[0] != b"content-type")
     return Reply(status, msgspec.json.encode(body), [form, *kept])
 
 
 def _preflight(node: Node) -> Reply:
-    """What a browser may send from any page: the routes that a token reaches, without credentials of its own."""
+    """The answer to a CORS preflight: pages of any origin may call the routes that accept a browser token."""
     methods = [method for method, route in node.methods.items() if route.token is not None]
     if not methods:
-        node.route("OPTIONS")  # which is not possible here
+        node.route("OPTIONS")  # raises: the path does not have this method
     allowed = (b"access-control-allow-methods", ", ".join(methods).encode())
     return Reply(204, headers=[*_BROWSER, *_PREFLIGHT, allowed])

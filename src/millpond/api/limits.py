@@ -1,7 +1,8 @@
 """Rate limits: how many requests a key may send, kept in memory.
 
-The generic cell rate algorithm: each request moves a theoretical time of arrival forward, and one that would move it
-further than the burst allows is refused. One number per key, no window whose edge could be gamed.
+They use the generic cell rate algorithm: each request moves the theoretical arrival time of its key forward, and a
+request that would move it further than the burst allows is refused. A key needs one number, and there is no window
+boundary at which a client could send twice the limit.
 """
 
 from __future__ import annotations
@@ -19,27 +20,27 @@ if TYPE_CHECKING:
     from millpond.api.calls import Headers
 
 WINDOW: Final = 10
-"""Seconds whose requests may come all at once."""
+"""The burst, in seconds: the requests of this many seconds may be sent all at once."""
 _KEYS_MAX: Final = 100_000
 
 
 @dataclass(slots=True)
 class Limiter:
-    """The limits of all keys in this process; ``rate`` is for those that have none of their own."""
+    """The limits of all keys in this process; ``rate`` applies to keys without a limit of their own."""
 
     rate: int
     clock: Callable[[], float] = time.monotonic
     _arrivals: dict[Hashable, float] = field(default_factory=dict["Hashable", float], init=False)
 
     def take(self, key: Hashable, rate: int | None) -> Headers:
-        """Count one request; the headers that tell what is left, or the refusal."""
+        """Count one request, and return the rate limit headers; raise if the limit is exceeded."""
         rate = rate or self.rate
         now = self.clock()
         ahead = max(self._arrivals.get(key, now), now) - now
         left = int((WINDOW - ahead) * rate + 1e-6)
         if left < 1:
             raise RateLimitedError(
-                f"The limit is {rate:,} requests a second.",
+                f"The limit of {rate:,} requests per second was exceeded.",
                 retry_after=math.ceil(ahead + 1 / rate - WINDOW),
                 limit=rate,
             )
@@ -49,7 +50,7 @@ class Limiter:
         return [_policy(rate), (b"ratelimit", b'"key";r=%d;t=%d' % (left - 1, math.ceil(ahead)))]
 
     def give_back(self, key: Hashable, rate: int) -> None:
-        """Let a request that was counted count no more."""
+        """Undo the count of one request."""
         if key in self._arrivals:
             self._arrivals[key] -= 1 / rate
 
@@ -57,7 +58,7 @@ class Limiter:
         return [_policy(rate or self.rate), (b"ratelimit", b'"key";r=0;t=%d' % WINDOW)]
 
     def _forget(self, now: float) -> None:
-        """Let go of the keys that have been quiet: they have all their requests again."""
+        """Drop the keys whose whole burst is available again: they are like new keys."""
         self._arrivals = {key: arrival for key, arrival in self._arrivals.items() if arrival > now}
 
 

@@ -12,25 +12,26 @@ import contextlib
 import inspect
 import signal
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.exceptions import HTTPException
 
 from millpond.api.app import create_app
-from millpond.api.blueprint import bound
+from millpond.api.jobs.streams import Hub
 from millpond.api.principals import TOKEN_PREFIX
-from millpond.api.streams import Hub
-from millpond.engine.access import Principal
+from millpond.api.product import bound
+from millpond.engine.access.access import Principal
 from millpond.engine.engine import Engine
-from millpond.engine.vault import open_vault
+from millpond.engine.webhooks.vault import open_vault
 from millpond.errors import ForbiddenError, MillpondError, RateLimitedError, UnauthorizedError
 from millpond.outbound import Outbound
 from millpond.services import all_services
-from millpond.services.bell import Bell
+from millpond.services.notifier import Notifier
 from millpond.services.service import run_services
 from millpond.settings import Settings
 from millpond.storage import open_storage
-from millpond.store.embedded import open_embedded
+from millpond.store.embedded import Keeper
 from millpond.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -55,15 +56,15 @@ _REFUSALS: Final[dict[int, type[MillpondError]]] = {
 
 
 class Mount:
-    """A product's jobs as a guest in another application: an ASGI app, and the lifespan it needs.
+    """A product's jobs inside another application: an ASGI app, and the lifespan it needs.
 
     >>> jobs = Mount(app)
     >>> host = FastAPI(lifespan=jobs.lifespan)
     >>> host.mount("/jobs", jobs.asgi(authenticate=who))
 
-    ``worker`` and ``services`` say whether jobs and the background work are run in this process too; where there are
-    many processes, run them in a few with ``millpond serve`` and ``millpond worker``. ``providers`` are the outside
-    services that run jobs; they are closed with it.
+    ``worker`` and ``services`` state whether this process also runs jobs and the background services. If the host has
+    many processes, run both in a few others with ``millpond serve`` and ``millpond worker``. ``providers`` are the
+    external services that run jobs; they are closed with the engine.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Mount:
         self._lifecycles = tuple(lifecycles)
         self._has_worker = worker
         self._has_services = services
-        self._running: Running | None = None
+        self._running: MountedEngine | None = None
 
     @property
     def engine(self) -> Engine:
@@ -95,27 +96,28 @@ class Mount:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Open the database, migrate it and run what is to run here, for as long as the block lasts."""
+        """Open and migrate the database, and run the parts of this process for the duration of the block."""
         settings = self._settings or Settings.from_env()
         with contextlib.ExitStack() as stack:
-            dsn = settings.database_url or stack.enter_context(open_embedded(settings.data_dir)).dsn
+            keeper = None if settings.database_url else stack.enter_context(Keeper(settings.data_dir))
             engine = await Engine.open(
-                dsn,
+                settings.database_url or (keeper.dsn if keeper else ""),
                 self.app,
                 lifecycles=self._lifecycles,
                 storage=open_storage(settings),
                 tenant_databases=settings.tenant_databases,
                 outbound=Outbound(settings.outbound_allow),
-                vault=open_vault(settings),
+                vault=open_vault(settings, is_development=settings.database_url is None),
                 providers=self._providers,
             )
             engine.providers.public_url = settings.public_url
             engine.gates.report(self.app.kinds.values())
             try:
-                bell = Bell(engine)
-                hub = Hub(engine, bell)
-                async with _working([hub.run, *self._parts(engine, settings), bell.run]):
-                    self._running = Running(engine, hub, settings)
+                notifier = Notifier(engine)
+                hub = Hub(engine, notifier)
+                keeping = [] if keeper is None else [partial(keeper.run, engine.db)]
+                async with _working([hub.run, *self._parts(engine, settings), notifier.run, *keeping]):
+                    self._running = MountedEngine(engine, hub, settings)
                     yield
             finally:
                 if self._running is not None:
@@ -126,16 +128,16 @@ class Mount:
     def asgi(self, *, authenticate: Host | None = None, ui: Annex | None = None) -> ASGIApp:
         """The native API, to be mounted anywhere.
 
-        ``authenticate`` tells who a request is from: a :class:`Principal`, or nothing for a stranger. Without it our
-        own keys are asked for. A browser token for one job is good in either case.
-        With ``ui``, :func:`millpond.ui.dashboard`, the dashboard is under ``/ui``; one signs in to it with a key.
+        ``authenticate`` returns the :class:`Principal` of a request, or None if it is not authenticated. Without
+        ``authenticate``, requests need a key of Millpond. A browser token for one job is accepted in either case.
+        With ``ui``, :func:`millpond.ui.dashboard`, the dashboard is served under ``/ui``; users sign in with a key.
         """
-        return Door(self, authenticate, ui)
+        return MountedApp(self, authenticate, ui)
 
-    def running_now(self) -> Running:
+    def running_now(self) -> MountedEngine:
         if self._running is None:
             raise RuntimeError(
-                "Millpond is not running: give its lifespan to the host, FastAPI(lifespan=jobs.lifespan)."
+                "Millpond is not running. Pass its lifespan to the host: FastAPI(lifespan=jobs.lifespan)."
             )
         return self._running
 
@@ -151,33 +153,33 @@ class Mount:
         return parts
 
 
-class Running:
-    """What there is between the start and the end of the host."""
+class MountedEngine:
+    """The engine and the applications between the start and the end of the host."""
 
     def __init__(self, engine: Engine, hub: Hub, settings: Settings) -> None:
         self.engine = engine
         self._hub = hub
         self._settings = settings
-        self._apps: dict[Door, Api] = {}
+        self._apps: dict[MountedApp, Api] = {}
 
-    def app(self, door: Door) -> ASGIApp:
-        if door not in self._apps:
-            self._apps[door] = create_app(
+    def app(self, mounted: MountedApp) -> ASGIApp:
+        if mounted not in self._apps:
+            self._apps[mounted] = create_app(
                 self.engine,
                 settings=self._settings,
                 hub=self._hub,
-                authenticate=door.authenticate(self.engine),
-                ui=door.ui,
+                authenticate=mounted.authenticate(self.engine),
+                ui=mounted.ui,
             )
-        return self._apps[door]
+        return self._apps[mounted]
 
     async def close(self) -> None:
         for app in self._apps.values():
             await app.aclose()
 
 
-class Door:
-    """Where requests come in; what is behind it is there once the host has started."""
+class MountedApp:
+    """The ASGI app that the host mounts; it works once the host has started."""
 
     def __init__(self, mount: Mount, host: Host | None, ui: Annex | None) -> None:
         self._mount = mount
@@ -200,7 +202,7 @@ class Door:
 
 
 async def _ask(host: Host, request: Request) -> Principal:
-    """What the host says, in our words: its own refusals too."""
+    """The principal that the host returns; its HTTP errors become errors of Millpond."""
     try:
         found = host(request)
         principal = await found if inspect.isawaitable(found) else found
@@ -212,7 +214,7 @@ async def _ask(host: Host, request: Request) -> Principal:
     if principal is None:
         raise UnauthorizedError("Sign in first.")
     if not isinstance(principal, Principal):  # pyright: ignore[reportUnnecessaryIsInstance] - the host may be untyped
-        raise TypeError(f"authenticate must return a Principal or None, not a {type(principal).__name__}.")
+        raise TypeError(f"authenticate must return a Principal or None, not {type(principal).__name__}.")
     return principal
 
 
@@ -226,10 +228,10 @@ def _browser_token(request: Request) -> str | None:
 
 @contextlib.asynccontextmanager
 async def _working(parts: Sequence[Part]) -> AsyncGenerator[None]:
-    """Run the parts during the block; then they leave one after another, the first one first.
+    """Run the parts during the block, then stop them one after another, in order.
 
-    A server that is told to stop waits for its open streams before it ends the lifespan, and they would wait for
-    that. So the first part, which has the streams, is stopped by the signal itself.
+    A server waits for its open streams before it ends the lifespan, and without this the streams would only end with
+    the lifespan. So the signal itself stops the first part, which serves the streams.
     """
     stops = [asyncio.Event() for _ in parts]
     tasks = [asyncio.ensure_future(part(stop)) for part, stop in zip(parts, stops, strict=True)]
@@ -246,7 +248,7 @@ async def _working(parts: Sequence[Part]) -> AsyncGenerator[None]:
 
 @contextlib.contextmanager
 def _on_signals(act: Callable[[], None]) -> Generator[None]:
-    """Also do this when the process is told to stop; whoever is in charge of the signals stays so."""
+    """Also call ``act`` on SIGTERM and SIGINT: the existing handlers are still called, and are restored at the end."""
     loop = asyncio.get_running_loop()
     is_main = threading.current_thread() is threading.main_thread()
     numbers = (signal.SIGTERM, signal.SIGINT) if is_main else ()

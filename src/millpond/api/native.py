@@ -1,9 +1,37 @@
-"""The native API: the routes of all its parts, as one table."""
+"""The native API: the routes of all its parts, as one table, in the order of its document."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from millpond.api import board, errands, routes, sights
+from millpond.api import health, metrics
+from millpond.api.access import audit, keys, tenants
+from millpond.api.credits import wallets
+from millpond.api.documents import pages
+from millpond.api.fleet import protocol, workers
+from millpond.api.jobs import artifacts, callbacks, jobs, kinds
+from millpond.api.operators import board, bulk, queues, verification, views
+from millpond.api.webhooks import deliveries, endpoints
 
-ROUTES: Final = (*routes.ROUTES, *board.ROUTES, *errands.ROUTES, *sights.ROUTES)
+ROUTES: Final = (
+    *jobs.ROUTES,
+    *artifacts.ROUTES,
+    *wallets.ROUTES,
+    *kinds.ROUTES,
+    *queues.ROUTES,
+    *workers.ROUTES,
+    *callbacks.ROUTES,
+    *protocol.ROUTES,
+    *tenants.ROUTES,
+    *keys.ROUTES,
+    *endpoints.ROUTES,
+    *deliveries.ROUTES,
+    *audit.ROUTES,
+    *verification.ROUTES,
+    *board.ROUTES,
+    *bulk.ROUTES,
+    *views.ROUTES,
+    *health.ROUTES,
+    *metrics.ROUTES,
+    *pages.ROUTES,
+)

@@ -1,4 +1,4 @@
-"""Query parameters: what may stand behind the question mark, by route."""
+"""Query parameters of the routes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from millpond.wire import DeliveryState, KindName, Moment, Name, Outcome, Phase, Word
+from millpond.wire import DeliveryState, Instant, KindName, Name, Outcome, Phase, TagFilter, Word
 
 WAIT_MAX: Final = 60
 
-Limit = Annotated[int, Meta(ge=1, le=200, description="How many at most.")]
-_NEXT: Final = "The `next_cursor` of the page before."
+Limit = Annotated[int, Meta(ge=1, le=200, description="The limit of items per page.")]
+_NEXT: Final = "The `next_cursor` of the previous page."
 Cursor = Annotated[str, Meta(min_length=1, max_length=200, pattern="^[!-~]+$", description=_NEXT)]
-# The patterns below are for readers; who strays from them is told so in plain words.
+# The patterns below are for the OpenAPI document only; handlers check the values and raise plainer errors.
 _ID: Final = "[0-7][0-9a-hjkmnp-tv-z]{25}$"
 JobCursor = Annotated[str, Meta(description=_NEXT, extra_json_schema={"pattern": f"^job_{_ID}"})]
 KeyCursor = Annotated[str, Meta(description=_NEXT, extra_json_schema={"pattern": f"^key_{_ID}"})]
@@ -25,27 +25,27 @@ EventNumber = Annotated[
     str,
     Meta(
         max_length=40,
-        description="For a stream: as the Last-Event-ID header, if none can be set.",
+        description="For streams: the value of Last-Event-ID, if the header cannot be set.",
         extra_json_schema={"pattern": "^[0-9]{0,9}$"},
     ),
 ]
-Tenant = Annotated[Name, Meta(description="Whose; an admin key without a tenant of its own names one.")]
-Account = Annotated[Name, Meta(description="Which account; a client key has its own.")]
-After = Annotated[int, Meta(ge=0, le=2**31 - 1, description="Only what comes after this number.")]
+Tenant = Annotated[Name, Meta(description="The tenant; required for admin keys that have none.")]
+Account = Annotated[Name, Meta(description="The account; client keys have their own.")]
+After = Annotated[int, Meta(ge=0, le=2**31 - 1, description="Return only items after this number.")]
 
 
 class Query(Struct, forbid_unknown_fields=True, kw_only=True):
-    """Query parameters: one that we do not know is an error."""
+    """Query parameters; an unknown one is an error."""
 
 
 class OfTenant(Query):
-    """Whose things are meant."""
+    """The tenant of the request."""
 
     tenant: Tenant | None = None
 
 
 class OfAccount(OfTenant):
-    """Whose wallet is meant."""
+    """The tenant and account of the request."""
 
     account: Account | None = None
 
@@ -54,18 +54,9 @@ class ReadJob(OfTenant):
     """How to read a job."""
 
     wait: Annotated[
-        float, Meta(ge=0, le=WAIT_MAX, description="Seconds to wait for its end before answering anyway.")
+        float,
+        Meta(ge=0, le=WAIT_MAX, description="Seconds to wait for the end of the job before the response is sent."),
     ] = 0
-
-
-class ListJobs(OfAccount):
-    """Which jobs."""
-
-    kind: Name | None = None
-    state: Name | None = None
-    phase: Phase | UnsetType = UNSET
-    cursor: JobCursor | None = None
-    limit: Limit = 50
 
 
 class ReadEvents(OfTenant):
@@ -73,14 +64,14 @@ class ReadEvents(OfTenant):
 
     after: After = 0
     last_event_id: EventNumber | None = None
-    limit: Annotated[int, Meta(ge=1, le=1_000, description="How many at most; a stream has no end of its own.")] = 100
+    limit: Annotated[int, Meta(ge=1, le=1_000, description="The limit of items; ignored for streams.")] = 100
 
 
 class ReadLogs(OfTenant):
     """Which lines."""
 
     after: After = 0
-    limit: Annotated[int, Meta(ge=1, le=1_000, description="How many at most.")] = 100
+    limit: Annotated[int, Meta(ge=1, le=1_000, description="The limit of items.")] = 100
 
 
 class ListEntries(OfAccount):
@@ -107,10 +98,10 @@ class ListKeys(OfTenant):
 class ListAudit(OfTenant):
     """Which entries of the audit."""
 
-    actor: Annotated[str, Meta(max_length=200, description="Who did it: a key's id, a worker's.")] | None = None
-    action: Annotated[str, Meta(max_length=100, description="What the action begins with: key.")] | None = None
-    subject: Annotated[str, Meta(max_length=200, description="What it was done to.")] | None = None
-    since: Annotated[Moment, Meta(description="A time, or a length of time back from now.")] | None = None
+    actor: Annotated[str, Meta(max_length=200, description="The actor: the id of a key or worker.")] | None = None
+    action: Annotated[str, Meta(max_length=100, description="The prefix of the action, e.g. `key.`.")] | None = None
+    subject: Annotated[str, Meta(max_length=200, description="The subject of the action.")] | None = None
+    since: Annotated[Instant, Meta(description="A time, or a duration before now.")] | None = None
     cursor: AuditCursor | None = None
     limit: Limit = 50
 
@@ -133,35 +124,39 @@ class ListDeliveries(OfTenant):
 
 
 class EndpointSince(OfTenant):
-    """Since when to count."""
+    """The start of the counted period."""
 
     since: Annotated[
         str,
         Meta(
-            description="A length of time back from now, e.g. 24h.",
+            description="A duration before now, e.g. 24h.",
             extra_json_schema={"pattern": "^[1-9][0-9]{0,3}(s|m|h)$|^[1-9][0-9]{0,2}d$"},
         ),
     ] = "24h"
 
 
 class Scale(Query):
-    """What is wanted of a route."""
+    """The scaling policy of a route."""
 
-    min: Annotated[int, Meta(ge=0, le=100_000, description="Never fewer workers.")] = 0
-    max: Annotated[int, Meta(ge=0, le=100_000, description="No more, unless more are busy.")] = 50
-    jobs_per_worker: Annotated[int, Meta(ge=1, le=1_000, description="How many jobs a worker runs at once.")] = 1
+    min: Annotated[int, Meta(ge=0, le=100_000, description="The minimum number of workers.")] = 0
+    max: Annotated[int, Meta(ge=0, le=100_000, description="The maximum number of workers, unless more are busy.")] = 50
+    jobs_per_worker: Annotated[
+        int, Meta(ge=1, le=1_000, description="The number of jobs that a worker runs at the same time.")
+    ] = 1
     target_wait: Annotated[
-        float, Meta(ge=0, le=86_400, description="Seconds that the last in line may wait for its start.")
+        float, Meta(ge=0, le=86_400, description="The target for the wait time of the last ready job, in seconds.")
     ] = 60.0
 
 
 class Verify(Query):
-    """How far back to look."""
+    """Which jobs to check."""
 
-    newest: Annotated[str, Meta(max_length=20, description="Only jobs born within this time, e.g. 24h.")] | None = None
+    newest: (
+        Annotated[str, Meta(max_length=20, description="Only jobs submitted within this duration, e.g. 24h.")] | None
+    ) = None
 
 
-class Find(Query):
+class Search(Query):
     """What to look for."""
 
     q: Annotated[
@@ -169,7 +164,7 @@ class Find(Query):
         Meta(
             min_length=1,
             max_length=255,
-            description="An id or how it begins, a prediction id, an idempotency key, or how a name begins.",
+            description="An id or its prefix, a prediction id, an idempotency key, or the prefix of a name.",
         ),
     ]
 
@@ -177,7 +172,9 @@ class Find(Query):
 class ListWallets(OfTenant):
     """Which wallets."""
 
-    prefix: Annotated[Name, Meta(description="How the account's name begins, or else the tenant's.")] | None = None
+    prefix: (
+        Annotated[Name, Meta(description="The prefix of the account, or of the tenant if none is given.")] | None
+    ) = None
     cursor: Annotated[str, Meta(max_length=300, description=_NEXT)] | None = None
     limit: Limit = 50
 
@@ -189,44 +186,47 @@ class ListHolds(OfTenant):
     limit: Limit = 50
 
 
-class FindJobs(OfAccount):
-    """Which jobs, by what they have in common."""
+class ListJobs(OfAccount):
+    """The filters of jobs, the same for every list of jobs."""
 
     kind: KindName | None = None
     state: Name | None = None
     phase: Phase | UnsetType = UNSET
     outcome: Outcome | UnsetType = UNSET
-    error: Annotated[Word, Meta(description="The code of the error with which it failed.")] | None = None
+    error: Annotated[Word, Meta(description="The error code of the failed job.")] | None = None
     fingerprint: Word | None = None
     stage: Word | None = None
-    since: Annotated[Moment, Meta(description="Only jobs born since: 24h, or a time.")] | None = None
-    until: Annotated[Moment, Meta(description="Only jobs born before: 1h, or a time.")] | None = None
+    tag: TagFilter | None = None
+    since: Annotated[Instant, Meta(description="Only jobs submitted since: 24h, or a time.")] | None = None
+    until: Annotated[Instant, Meta(description="Only jobs submitted before: 1h, or a time.")] | None = None
     cursor: JobCursor | None = None
     limit: Limit = 50
 
 
-class ListErrands(OfTenant):
-    """Which errands."""
+class ListBulkOperations(OfTenant):
+    """Which bulk operations."""
 
-    cursor: Annotated[str, Meta(description=_NEXT, extra_json_schema={"pattern": f"^errand_{_ID}"})] | None = None
+    cursor: Annotated[str, Meta(description=_NEXT, extra_json_schema={"pattern": f"^bulk_{_ID}"})] | None = None
     limit: Limit = 50
 
 
 class ListKinds(Query):
     """Which kinds."""
 
-    closed: Annotated[bool, Meta(description="Also those that only a product's own routes submit.")] = False
+    closed: Annotated[
+        bool, Meta(description="Include kinds that can be submitted only through the routes of their product.")
+    ] = False
 
 
 class ReadSeries(OfTenant):
-    """Which stretch of time, and of which jobs."""
+    """The period, and the kind of the jobs."""
 
     span: Literal["1h", "6h", "24h", "7d", "30d"] = "1h"
     kind: Name | None = None
 
 
 class ReadFailures(OfTenant):
-    """Since when, and of which jobs."""
+    """The start of the period, and the kind of the jobs."""
 
     since: Literal["1h", "24h", "7d", "30d"] = "24h"
     kind: Name | None = None

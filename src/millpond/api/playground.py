@@ -1,6 +1,6 @@
-"""Playgrounds: a page to try a blueprint on, with its style and script. All of it is ours, and served by us.
+"""Playgrounds: a page to try a product, with its style sheet and script, all served by this server.
 
-The page may talk to us and, where it shows files, to storage; to nobody else.
+The page may connect to this server and, if it shows files, to storage, and to no other host.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from millpond.api.calls import Reply
-from millpond.api.routes import ANYBODY, HTML, Route
+from millpond.api.routes import HTML, Route
+from millpond.api.scopes import ANYBODY
 from millpond.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -21,20 +22,20 @@ if TYPE_CHECKING:
 
 TYPES: Final = {"css": b"text/css", "js": b"text/javascript", "svg": b"image/svg+xml", "jpg": b"image/jpeg"}
 _STRICT: Final = "default-src 'none'; base-uri 'none'; form-action 'none'; script-src 'self'; style-src 'self'"
-_FIRST: Final = {"/": ("page.html", "The page to try it on.")}
+_FIRST: Final = {"/": ("page.html", "Get the playground page.")}
 
 
 def playground(
     package: str, *, more: Mapping[str, tuple[str, str]] | None = None, with_storage: bool = False
 ) -> tuple[Route, ...]:
-    """The routes of the pages in the package's ``static`` folder: each path with its file and what it is.
+    """The routes of the pages in the package's ``static`` folder. ``more`` maps other paths to a file and a summary.
 
-    The dashboard shows them in a frame; it is of the same origin, and no other page may.
+    Only pages of the same origin may show them in a frame, as the dashboard does.
     """
     pages = _FIRST | dict(more or {})
     return (
-        page("", to_first, "To the page to try it on.", status=308),
-        *(page(path, _shown(package, name, with_storage=with_storage), told) for path, (name, told) in pages.items()),
+        page("", redirect_to_page, "Open the playground page.", status=308),
+        *(page(path, _shown(package, name, with_storage=with_storage), text) for path, (name, text) in pages.items()),
         parts(package, b"no-cache"),
     )
 
@@ -52,8 +53,8 @@ def page(path: str, handle: Handler, summary: str, status: int = 200) -> Route:
     )
 
 
-async def to_first(call: Call) -> Reply:
-    """To the page, whose parts are named relative to it."""
+async def redirect_to_page(call: Call) -> Reply:
+    """Redirect to the path with a slash, because the page refers to its assets by relative URLs."""
     return Reply(308, headers=[(b"location", f"{call.root}/".encode("latin-1")), (b"cache-control", b"no-store")])
 
 
@@ -62,12 +63,12 @@ def _shown(package: str, name: str, *, with_storage: bool) -> Handler:
         policy = f"{strict(storage(call) if with_storage else None)}; frame-ancestors 'self'"
         return html(read(package, name) or b"", policy)
 
-    show.__name__ = name.partition(".")[0]  # for each operation has a name of its own
+    show.__name__ = name.partition(".")[0]  # operation ids contain it and must be unique
     return show
 
 
 def html(body: bytes, policy: str) -> Reply:
-    """A page that does nothing but what its policy says."""
+    """An HTML page with its content security policy."""
     headers: Headers = [
         (b"content-type", b"text/html; charset=utf-8"),
         (b"content-security-policy", policy.encode()),
@@ -79,14 +80,14 @@ def html(body: bytes, policy: str) -> Reply:
 
 
 def parts(package: str, keeping: bytes) -> Route:
-    """What the pages of a package are made of, and for how long a browser may keep it."""
+    """The route of the assets of a package's pages; ``keeping`` is their Cache-Control header."""
 
     async def part(call: Call) -> Reply:
         name = call.params["part"]
         media = TYPES.get(name.rpartition(".")[2])
         body = None if media is None else read(package, name)
         if media is None or body is None:
-            raise NotFoundError("There is nothing at this path.")
+            raise NotFoundError("No resource exists at this path.")
         headers: Headers = [
             (b"content-type", media + b"; charset=utf-8" if media.startswith(b"text/") else media),
             (b"x-content-type-options", b"nosniff"),
@@ -99,7 +100,7 @@ def parts(package: str, keeping: bytes) -> Route:
         path="/static/{part}",
         group="page",
         handle=part,
-        summary="A part of a page.",
+        summary="Get an asset of the page.",
         who=ANYBODY,
         offers=tuple(TYPES.values()),
         answers={200: None},
@@ -108,19 +109,19 @@ def parts(package: str, keeping: bytes) -> Route:
 
 
 def storage(call: Call) -> str:
-    """Where storage is, as a browser sees it: any URL that is signed for it tells."""
-    url = urlsplit(call.engine.artifacts.store.sign_get("page", lifetime=call.desk.settings.download_lifetime).url)
+    """The origin of storage as a browser sees it, which is part of any signed URL."""
+    url = urlsplit(call.engine.artifacts.store.sign_get("page", lifetime=call.state.settings.download_lifetime).url)
     return f"{url.scheme}://{url.netloc}"
 
 
 def strict(store: str | None) -> str:
-    """What a page may load, and whom it may call: us and, where it shows files, storage."""
+    """The policy of a page: it may connect to this server and, if it shows files, to storage."""
     also = "" if store is None else f" {store}"
     return f"{_STRICT}; connect-src 'self'{also}; img-src 'self' blob:{also}; media-src blob:{also}"
 
 
 def read(package: str, name: str) -> bytes | None:
-    """A file of the package's ``static`` folder; none where it has no such file."""
+    """A file of the package's ``static`` folder; None if there is no such file."""
     folder = files(package).joinpath("static")
     there = {each.name for each in folder.iterdir()} if folder.is_dir() else set[str]()
     return folder.joinpath(name).read_bytes() if name in there else None

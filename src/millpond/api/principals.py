@@ -1,33 +1,32 @@
-"""Principals: who calls, what they may do, and whose things they mean."""
+"""Principals: authentication, permissions, and the tenant and account of a request."""
 
 from __future__ import annotations
 
-import contextlib
-import time
-from typing import TYPE_CHECKING, Any, Final
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millpond import ids, values
-from millpond.engine.access import Principal
-from millpond.engine.workers import UNKNOWN
-from millpond.errors import ForbiddenError, InvalidError, NotFoundError, RateLimitedError, StoreError, UnauthorizedError
+from millpond.engine.access.access import Principal
+from millpond.engine.fleet.workers import UNKNOWN
+from millpond.errors import ForbiddenError, InvalidError, NotFoundError, StoreError, UnauthorizedError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import Coroutine
     from uuid import UUID
 
     from millpond.api.calls import Call
     from millpond.api.routes import Route
 
+T = TypeVar("T")
+
 TOKEN_PREFIX: Final = "mpt_"  # noqa: S105 - what a token begins with
-READERS: Final = frozenset({"viewer", "operator", "admin"})
-"""The scopes of those who run the place: they see whatever is there, but for secrets."""
-OPERATORS: Final = frozenset({"operator", "admin"})
-"""Those who act on jobs, queues, workers and webhooks, whoever's they are."""
-LOOK_AGAIN: Final = 5.0
-"""After how many seconds who watches is looked at again, before the next is told; a sign of life comes after 15."""
-_TURNED_AWAY: Final = (UnauthorizedError, ForbiddenError, RateLimitedError)
+RECHECK_SECONDS: Final = 1.5
+"""How often the caller of an open stream or long poll is authenticated again. With the time for which a key is cached,
+access that was lost is noticed within 5 seconds, also by a process that was not notified."""
+_SLOT: Final = 0.1
+"""Checks that are due within this time run together, so that their lookups share one statement."""
 _ADDRESS_MAX: Final = 200
-_HINT: Final = "Send it as: Authorization: Bearer KEY."
+_HINT: Final = "Send the key as: Authorization: Bearer KEY."
 
 
 def secret(call: Call, route: Route) -> str:
@@ -38,30 +37,48 @@ def secret(call: Call, route: Route) -> str:
     if given is not None:
         scheme, _, rest = given.decode("latin-1").partition(" ")
         if scheme.lower() != "bearer" or not rest.strip():
-            raise UnauthorizedError("The Authorization header must be: Bearer KEY.", field="Authorization")
+            raise UnauthorizedError("The Authorization header must have the form: Bearer KEY.", field="Authorization")
         return rest.strip()
     if call.token is None or route.token is None:
         raise UnauthorizedError(hint=_HINT)
     if not call.token.startswith(TOKEN_PREFIX):
-        raise UnauthorizedError("Only a browser token may stand in a URL.", field="token", hint=_HINT)
+        raise UnauthorizedError("Only a browser token may be sent in the query.", field="token", hint=_HINT)
     return call.token
 
 
-async def while_known(call: Call, frames: Any, every: float = LOOK_AGAIN) -> AsyncGenerator[bytes]:
-    """What is watched for hours is asked now and then whether it may still be; what cannot be asked now, later."""
-    look_at = time.monotonic() + every
+async def while_authorized(call: Call, wait: Coroutine[Any, Any, T]) -> T:
+    """The result of a wait; raises as soon as the caller has lost access."""
+    waiting, losing = asyncio.ensure_future(wait), asyncio.ensure_future(access_lost(call))
     try:
-        async for frame in frames:
-            if time.monotonic() >= look_at:
-                with contextlib.suppress(StoreError):
-                    if _reach(await call.again()) != _reach(call.principal):
-                        return
-                    look_at = time.monotonic() + every
-            yield frame
-    except _TURNED_AWAY:
-        return
+        await asyncio.wait((waiting, losing), return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done():
+            raise losing.result()
+        return await waiting
     finally:
-        await frames.aclose()
+        waiting.cancel()
+        losing.cancel()
+
+
+async def access_lost(call: Call) -> Exception:
+    """Wait until the caller has lost access, and return the error that says why.
+
+    While the database cannot be reached, the check is repeated. Any other failure counts as lost access.
+    """
+    while True:
+        await _until_recheck()
+        try:
+            present = await call.again()
+        except StoreError:
+            continue
+        except Exception as error:  # noqa: BLE001 - the host's own authentication may raise anything
+            return error
+        if _reach(present) != _reach(call.principal):
+            return UnauthorizedError("The key no longer has the access with which this request began.")
+
+
+async def _until_recheck() -> None:
+    due = asyncio.get_running_loop().time() + RECHECK_SECONDS
+    await asyncio.sleep(RECHECK_SECONDS + (_SLOT - due % _SLOT if RECHECK_SECONDS else 0))
 
 
 def _reach(principal: Principal) -> tuple[object, ...]:
@@ -69,13 +86,13 @@ def _reach(principal: Principal) -> tuple[object, ...]:
 
 
 async def worker(call: Call, route: Route) -> Principal:
-    """The worker of the fleet that calls, by its token."""
+    """The fleet worker that calls, authenticated by its token."""
     call.worker = await call.engine.workers.authenticate(secret(call, route), address(call))
     return Principal("fleet", None, None, call.worker.id)
 
 
 def address(call: Call) -> str:
-    """From where a request comes; what a proxy says of it stands beside it, for what it is worth."""
+    """The address of the caller, followed by the unverified X-Forwarded-For header."""
     client: Any = call.scope.get("client")
     peer: str = client[0] if client else UNKNOWN
     forwarded = call.headers.get(b"x-forwarded-for")
@@ -85,75 +102,90 @@ def address(call: Call) -> str:
 
 
 def check(principal: Principal, route: Route, call: Call) -> None:
-    """Refuse a principal whose scope does not reach this far."""
+    """Refuse a principal whose scope does not permit the route."""
     if principal.scope == "job":
         _check_token(principal, route, call)
     elif principal.scope not in route.who:
         needed = " or ".join(sorted(route.who))
         raise ForbiddenError(
-            f"This needs a key of scope {needed}; yours is {principal.scope}.", scope=principal.scope, needed=needed
+            f"This operation requires a key of scope {needed}; this key has scope {principal.scope}.",
+            scope=principal.scope,
+            needed=needed,
         )
 
 
 def _check_token(principal: Principal, route: Route, call: Call) -> None:
     if route.token is None:
-        raise ForbiddenError("A browser token does not reach this; a key is needed.", scope="job")
+        raise ForbiddenError("A browser token does not permit this operation; use a key.", scope="job")
     if route.token not in principal.may:
-        raise ForbiddenError(f"The token does not allow to {route.token}.", needed=route.token)
+        raise ForbiddenError(f"The token does not have the permission to {route.token}.", needed=route.token)
     if ids.parse("job", call.params["id"]) != principal.job_id:
         raise NotFoundError(f"There is no job {call.params['id'][:60]!r}.", field="id")
 
 
 def tenant(call: Call, given: str | None, *, field: str = "tenant") -> str | None:
-    """The tenant that is meant; none means all of them, for an operator of all. ``field`` is where it is named."""
+    """The tenant of the request; None means all tenants, for a key without tenant. Errors name ``field``."""
     own = call.principal.tenant
     if given is None:
         return own
     if own is not None and given != own:
-        raise ForbiddenError("The key is for another tenant.", field=field)
+        raise ForbiddenError("The key belongs to another tenant.", field=field)
     return values.check_name(given, field=field)
 
 
 def one_tenant(call: Call, given: str | None, *, field: str = "tenant") -> str:
-    """The tenant that is meant, where there must be one."""
+    """The tenant of the request; raises if there is none."""
     found = tenant(call, given, field=field)
     if found is None:
-        raise InvalidError("It is required: the key is for every tenant.", field=field, hint=f"Name one as {field}.")
+        raise InvalidError(
+            "The tenant is required, because the key is valid for all tenants.", field=field, hint=f"Set {field}."
+        )
     return found
 
 
-def whole_tenant(call: Call, given: str | None, *, field: str = "tenant") -> str | None:
-    """The tenant that is meant, or all of them, where what is told is about every account of it."""
+def tenant_for_all_accounts(call: Call, given: str | None, *, field: str = "tenant") -> str | None:
+    """The tenant of the request, or None for all, if the operation covers every account: account keys are refused."""
     if call.principal.account is not None:
-        raise ForbiddenError("The key is for one account; this is about all of its tenant.", scope=call.principal.scope)
+        raise ForbiddenError(
+            "The key is limited to one account; this operation covers the whole tenant.", scope=call.principal.scope
+        )
     return tenant(call, given, field=field)
 
 
 def account(call: Call, given: str | None) -> str | None:
-    """The account that is meant; none means any of the tenant's."""
+    """The account of the request; None means any account of the tenant."""
     own = call.principal.account
     if given is None:
         return own
     if own is not None and given != own:
-        raise ForbiddenError("The key is for another account.", field="account")
+        raise ForbiddenError("The key belongs to another account.", field="account")
     return values.check_name(given, field="account")
 
 
 def one_account(call: Call, given: str | None) -> str:
-    """The account that is meant, where there must be one."""
+    """The account of the request; raises if there is none."""
     found = account(call, given)
     if found is None:
-        raise InvalidError("It is required: the key is for every account of the tenant.", field="account")
+        raise InvalidError(
+            "The account is required, because the key is valid for all accounts of the tenant.", field="account"
+        )
     return found
 
 
 def owner(call: Call) -> tuple[str, str]:
-    """Whose things are meant, where each account is a user: a client's key is for one."""
+    """The tenant and account of the key, for products in which each account is a user."""
     principal = call.principal
     if principal.tenant is None or principal.account is None:
-        raise NotFoundError("The key is no user's.")
+        raise NotFoundError("The key does not belong to a user.")
     return principal.tenant, principal.account
 
 
 def job_id(call: Call) -> UUID:
     return ids.parse("job", call.params["id"])
+
+
+def check_all_tenants(call: Call) -> None:
+    if call.principal.tenant is not None:
+        raise ForbiddenError(
+            "The key is limited to one tenant; this operation covers all tenants.", scope=call.principal.scope
+        )

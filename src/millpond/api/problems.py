@@ -1,4 +1,4 @@
-"""Problems: errors as RFC 9457 tells them. What a caller can act on is told; what is inside stays inside."""
+"""Problems: errors in the format of RFC 9457. They contain what a caller can act on, and no internals."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 
 MEDIA_TYPE: Final = b"application/problem+json"
 DOCS: Final = "/docs/problems/"
-_OURS: Final = 500  # from here on it is our fault, and the caller is not told what broke
+_OURS: Final = 500  # from here on the server is at fault, and the response has no details
 _RETRY_SECONDS: Final = {429: 1, 503: 1}
 _RESERVED: Final = frozenset(wire.Problem.__struct_fields__)
 
 
-def every_kind(top: type[MillpondError] = MillpondError) -> Iterator[type[MillpondError]]:
-    """All errors that have a documented code, from the root of the tree on."""
+def all_errors(top: type[MillpondError] = MillpondError) -> Iterator[type[MillpondError]]:
+    """All errors with a documented code, beginning with the root of the tree."""
     yield top
     for below in top.__subclasses__():
         if below.__module__ == errors.__name__:
-            yield from every_kind(below)
+            yield from all_errors(below)
 
 
 def title(kind: type[MillpondError]) -> str:
     return (kind.__doc__ or "").splitlines()[0].rstrip(".")
 
 
-def told(error: BaseException, *, request_id: str | None = None, root: str = "") -> dict[str, Any]:
-    """An error as the members of a problem; one that is nobody's intention is told without any inside."""
+def describe(error: BaseException, *, request_id: str | None = None, root: str = "") -> dict[str, Any]:
+    """The members of the problem of an error; an unexpected error is described without internals."""
     kind = _documented(error)
     problem = wire.Problem(
         type=f"{root}{DOCS}{kind.code}",
@@ -53,12 +53,12 @@ def told(error: BaseException, *, request_id: str | None = None, root: str = "")
 
 
 def headers(error: BaseException, problem: dict[str, Any]) -> Headers:
-    """The headers that go with a problem: what to send, when to come again, which methods there are."""
+    """The headers of a problem: the media type, how to authenticate, when to retry, the allowed methods."""
     made: Headers = [(b"content-type", MEDIA_TYPE), (b"cache-control", b"no-store")]
     status = problem["status"]
     if status == errors.UnauthorizedError.status:
         made.append((b"www-authenticate", b'Bearer realm="millpond"'))
-    if status in _RETRY_SECONDS or "retry_after" in problem:
+    if "retry_after" in problem or (status in _RETRY_SECONDS and problem.get("retryable")):
         made.append((b"retry-after", b"%d" % problem.get("retry_after", _RETRY_SECONDS.get(status))))
     if isinstance(error, errors.MethodNotAllowedError):
         made.append((b"allow", str(problem["allow"]).encode()))
@@ -66,7 +66,7 @@ def headers(error: BaseException, problem: dict[str, Any]) -> Headers:
 
 
 def _documented(error: BaseException) -> type[MillpondError]:
-    """The nearest class that the documentation knows."""
+    """The nearest documented class."""
     for kind in type(error).__mro__:
         if issubclass(kind, MillpondError) and kind.__module__ == errors.__name__:
             return kind
@@ -74,5 +74,10 @@ def _documented(error: BaseException) -> type[MillpondError]:
 
 
 def is_ours(error: BaseException) -> bool:
-    """Whether it must be logged: something broke here, and the database's absence is not news each time."""
+    """Whether the error must be logged: the server is at fault, and not only because the database is unavailable."""
     return not isinstance(error, MillpondError) or (error.status >= _OURS and not isinstance(error, StoreError))
+
+
+def as_problem(error: BaseException, problem: dict[str, Any]) -> tuple[int, Any]:  # noqa: ARG001 - given signature
+    """The status and body of an error in the native API."""
+    return problem["status"], problem

@@ -1,7 +1,7 @@
-"""The server: uvicorn in our own loop, with limits on what a connection may cost.
+"""The server: uvicorn in an existing event loop, with limits for each connection.
 
-uvicorn's fast parser takes headers of any size, at any pace, and as many requests in advance as fit into what it has
-read. Here each of these has an end, and a refusal is a problem like any other.
+uvicorn's fast parser accepts headers of any size, at any pace, and as many pipelined requests as fit into its buffer.
+Here all of these are limited, and a refused request receives a problem like any other.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from millpond.errors import MillpondError
 
 HEAD_MAX: Final = 32 * 1024
-"""Bytes of a request's first line and headers."""
+"""The maximum size of a request line with its headers, in bytes."""
 PIPELINE_MAX: Final = 16
-"""Requests that may be sent before the first of them is answered."""
+"""The maximum number of requests that may be sent before the first of them is answered."""
 HEAD_SECONDS: Final = 10.0
 BODY_SECONDS: Final = 60.0
 _SECONDS: Final = {"head": HEAD_SECONDS, "body": BODY_SECONDS}
 DISCARD_MAX: Final = 1024 * 1024
-"""Bytes of a refused request that may still come in."""
+"""How many bytes of a refused request are still read and dropped."""
 CLOSE_SECONDS: Final = 5.0
 DRAIN_SECONDS: Final = 30.0
 _IDLE_SECONDS: Final = 65  # longer than the minute that proxies keep a connection
@@ -58,7 +58,7 @@ async def serve(
     drain: float = DRAIN_SECONDS,
     connection: type[Connection] | None = None,
 ) -> None:
-    """Serve until told to stop; then take no more, and let what runs finish within ``drain`` seconds."""
+    """Serve until ``stop`` is set; then accept no more, and let open requests finish within ``drain`` seconds."""
     listening = sock or listen(host, port)
     server = _Server(_config(app, drain, connection or Connection), on_ready)
     watching = [asyncio.create_task(server.stop_with(stop)), asyncio.create_task(server.sweep())]
@@ -70,13 +70,13 @@ async def serve(
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; raises at once where the address is taken."""
+    """A listening socket; raises at once if the address is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, port), family=family, backlog=_BACKLOG)
 
 
 def _config(app: ASGIApp, drain: float, connection: type[Connection]) -> uvicorn.Config:
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # what callers send amiss is not our log's business
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # invalid requests are not logged
     return uvicorn.Config(
         app,
         loop="none",
@@ -94,7 +94,7 @@ def _config(app: ASGIApp, drain: float, connection: type[Connection]) -> uvicorn
 
 
 class _Server(uvicorn.Server):
-    """A server whose signals are somebody else's, and that looks after its slow connections."""
+    """A server that leaves the signals to its caller, and ends slow connections."""
 
     def __init__(self, config: uvicorn.Config, on_ready: Callable[[], object]) -> None:
         super().__init__(config)
@@ -113,7 +113,7 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
     async def sweep(self) -> None:
-        """Look for connections that are too slow: one look at all costs less than a timer for each request."""
+        """End connections that are too slow; checking all of them at once costs less than a timer for each request."""
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             now = asyncio.get_running_loop().time()
@@ -122,17 +122,17 @@ class _Server(uvicorn.Server):
 
 
 class Connection(HttpToolsProtocol):
-    """One connection with bounds on the size and the pace of what it sends."""
+    """A connection with limits on the size and the pace of its requests."""
 
     seconds: ClassVar = _SECONDS
-    """How long each part of a request may take to come in."""
+    """How long each part of a request may take to arrive."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._part = ""
-        """What is being read: nothing, the head of a request, or its body."""
+        """The part of a request that is being read: ``head``, ``body``, or empty between requests."""
         self._size = 0
-        """Bytes of an unfinished head: at least so many have come."""
+        """A lower bound of the bytes received of an unfinished head."""
         self._chunk = 0
         self._until = _NEVER
         self._is_refused = False
@@ -157,7 +157,7 @@ class Connection(HttpToolsProtocol):
             self.refuse(_head_too_large())
 
     def _discard(self, data: bytes) -> None:
-        """Let the rest of a refused request run off: to hang up on it would take the refusal away with it."""
+        """Drop the rest of a refused request. Closing the connection now could reset it before the refusal is read."""
         self._size += len(data)
         if self._size > DISCARD_MAX:
             self.transport.abort()
@@ -173,7 +173,7 @@ class Connection(HttpToolsProtocol):
         if max(self._size, 0) + self._chunk > HEAD_MAX and self._head_size() > HEAD_MAX:
             self.refuse(_head_too_large())
         elif len(self.pipeline) >= PIPELINE_MAX:
-            self.refuse(MalformedError(f"More than {PIPELINE_MAX} requests were sent before an answer was read."))
+            self.refuse(MalformedError(f"More than {PIPELINE_MAX} requests were sent before a response was read."))
         else:
             super().on_headers_complete()
             cast("dict[str, Any]", self.scope)["extensions"] = {WHOLE_ANSWER: partial(_write, self.cycle)}
@@ -186,17 +186,17 @@ class Connection(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._part, self._size = "", -self._chunk  # of what follows in this chunk, the length is not known
+        self._part, self._size = "", -self._chunk  # how much of this chunk belongs to the next head is unknown
         if not self._is_refused:
             super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """The parser's complaint."""
+        """Refuse a request that the parser does not understand."""
         if not self._is_refused:
             self.refuse(MalformedError(msg))
 
     def check_pace(self, now: float) -> None:
-        """End a connection that takes too long to send its request, or to take what it was sent last."""
+        """End a connection that takes too long to send its request, or to read the last response."""
         if now < self._until:
             if self.transport.is_closing() and self._until == _NEVER:
                 self._until = now + CLOSE_SECONDS
@@ -206,7 +206,7 @@ class Connection(HttpToolsProtocol):
             self.refuse(TooSlowError(hint="Send the whole request without long pauses."))
 
     def refuse(self, error: MillpondError) -> None:
-        """Tell what is wrong, unless an answer is under way already, and hang up."""
+        """Send the error, unless another response has begun, and close the connection."""
         self._is_refused = True
         if not self._is_answering():
             self.transport.write(_problem(error))
@@ -215,24 +215,24 @@ class Connection(HttpToolsProtocol):
         self.transport.write_eof()
 
     def _is_answering(self) -> bool:
-        """Whether bytes of another answer would get mixed up with ours."""
+        """Whether a refusal would be mixed up with the bytes of another response."""
         cycle = cast("RequestResponseCycle | None", self.cycle)
         if cycle is None or cycle.response_complete:
             return False
         return cycle.response_started or self._part != "body"
 
 
-class Patient(Connection):
-    """One whose requests may be large files: the application itself looks at the pace of those."""
+class UploadConnection(Connection):
+    """A connection whose requests may be large files; the application itself checks their pace."""
 
     seconds: ClassVar = {"head": HEAD_SECONDS, "body": 48 * 3600.0}
 
 
 def _write(cycle: Any, status: int, headers: Headers, body: bytes) -> bool:
-    """Write a whole answer at once; tells whether it could.
+    """Write a whole response at once, and return whether that was possible.
 
-    uvicorn looks at each header twice, to be safe from an application that it does not know, and takes head and body in
-    turns. For ours, which makes its own headers, that is a fifth of a short request.
+    uvicorn checks each header twice, because it does not know the application, and writes head and body separately. For
+    this application, which creates its headers itself, that is a fifth of the time of a short request.
     """
     if cycle.flow.write_paused or cycle.response_started:
         return False
@@ -258,9 +258,9 @@ def _head_too_large() -> HeadTooLargeError:
 
 
 def _problem(error: MillpondError) -> bytes:
-    """An answer from below the application."""
-    told = problems.told(error)
-    body = msgspec.json.encode(told)
-    headers = [*problems.headers(error, told), (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
+    """A problem as a whole HTTP response, which does not pass through the application."""
+    problem = problems.describe(error)
+    body = msgspec.json.encode(problem)
+    headers = [*problems.headers(error, problem), (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
     lines = b"".join(b"%s: %s\r\n" % header for header in headers)
     return STATUS_LINE[error.status] + lines + b"\r\n" + body

@@ -1,13 +1,13 @@
-"""The command line. Data goes to standard output, talk to standard error; exit codes tell the outcome.
+"""The command line. Results go to standard output, diagnostics to standard error; exit codes show the outcome.
 
-What a command needs is imported inside it, so that ``millpond --help`` answers at once.
+Commands import what they need in their functions, so that ``millpond --help`` is fast.
 """
 
 from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -20,38 +20,35 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 COMMANDS: Final = {
-    "up": "Start everything on this machine, for development.",
-    "serve": "Run the API, the services and workers, for production.",
-    "worker": "Run an app's jobs.",
+    "up": "Start a complete development server on this machine.",
+    "serve": "Run the API, the background services and workers in production.",
+    "worker": "Run the jobs of an app.",
     "worker comfyui": "Run the jobs of routes on ComfyUI.",
-    "run": "Submit a job, watch it, print its output.",
-    "jobs": "Look at jobs, follow them, stop them, run them again.",
-    "errands": "What is done to many jobs in the background.",
-    "find": "Find anything by its id, or how that begins.",
-    "artifacts": "Files, in and out of storage.",
-    "kinds": "What kinds of jobs there are.",
-    "queues": "How the queues are doing; pause and resume them.",
-    "workers": "Who works; approve, revoke, drain and bind workers.",
-    "routes": "The fleet's queues, and how many workers each should have.",
-    "renderer": "Make pictures, films and speech on this machine.",
-    "llm": "Serve a small language model on this machine.",
-    "autoscale": "Give each route as many EC2 instances as it needs.",
-    "webhooks": "Who is told of jobs, and what came of it; tools to try it.",
-    "credits": "What accounts have, and how it came about.",
-    "tenants": "The customers, their accounts and limits.",
-    "keys": "Make keys, renew them, take them away.",
+    "run": "Submit a job, follow it, and print its output.",
+    "jobs": "Show, follow, cancel and retry jobs.",
+    "bulk": "Retry, cancel, refund, export or prioritize many jobs.",
+    "search": "Find any object by its ID, the start of its ID, or its name.",
+    "artifacts": "Upload and download files.",
+    "kinds": "Show the kinds of jobs that can be submitted.",
+    "queues": "Show the health of queues; pause and resume them.",
+    "workers": "Show, approve, revoke, drain and reassign workers.",
+    "routes": "Show the routes of the fleet and the workers they need.",
+    "autoscale": "Scale EC2 Auto Scaling Groups to the load of routes.",
+    "webhooks": "Manage webhook endpoints and deliveries; test receivers.",
+    "credits": "Show and change the credits of accounts.",
+    "tenants": "Show and create tenants; limit their accounts.",
+    "keys": "Create, rotate and revoke API keys.",
     "verify": "Check every invariant of the database.",
-    "doctor": "Check settings, database, clocks and server.",
-    "system": "How a server and its database are.",
-    "db": "The schema, and whether the database is well.",
-    "config": "The settings as they are read.",
-    "version": "Print the version.",
+    "doctor": "Check the settings, the database, the clocks and the server.",
+    "system": "Show the state of a server and its database.",
+    "db": "Migrate the database schema; repair counters.",
+    "config": "Show the settings in effect.",
 }
 """The last word of each is a module of this package, which is imported when the command is called."""
 HIDDEN: Final = frozenset({"files"})
-"""What other commands start, and people do not."""
+"""Commands that only other commands start."""
 
-# What typer raises at a command line that it does not understand; it names no more than this one of them.
+# The base class of typer's errors about the command line; typer exports only this subclass of it.
 _MISUNDERSTOOD: Final[Any] = typer.BadParameter.__base__
 
 
@@ -65,7 +62,7 @@ class Root(TyperGroup):
         return load(cmd_name) if cmd_name in COMMANDS or cmd_name in HIDDEN else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """A name of two words goes before that of its first, which is a command with an argument."""
+        """Prefer a command with a name of two words to that of the first word, which takes an argument."""
         name = " ".join(args[:2])
         if len(args) > 1 and name in COMMANDS:
             return name, self.get_command(ctx, name), args[2:]
@@ -77,7 +74,7 @@ class Root(TyperGroup):
 
 
 def load(name: str) -> Any:
-    """A command with all that is under it."""
+    """A command with its subcommands."""
     return typer.main.get_command(import_module(f"millpond.cli.{name.rsplit(maxsplit=1)[-1]}").app)
 
 
@@ -86,26 +83,38 @@ app = typer.Typer(
     cls=Root,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # its library takes longer to load than all the rest
+    rich_markup_mode=None,  # rich takes longer to import than everything else
 )
 
 
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        from millpond import __version__
+
+        typer.echo(f"millpond {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def root() -> None:
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
     """The job backend for AI products, on PostgreSQL alone."""
 
 
 def main(words: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line; an error we know is told in one line, without a stack."""
+    """Run the command line; a known error is reported on one line, without a traceback."""
     words = sys.argv[1:] if words is None else words
-    lifeline.heed()
-    as_json = "--json" in words  # asked of the words, for they may be what is wrong
+    lifeline.stop_with_parent()
+    as_json = "--json" in words  # not from the parsed options, because parsing may fail
     try:
         sys.exit(app(words, standalone_mode=False, prog_name="millpond") or 0)
     except MillpondError as error:
         fail(error, as_json=as_json)
     except typer.Abort:
-        say("millpond: not done")
+        say("millpond: canceled")
         sys.exit(1)
     except KeyboardInterrupt:
         say("millpond: interrupted")
@@ -115,7 +124,7 @@ def main(words: Sequence[str] | None = None) -> NoReturn:
 
 
 def _refuse(error: Any, *, as_json: bool) -> NoReturn:
-    """Say it in typer's own words, with the usage; to programs as a problem."""
+    """Report an invalid command line as typer does, with the usage; with ``--json``, as a problem."""
     if as_json and error.format_message():
         fail(UsageError(error.format_message()), as_json=True)
     error.show()

@@ -1,4 +1,4 @@
-"""``millpond artifacts``: files, in and out of storage."""
+"""``millpond artifacts``: upload and download files."""
 
 from __future__ import annotations
 
@@ -8,65 +8,70 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millpond.cli.command import command, group
-from millpond.cli.options import Account, JobId, Tenant
+from millpond.cli.options import Account, ArtifactId, Tenant, optional
 
 if TYPE_CHECKING:
     from millpond import wire
-    from millpond.cli.reach import Api
+    from millpond.cli.reach import ApiConnection
 
-app = group("Files, in and out of storage.")
+app = group("Upload and download files.")
 
-ArtifactId = Annotated[str, typer.Argument(metavar="ARTIFACT", help="The artifact's id: art_…", show_default=False)]
+
+@command(app, "list")
+async def list_(
+    api: ApiConnection,
+    job: Annotated[str, typer.Option("--job", help="The ID of the job: job_…", show_default=False)],
+) -> wire.Artifacts:
+    """List the files of a job: its input, and the output of its last attempt."""
+    from millpond import wire
+    from millpond.cli.follow import path
+
+    return await api.get(path(job, "artifacts"), wire.Artifacts)
+
+
+@command(app, "get")
+async def get(api: ApiConnection, artifact: ArtifactId, tenant: Tenant = None) -> wire.Artifact:
+    """Show the metadata of a file."""
+    return await api.client.artifact(artifact, tenant=tenant or api.tenant)
 
 
 @command(app, "upload")
 async def upload(
-    api: Api,
-    file: Annotated[Path, typer.Argument(help="The file.", show_default=False)],
-    name: Annotated[str | None, typer.Option(help="What to call it.", show_default=False)] = None,
+    api: ApiConnection,
+    file: Annotated[Path, typer.Argument(help="The file to upload.", show_default=False)],
+    name: Annotated[str | None, optional("--name", text="The name to store.", default="the name of the file")] = None,
     content_type: Annotated[
-        str | None, typer.Option("--type", help="Its media type, e.g. image/png.", show_default=False)
+        str | None, optional("--type", text="The media type.", metavar="TYPE", default="by the name of the file")
     ] = None,
     tenant: Tenant = None,
     account: Account = None,
 ) -> wire.Artifact:
-    """Put a file into storage; its id may then stand in the input of a job."""
+    """Upload a file, for use in the input of a job."""
     owner = api.owner(tenant, account)
     return await api.client.upload(
         file, name=name, content_type=content_type, tenant=owner["tenant"], account=owner["account"]
     )
 
 
-@command(app, "get")
-async def get(api: Api, artifact: ArtifactId, tenant: Tenant = None) -> wire.Artifact:
-    """Show what is known of a file."""
-    return await api.client.artifact(artifact, tenant=tenant or api.tenant)
-
-
 @command(app, "download")
 async def download(
-    api: Api,
+    api: ApiConnection,
     artifact: ArtifactId,
     to: Annotated[
-        Path | None, typer.Option(help="Where to; its own name here, if left out.", show_default=False)
+        Path | None,
+        optional("--to", text="The path to write to.", metavar="PATH", default="the name of the file, in this folder"),
     ] = None,
     tenant: Tenant = None,
 ) -> wire.Artifact:
-    """Get a file from storage; one that is there already is overwritten only where --to names it."""
+    """Download a file.
+
+    An existing file is overwritten only if --to names it.
+    """
     from millpond.cli.output import UsageError
 
     known = await api.client.artifact(artifact, tenant=tenant or api.tenant)
     place = to or Path(Path(known.name).name or artifact)
     if to is None and place.exists():
-        raise UsageError(f"{place} is there already.", field="--to", hint="Name a place with --to.")
+        raise UsageError(f"{place} already exists.", field="--to", hint="Name a path with --to.")
     await api.client.download(known, place)
     return known
-
-
-@command(app, "list")
-async def list_(api: Api, job: JobId) -> wire.Artifacts:
-    """List the files of a job: what it was given, and what its last attempt has made."""
-    from millpond import wire
-    from millpond.cli.follow import path
-
-    return await api.get(path(job, "artifacts"), wire.Artifacts)

@@ -1,4 +1,4 @@
-"""``millpond autoscale``: give each route as many EC2 instances as it needs."""
+"""``millpond autoscale``: scale EC2 Auto Scaling Groups to the load of routes."""
 
 from __future__ import annotations
 
@@ -11,74 +11,75 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millpond.cli.command import command, single
+from millpond.cli.options import optional
 
 if TYPE_CHECKING:
-    from millpond.aws.autoscaler import Autoscaler, Decision, Target
-    from millpond.cli.reach import Api
+    from millpond.cli.reach import ApiConnection
+    from millpond.integrations.aws.autoscaler import Autoscaler, ScalingDecision, ScalingTarget
 
 app = single()
 
 _DURATIONS = ("target_wait", "cooldown")
 
 
-class Line(str):
-    """A decision for people."""
+class Report(str):
+    """A decision as a line of text."""
 
     __slots__ = ("failed",)
 
 
 def status(last: Any) -> int:
-    """The exit code: 1 if something could not be done in the last look."""
+    """The exit code: 1 if an action of the last check failed."""
     return 1 if last is not None and last.failed else 0
 
 
 @command(app, "autoscale", status=status)
 async def autoscale(
-    api: Api,
-    route: Annotated[
-        list[str] | None, typer.Option("--route", help="A route to scale; once for each.", show_default=False)
-    ] = None,
+    api: ApiConnection,
+    route: Annotated[list[str] | None, optional("--route", text="A route to scale. Repeatable.")] = None,
     group: Annotated[
         list[str] | None,
-        typer.Option("--group", help="The Auto Scaling Group of each route, in their order.", show_default=False),
+        optional("--group", text="The Auto Scaling Group of each route, in the same order. Repeatable."),
     ] = None,
     file: Annotated[
-        Path | None, typer.Option("--file", help="Routes, groups and limits as TOML instead.", show_default=False)
+        Path | None,
+        optional("--file", text="A TOML file with routes, groups and limits, instead of --route and --group."),
     ] = None,
-    least: Annotated[
-        int | None, typer.Option("--min", help="The least workers of a route.  [default: the group's]", min=0)
+    low: Annotated[
+        int | None,
+        optional("--min", text="The minimum number of workers of a route.", default="of the group", metavar="N", min=0),
     ] = None,
-    most: Annotated[
-        int | None, typer.Option("--max", help="The most workers of a route.  [default: the group's]", min=0)
+    high: Annotated[
+        int | None,
+        optional("--max", text="The maximum number of workers of a route.", default="of the group", metavar="N", min=0),
     ] = None,
     jobs_per_worker: Annotated[
-        int, typer.Option("--jobs-per-worker", help="How many jobs a worker runs at once.", min=1)
+        int, typer.Option("--jobs-per-worker", help="The number of jobs that a worker runs at the same time.", min=1)
     ] = 1,
     target_wait: Annotated[
-        str, typer.Option("--target-wait", help="How long a job may wait for its start; 0s: not at all.")
+        str, typer.Option("--target-wait", help="The longest time that a job should wait for a worker. 0s means none.")
     ] = "60s",
     cooldown: Annotated[
-        str, typer.Option("--cooldown", help="How long fewer workers must have been enough before some go.")
+        str, typer.Option("--cooldown", help="How long fewer workers must suffice before workers are removed.")
     ] = "5m",
-    interval: Annotated[str, typer.Option("--interval", help="How often to look.")] = "30s",
-    region: Annotated[
-        str | None, typer.Option("--region", help="The AWS region. [env: AWS_REGION]", show_default=False)
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would be done, and do nothing.")] = False,
-    once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
+    interval: Annotated[str, typer.Option("--interval", help="The time between two checks.")] = "30s",
+    region: Annotated[str | None, optional("--region", text="The AWS region.", env="AWS_REGION")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Check once, then exit.")] = False,
 ) -> AsyncIterator[Any]:
-    """Size the Auto Scaling Group of each route by what its queue needs, until told to stop.
+    """Scale the Auto Scaling Group of each route to the load of its queue, until stopped.
 
-    More instances are asked for at once. Idle workers go when fewer were enough for the whole cool-down: each is
-    drained first, and its instance ends when it holds nothing. Protected instances stay. Needs an admin key.
+    Instances are added immediately. Idle workers are removed once fewer have sufficed for the whole cooldown: a worker
+    is drained first, and its instance is terminated when it holds no job. Protected instances are kept. Requires an
+    admin key.
     """
-    from millpond.aws.autoscaler import Autoscaler
-    from millpond.aws.groups import Groups
     from millpond.cli.processes import configure_logs, stop_on_signals
+    from millpond.integrations.aws.autoscaler import Autoscaler
+    from millpond.integrations.aws.groups import Groups
     from millpond.settings import Settings
 
     given = {"jobs_per_worker": jobs_per_worker, "target_wait": target_wait, "cooldown": cooldown}
-    targets = _targets(route or [], group or [], file, {"min": least, "max": most, **given})
+    targets = _targets(route or [], group or [], file, {"min": low, "max": high, **given})
     pause = _seconds(interval, "interval")
     configure_logs(Settings.from_env())
     stop = stop_on_signals()
@@ -89,7 +90,7 @@ async def autoscale(
             for scaler in scalers:
                 decision = await _look(scaler, is_last=once)
                 if decision is not None:
-                    yield decision if api.as_json else _line(decision)
+                    yield decision if api.as_json else _report(decision)
             if once:
                 return
             with contextlib.suppress(TimeoutError):
@@ -98,8 +99,8 @@ async def autoscale(
         await groups.close()
 
 
-async def _look(scaler: Autoscaler, *, is_last: bool) -> Decision | None:
-    """One look; where there will be another, AWS or the API may be out of reach."""
+async def _look(scaler: Autoscaler, *, is_last: bool) -> ScalingDecision | None:
+    """Check once; an error is only logged if another check follows."""
     from millpond import logs
     from millpond.errors import MillpondError
 
@@ -113,49 +114,49 @@ async def _look(scaler: Autoscaler, *, is_last: bool) -> Decision | None:
         return None
 
 
-def _line(decision: Decision) -> Line:
+def _report(decision: ScalingDecision) -> Report:
     acts = [f"set capacity {decision.capacity}"] if decision.capacity is not None else []
     for verb in ("resume", "drain", "shrink", "replace"):
         acts += [f"{verb} {name}" for name in getattr(decision, verb)]
     seen = f"{decision.ready} ready, {decision.leased} leased: {decision.desired} desired of {decision.current}"
     done = "would " if decision.is_dry_run and acts else ""
     failed = f" (failed: {', '.join(decision.failed)})" if decision.failed else ""
-    line = Line(f"{decision.route} in {decision.group}: {seen}; {done}{', '.join(acts) or 'nothing to do'}{failed}")
-    line.failed = decision.failed
-    return line
+    report = Report(f"{decision.route} in {decision.group}: {seen}; {done}{', '.join(acts) or 'nothing to do'}{failed}")
+    report.failed = decision.failed
+    return report
 
 
 # What to scale
 
 
-def _targets(routes: list[str], groups: list[str], file: Path | None, shared: dict[str, Any]) -> list[Target]:
+def _targets(routes: list[str], groups: list[str], file: Path | None, shared: dict[str, Any]) -> list[ScalingTarget]:
     from millpond.cli.output import UsageError
 
     if (file is None) == (not routes and not groups):
-        raise UsageError("Name routes with their groups, or a file of them.", hint="--route R --group G, or --file F.")
+        raise UsageError("Routes and their groups are missing.", hint="Use --route and --group, or --file.")
     if len(routes) != len(groups):
-        raise UsageError(f"There are {len(routes)} routes and {len(groups)} groups; each route has one.")
+        raise UsageError(f"There are {len(routes)} routes but {len(groups)} groups.", hint="Give each route one group.")
     named = [{"route": route, "group": group} for route, group in zip(routes, groups, strict=True)]
     targets = [_target(shared | each) for each in (named if file is None else _read(file))]
     if len({each.group for each in targets}) < len(targets):
-        raise UsageError("Two routes name the same group.", hint="Give each route a group of its own.")
+        raise UsageError("Two routes have the same group.", hint="Give each route its own group.")
     return targets
 
 
-def _target(told: dict[str, Any]) -> Target:
+def _target(fields: dict[str, Any]) -> ScalingTarget:
     import msgspec
 
-    from millpond.aws.autoscaler import Target
     from millpond.cli.output import UsageError
+    from millpond.integrations.aws.autoscaler import ScalingTarget
 
-    unknown = told.keys() - set(Target.__struct_fields__)
+    unknown = fields.keys() - set(ScalingTarget.__struct_fields__)
     if unknown:
-        raise UsageError(f"A route has no {', '.join(sorted(unknown))}.")
+        raise UsageError(f"Unknown fields of a route: {', '.join(sorted(unknown))}.")
     try:
-        read = {name: _seconds(value, name) if name in _DURATIONS else value for name, value in told.items()}
-        return msgspec.convert(read, Target)
+        read = {name: _seconds(value, name) if name in _DURATIONS else value for name, value in fields.items()}
+        return msgspec.convert(read, ScalingTarget)
     except msgspec.ValidationError as error:
-        raise UsageError(f"The route {told.get('route')!r}: {error}.") from error
+        raise UsageError(f"The route {fields.get('route')!r}: {error}.") from error
 
 
 def _read(file: Path) -> list[dict[str, Any]]:
@@ -164,19 +165,19 @@ def _read(file: Path) -> list[dict[str, Any]]:
     from millpond.cli.output import UsageError
 
     try:
-        told = tomllib.loads(file.read_text("utf-8"))
+        content = tomllib.loads(file.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{file} cannot be read: {error}.") from error
-    routes = told.pop("routes", None)
-    if not routes or told:
-        raise UsageError(f"{file} must hold [[routes]], and nothing else.")
+    routes = content.pop("routes", None)
+    if not routes or content:
+        raise UsageError(f"{file} must contain [[routes]] tables and nothing else.")
     return routes
 
 
-def _seconds(told: Any, name: str) -> float:
-    """A length of time; where it makes sense, none at all."""
+def _seconds(given: Any, name: str) -> float:
+    """A duration in seconds, which may be zero for some options."""
     from millpond import values
 
-    if name in _DURATIONS and str(told) in ("0", "0s"):
+    if name in _DURATIONS and str(given) in ("0", "0s"):
         return 0.0
-    return values.duration(told, field=name).total_seconds()
+    return values.duration(given, field=name).total_seconds()

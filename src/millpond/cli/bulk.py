@@ -1,67 +1,170 @@
-"""``millpond jobs bulk``: something done to all jobs that have something in common, in the background."""
+"""``millpond bulk``: operations on many jobs, which run in the background."""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
 import typer
 
 from millpond.cli.command import command, group
-from millpond.cli.errands import status
-from millpond.cli.options import Account, Tenant, Yes
+from millpond.cli.options import (
+    Account,
+    Cursor,
+    ErrorCode,
+    EvenIfSucceeded,
+    Fingerprint,
+    JobOutcome,
+    JobPhase,
+    Kind,
+    Limit,
+    Since,
+    Stage,
+    State,
+    Tagged,
+    Tenant,
+    Until,
+    Yes,
+    optional,
+    tag_filter,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from millpond.cli.reach import Api
+    from millpond import wire
+    from millpond.cli.reach import ApiConnection
 
-app = group("Do something to all jobs that have something in common.")
+app = group("Retry, cancel, refund, export or prioritize many jobs.")
+
+OperationId = Annotated[
+    str, typer.Argument(metavar="OPERATION", help="The ID of the bulk operation: bulk_…", show_default=False)
+]
+_ENDED: Final = ("done", "aborted", "failed")
+_CODES: Final = {"done": 0, "failed": 10, "aborted": 11}
+_POLL_SECONDS: Final = 1.0
+_POLLS_BEFORE_HINT: Final = 10
+
+
+def status(followed: Any) -> int:
+    """The exit code of an operation, as for a job: 10 if it failed, 11 if it was aborted; 0 while it runs."""
+    return _CODES.get(getattr(followed, "state", ""), 0)
+
+
+# Operations
+
+
+@command(app, "list")
+async def list_(
+    api: ApiConnection, tenant: Tenant = None, cursor: Cursor = None, limit: Limit = 50
+) -> wire.BulkOperations:
+    """List bulk operations, newest first."""
+    from millpond import wire
+
+    return await api.get("/bulk", wire.BulkOperations, tenant=tenant, cursor=cursor, limit=limit)
+
+
+@command(app, "get")
+async def get(api: ApiConnection, operation: OperationId) -> wire.BulkOperation:
+    """Show the progress and the result of a bulk operation."""
+    return await read(api, operation)
+
+
+@command(app, "watch", status=status)
+async def watch(api: ApiConnection, operation: OperationId) -> AsyncGenerator[wire.BulkOperation]:
+    """Follow a bulk operation until it ends.
+
+    The exit status is 0 if it is done, 10 if it failed, and 11 if it was aborted.
+    """
+    async for seen in follow(api, await read(api, operation)):
+        yield seen
+
+
+@command(app, "abort")
+async def abort(api: ApiConnection, operation: OperationId, yes: Yes = False) -> wire.BulkOperation:
+    """Stop a bulk operation before its next job.
+
+    Jobs that it has already changed stay changed.
+    """
+    from millpond import wire
+    from millpond.cli.output import confirm
+    from millpond.client.requests import segment
+
+    confirm(f"Abort {operation}?", yes=yes)
+    return await api.send("POST", f"/bulk/{segment(operation)}/abort", wire.BulkOperation)
+
+
+async def read(api: ApiConnection, operation_id: str) -> wire.BulkOperation:
+    from millpond import wire
+    from millpond.client.requests import segment
+
+    return await api.get(f"/bulk/{segment(operation_id)}", wire.BulkOperation)
+
+
+async def follow(api: ApiConnection, operation: wire.BulkOperation) -> AsyncGenerator[wire.BulkOperation]:
+    """The operation once it has ended; its progress is reported until then."""
+    from millpond.cli.output import say
+
+    reported: Any = None
+    polls = 0
+    while operation.state not in _ENDED:
+        polls += 1
+        if polls == _POLLS_BEFORE_HINT and operation.state == "waiting":
+            say("The operation has not started. Is a server with the role services running?")
+        seen = operation.state, operation.matched, operation.done, operation.refused
+        if seen != reported:
+            of = "" if operation.estimate is None else f" of about {operation.estimate:,}"
+            say(f"{operation.state}: {operation.done:,} done, {operation.refused:,} refused{of}")
+            reported = seen
+        await asyncio.sleep(_POLL_SECONDS)
+        operation = await read(api, operation.id)
+    yield operation
+
+
+# Actions
 
 FILTERS: Final[dict[str, Any]] = {
-    "kind": Annotated[
-        str | None, typer.Option(help="Only this kind; image.* for all that begin so.", show_default=False)
-    ],
-    "state": Annotated[str | None, typer.Option(help="Only in this state.", show_default=False)],
-    "phase": Annotated[str | None, typer.Option(help="Only in this phase.", show_default=False)],
-    "outcome": Annotated[str | None, typer.Option(help="Only with this outcome.", show_default=False)],
-    "error": Annotated[str | None, typer.Option(help="Only those that failed with this code.", show_default=False)],
-    "fingerprint": Annotated[str | None, typer.Option(help="Only those that failed like this.", show_default=False)],
-    "stage": Annotated[str | None, typer.Option(help="Only in this stage.", show_default=False)],
-    "since": Annotated[str | None, typer.Option(help="Only those born since: 24h, or a time.", show_default=False)],
-    "until": Annotated[str | None, typer.Option(help="Only those born before: 1h, or a time.", show_default=False)],
+    "kind": Kind,
+    "state": State,
+    "phase": JobPhase,
+    "outcome": JobOutcome,
+    "error": ErrorCode,
+    "fingerprint": Fingerprint,
+    "stage": Stage,
+    "tag": Tagged,
+    "since": Since,
+    "until": Until,
     "tenant": Tenant,
     "account": Account,
 }
-"""What jobs may have in common."""
+"""The filters of jobs, the same as those of `millpond jobs list`."""
 _FLAGS: Final[dict[str, Any]] = {
-    "all": Annotated[bool, typer.Option("--all", help="Every job is meant, where nothing says which.")],
-    "dry_run": Annotated[bool, typer.Option("--dry-run", help="Only tell which jobs it would be about.")],
-    "watch": Annotated[bool, typer.Option("--watch", help="Follow it until it is over; the exit status tells how.")],
+    "all": Annotated[bool, typer.Option("--all", help="Select every job. Required if there is no filter.")],
+    "dry_run": Annotated[bool, typer.Option("--dry-run", help="Show the selected jobs, and change nothing.")],
+    "watch": Annotated[bool, typer.Option("--watch", help="Follow the operation until it ends.")],
     "yes": Yes,
 }
-_JOBS: Final[Any] = Annotated[
-    list[str] | None, typer.Option("--job", metavar="JOB", help="This job; may be given often.", show_default=False)
-]
-_WHY: Final[Any] = Annotated[str | None, typer.Option("--reason", help="Why; it is audited.", show_default=False)]
+_JOBS: Final[Any] = Annotated[list[str] | None, optional("--job", metavar="JOB", text="Only this job. Repeatable.")]
+_REASON: Final[Any] = Annotated[str | None, optional("--reason", text="The reason, recorded in the audit log.")]
 
 
-def _declare(action: str, told: str, **own: Any) -> None:
-    """The command of an action: what all have, and what it has of its own."""
-    options = {**FILTERS, "job": _JOBS, **own, "reason": _WHY, **_FLAGS}
+def _declare(action: str, description: str, **own: Any) -> None:
+    """Declare the command of an action, with the options of all actions and its own."""
+    options = {**FILTERS, "job": _JOBS, **own, "reason": _REASON, **_FLAGS}
 
-    async def run(api: Api, **given: Any) -> AsyncGenerator[Any]:
+    async def run(api: ApiConnection, **given: Any) -> AsyncGenerator[Any]:
         async for seen in _order(api, action, given, list(own)):
             yield seen
 
-    run.__doc__ = told
+    run.__doc__ = description
     run.__annotations__ = options
     keyword = inspect.Parameter.KEYWORD_ONLY
     run.__signature__ = inspect.Signature(  # pyright: ignore[reportFunctionMemberAccess]
         [
             inspect.Parameter("api", inspect.Parameter.POSITIONAL_ONLY),
             *(
-                inspect.Parameter(name, keyword, default=False if name in _FLAGS else None, annotation=hint)
+                inspect.Parameter(name, keyword, default=False if get_args(hint)[0] is bool else None, annotation=hint)
                 for name, hint in options.items()
             ),
         ]
@@ -69,47 +172,60 @@ def _declare(action: str, told: str, **own: Any) -> None:
     command(app, action, status=status)(run)
 
 
-_declare("retry", "Run ended jobs once more.")
-_declare("cancel", "Cancel jobs: at once where they have not started, else at their next checkpoint.")
-_declare("refund", "Give back what ended jobs have cost. It needs a reason, and a key of scope admin.")
+_declare(
+    "retry",
+    "Retry ended jobs.\n\nJobs that succeeded are refused unless --even-if-succeeded is given.",
+    even_if_succeeded=EvenIfSucceeded,
+)
+_declare(
+    "cancel", "Cancel jobs.\n\nA job that has not started ends immediately; a running job ends at its next checkpoint."
+)
+_declare("refund", "Refund ended jobs.\n\nRequires --reason, and a key of scope admin.")
 _declare(
     "priority",
-    "Give jobs that wait for their turn another priority.",
-    priority=Annotated[int | None, typer.Option(help="The highest goes first.", min=-100, max=100, show_default=False)],
+    "Change the priority of jobs that wait to start.",
+    priority=Annotated[
+        int | None, optional("--priority", text="The new priority. Higher starts first.", min=-100, max=100)
+    ],
 )
 _declare(
     "export",
-    "Write jobs to a file, which is kept for seven days.",
-    format=Annotated[str | None, typer.Option(help="ndjson (whole jobs), or csv.", show_default=False)],
+    "Export jobs to a file.\n\nThe file is kept for seven days.",
+    format=Annotated[
+        Literal["ndjson", "csv"] | None,
+        optional("--format", text="The file format. ndjson holds whole jobs.", default="ndjson"),
+    ],
 )
 
 
-async def _order(api: Api, action: str, given: dict[str, Any], own: list[str]) -> AsyncGenerator[Any]:
-    """See which jobs are meant, ask, order it, and follow it where that is wanted."""
+async def _order(api: ApiConnection, action: str, given: dict[str, Any], own: list[str]) -> AsyncGenerator[Any]:
+    """Preview the selected jobs, ask for confirmation, start the operation, and follow it if that is wanted."""
     import uuid
 
     from millpond import wire
-    from millpond.cli.errands import follow
     from millpond.cli.output import confirm, say
 
+    given |= {"tag": tag_filter(given["tag"])}
     wanted = {name: given[name] for name in FILTERS if given[name] is not None}
     if given["job"]:
         wanted["ids"] = given["job"]
-    seen: wire.ErrandPreview = await api.send("POST", "/errands/preview", wire.ErrandPreview, {"filter": wanted})
+    seen: wire.BulkOperationPreview = await api.send(
+        "POST", "/bulk/preview", wire.BulkOperationPreview, {"filter": wanted}
+    )
     if given["dry_run"]:
         yield seen
         return
-    about = f"{seen.matched:,}{' or more' if seen.is_capped or seen.searched_to else ''} jobs"
+    selected = f"{seen.matched:,}{' or more' if seen.is_capped or seen.searched_to else ''} jobs"
     if action != "export":
-        confirm(f"{action.capitalize()} {about}?", yes=given["yes"])
+        confirm(f"{action.capitalize()} {selected}?", yes=given["yes"])
     body = {"action": action, "filter": wanted, "all": given["all"], "reason": given["reason"]}
     body |= {name: given[name] for name in own}
-    order = {name: value for name, value in body.items() if value is not None}
-    key = f"cli-{uuid.uuid4().hex}"  # one command is one errand, however often it must be sent
-    errand: wire.Errand = await api.send("POST", "/errands", wire.Errand, order, idempotency_key=key)
+    order = {name: value for name, value in body.items() if value is not None and value is not False}
+    key = f"cli-{uuid.uuid4().hex}"  # one command starts one operation, even if the request is repeated
+    operation: wire.BulkOperation = await api.send("POST", "/bulk", wire.BulkOperation, order, idempotency_key=key)
     if not given["watch"]:
-        yield errand
+        yield operation
         return
-    say(f"{errand.id}: {about}")
-    async for last in follow(api, errand):
+    say(f"{operation.id}: {selected}")
+    async for last in follow(api, operation):
         yield last

@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from millpond.cli.command import single
-from millpond.cli.options import AsJson, Slots, Url
+from millpond.cli.options import AsJson, Grace, Slots, Url, optional
 
 app = single()
 
 
-class Provider(StrEnum):
-    """Whose ComfyUI it is."""
+class ComfyHost(StrEnum):
+    """Who runs ComfyUI."""
 
     self_hosted = "self_hosted"
     cloud = "cloud"
@@ -22,50 +22,47 @@ class Provider(StrEnum):
 
 @app.command("comfyui")
 def comfyui(
-    route: Annotated[
-        list[str] | None, typer.Option(help="A route to serve; may be given again.", show_default=False)
-    ] = None,
+    route: Annotated[list[str] | None, optional("--route", text="A route whose jobs to run. Repeatable.")] = None,
     url: Url = None,
     comfyui: Annotated[
         str | None,
-        typer.Option(help="Where ComfyUI is.  [default: http://127.0.0.1:8188, or Comfy Cloud]", show_default=False),
+        optional("--comfyui", text="The URL of ComfyUI.", default="http://127.0.0.1:8188, or Comfy Cloud"),
     ] = None,
-    provider: Annotated[Provider, typer.Option(help="Whose ComfyUI it is.")] = Provider.self_hosted,
-    api_key_env: Annotated[str, typer.Option(help="The variable that holds the key of Comfy Cloud.")] = "COMFY_API_KEY",
-    partner_nodes: Annotated[bool, typer.Option("--partner-nodes", help="Send that key with the graph too.")] = False,
-    name: Annotated[
-        str | None, typer.Option(help="What to call this worker.  [default: host:pid]", show_default=False)
-    ] = None,
+    provider: Annotated[ComfyHost, typer.Option(help="Who runs ComfyUI.")] = ComfyHost.self_hosted,
+    api_key_env: Annotated[
+        str, typer.Option(help="The environment variable with the API key of Comfy Cloud.")
+    ] = "COMFY_API_KEY",
+    partner_nodes: Annotated[
+        bool, typer.Option("--partner-nodes", help="Send that key with the graph too, for partner nodes.")
+    ] = False,
+    name: Annotated[str | None, optional("--name", text="The name of this worker.", default="host:pid")] = None,
     slots: Slots = None,
-    grace: Annotated[
-        str | None, typer.Option(help="How long a job may take to end once it is told to.", show_default=False)
-    ] = None,
+    grace: Grace = None,
     stall: Annotated[
-        str | None, typer.Option(help="How long a run may show no sign of life.  [default: 15m]", show_default=False)
+        str | None, optional("--stall", text="Fail a run that reports nothing for this long.", default="15m")
     ] = None,
     patience: Annotated[
-        str | None,
-        typer.Option(help="How long a ComfyUI that is away is waited for.  [default: 2m]", show_default=False),
+        str | None, optional("--patience", text="How long to wait for an unreachable ComfyUI.", default="2m")
     ] = None,
-    asset_max: Annotated[int, typer.Option(help="The bytes that one file of a job may have.", min=1)] = 2 * 1024**3,
+    asset_max: Annotated[int, typer.Option(help="The maximum size of a file of a job, in bytes.", min=1)] = 2 * 1024**3,
     spot: Annotated[
-        bool, typer.Option("--spot", help="Heed the notices of EC2, and ask for scale-in protection while busy.")
+        bool, typer.Option("--spot", help="Handle EC2 interruption notices; request scale-in protection while busy.")
     ] = False,
-    drain: Annotated[bool, typer.Option("--drain", help="End when nothing is ready any more.")] = False,
+    drain: Annotated[bool, typer.Option("--drain", help="Exit when no job is ready.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run the jobs of routes on ComfyUI until told to stop.
+    """Run the jobs of routes on ComfyUI until stopped.
 
-    It registers by the key of scope worker in MILLPOND_FLEET_SECRET, once ComfyUI answers. The first SIGTERM or
-    SIGINT lets running jobs finish within the grace and gives back the rest; a second one ends at once. With --json it
-    prints a line when it begins.
+    When ComfyUI answers, the worker registers with the key of scope worker in MILLPOND_FLEET_SECRET. The first SIGTERM
+    or SIGINT lets running jobs finish within the grace period and returns the others to the queue; the second one ends
+    the worker immediately. With --json, the worker prints a line when it starts.
     """
     from millpond.cli.output import print_json
-    from millpond.comfyui import program
+    from millpond.integrations.comfyui import program
     from millpond.worker.process import configure_logs
 
     configure_logs()
-    options = program.Options(
+    options = program.ComfyOptions(
         routes=route or (),
         url=url,
         comfyui=comfyui,

@@ -1,21 +1,24 @@
-"""A command that speaks to the API: declared as a coroutine, run with the options that all such commands share."""
+"""Commands that call the API: declared as coroutines, with the options that all such commands share."""
 
 from __future__ import annotations
 
 import inspect
 import sys
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_type_hints
 
 import typer
+from typer.core import TyperGroup
 
 from millpond.cli.options import AsJson, DatabaseUrl, DataDir, Key, Url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     Handler = Callable[..., Any]
+
+T = TypeVar("T")
 
 _SHARED: Final[dict[str, tuple[Any, Any]]] = {
     "url": (Url, None),
@@ -26,24 +29,50 @@ _SHARED: Final[dict[str, tuple[Any, Any]]] = {
 }
 
 
+class CommandGroup(TyperGroup):
+    """A group of commands. Their summaries are wrapped; typer would truncate them."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        rows = [(name, summary(self.get_command(ctx, name))) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def summary(command: Any) -> str:
+    """The first paragraph of a command's help, on one line."""
+    return " ".join((command.help or "").partition("\n\n")[0].split())
+
+
 def single() -> typer.Typer:
-    """A command without others under it."""
+    """A command without subcommands."""
     return typer.Typer(
+        cls=CommandGroup,
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
-        rich_markup_mode=None,  # its library takes longer to load than all the rest
+        rich_markup_mode=None,  # rich takes longer to import than everything else
     )
 
 
-def group(told: str) -> typer.Typer:
-    """A noun with its verbs, be it one alone."""
+def group(description: str) -> typer.Typer:
+    """A group of commands, even if it has only one."""
     made = single()
-    made.callback(help=told, no_args_is_help=True)(_nothing)
+    made.callback(help=description, cls=CommandGroup, no_args_is_help=True)(_nothing)
     return made
 
 
 def _nothing() -> None: ...
+
+
+def one_of(items: Sequence[T], field: str, name: str) -> T:
+    """The item with this name in an unpaginated list."""
+    from millpond.errors import NotFoundError
+
+    known = {getattr(item, field): item for item in items}
+    if name not in known:
+        hint = f"Known {field}s: {', '.join(sorted(known)) or 'none'}."
+        raise NotFoundError(f"There is no {field} {name[:80]!r}.", field=field, hint=hint)
+    return known[name]
 
 
 def always_done(_: Any) -> int:
@@ -51,9 +80,9 @@ def always_done(_: Any) -> int:
 
 
 def command(app: typer.Typer, name: str, *, status: Callable[[Any], int] = always_done) -> Callable[[Handler], Handler]:
-    """Make a command of a coroutine ``(api, …)``: what it returns is shown, and ``status`` makes its exit code of it.
+    """Declare a coroutine ``(api, …)`` as a command: its result is printed, and ``status`` maps it to the exit code.
 
-    An async generator is shown item by item; its last item makes the exit code.
+    The items of an async generator are printed one by one; the last one determines the exit code.
     """
 
     def declare(handler: Handler) -> Handler:
@@ -81,7 +110,7 @@ def command(app: typer.Typer, name: str, *, status: Callable[[Any], int] = alway
 
 
 def _hints(handler: Handler, names: list[str]) -> dict[str, Any]:
-    """The types of these parameters only: that of the answer may be known to type checkers alone."""
+    """The types of these parameters only: the return type may be imported for type checking only."""
     notes = SimpleNamespace(__annotations__={name: handler.__annotations__[name] for name in names})
     return get_type_hints(notes, globalns=handler.__globals__, include_extras=True)
 

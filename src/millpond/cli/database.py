@@ -1,4 +1,4 @@
-"""Which database a command works on: the one it is told, or the embedded one of the data directory."""
+"""The database of a command: the given one, or the embedded one of the data directory."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millpond.settings import Settings
+    from millpond.store.embedded import Keeper
 
 
-def settings_with(database_url: str | None = None, data_dir: Path | None = None, **said: Any) -> Settings:
-    """The environment's settings, with what the command line says instead."""
+def settings_with(database_url: str | None = None, data_dir: Path | None = None, **options: Any) -> Settings:
+    """The settings of the environment, overridden by the options of the command line."""
     from millpond.settings import Settings
 
     settings = Settings.from_env()
@@ -22,19 +23,23 @@ def settings_with(database_url: str | None = None, data_dir: Path | None = None,
         settings = dataclasses.replace(settings, data_dir=data_dir, database_url=None)
     if database_url is not None:
         settings = dataclasses.replace(settings, database_url=database_url)
-    return dataclasses.replace(settings, **{name: value for name, value in said.items() if value is not None})
+    return dataclasses.replace(settings, **{name: value for name, value in options.items() if value is not None})
 
 
 @contextlib.contextmanager
 def opened(settings: Settings) -> Generator[str]:
-    """The address of the database; the embedded one is started for as long as it is needed."""
-    if settings.database_url:
-        yield settings.database_url
-        return
-    from millpond import logs
-    from millpond.store.embedded import open_embedded
+    """The address of the database; the embedded one runs for the duration of the block."""
+    with kept(settings) as (dsn, _):
+        yield dsn
 
-    with open_embedded(settings.data_dir) as postgres:
-        if postgres.is_owner:
-            logs.emit("db.embedded_started", data_dir=str(settings.data_dir), pid=postgres.pid)
-        yield postgres.dsn
+
+@contextlib.contextmanager
+def kept(settings: Settings) -> Generator[tuple[str, Keeper | None]]:
+    """The address of the database, and the keeper of the embedded one, for commands that run for long."""
+    if settings.database_url:
+        yield settings.database_url, None
+        return
+    from millpond.store.embedded import Keeper
+
+    with Keeper(settings.data_dir) as keeper:
+        yield keeper.dsn, keeper

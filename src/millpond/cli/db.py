@@ -1,95 +1,100 @@
-"""``millpond db``: the schema, and whether the database is well."""
+"""``millpond db``: the schema of the database."""
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from millpond.cli.command import group
 from millpond.cli.database import opened, settings_with
 from millpond.cli.options import AsJson, DatabaseUrl, DataDir
-from millpond.cli.output import print_json, say
+from millpond.cli.show import show
 
-app = group("The schema, and whether the database is well.")
+if TYPE_CHECKING:
+    from millpond.settings import Settings
+
+app = group("Migrate the database schema; repair counters.")
 
 
 @app.command()
-def migrate(database_url: DatabaseUrl = None, data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Bring the schema up to date; safe to run from many machines at once."""
+def migrate(
+    database_url: DatabaseUrl = None,
+    data_dir: DataDir = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Change nothing: show the migrations, and exit with 1 if any is missing.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Apply the schema migrations that are missing.
+
+    Several machines may run this command at the same time.
+    """
+    settings = settings_with(database_url, data_dir)
+    if check:
+        found = _status(settings)
+        show(found if as_json else _described(found), as_json=as_json)
+        sys.exit(0 if found["is_current"] else 1)
+    applied = _migrate(settings)
+    if as_json:
+        show({"applied": applied}, as_json=True)
+    else:
+        show(f"applied: {_numbers(applied)}" if applied else "The schema is up to date.", as_json=False)
+
+
+def _migrate(settings: Settings) -> list[int]:
     import asyncio
 
     from millpond.store.migrate import migrate as apply
 
-    settings = settings_with(database_url, data_dir)
     with opened(settings) as dsn:
         applied = asyncio.run(apply(dsn))
     for address in dict.fromkeys((settings.tenant_databases or {}).values()):
         asyncio.run(apply(address))
-    if as_json:
-        print_json({"applied": applied})
-    else:
-        say(f"applied: {', '.join(f'{n:04}' for n in applied)}" if applied else "the schema is up to date")
+    return list(applied)
 
 
-@app.command()
-def status(database_url: DatabaseUrl = None, data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Show which migrations are applied. Exit status 1 if some are missing."""
+def _status(settings: Settings) -> dict[str, Any]:
     import asyncio
 
-    from millpond.store.migrate import status as look
+    from millpond.store.migrate import status
 
-    with opened(settings_with(database_url, data_dir)) as dsn:
-        found = asyncio.run(look(dsn))
-    if as_json:
-        print_json(
-            {
-                "applied": found.applied,
-                "pending": found.pending,
-                "unknown": found.unknown,
-                "functions_current": found.functions_current,
-                "is_current": found.is_current,
-            }
-        )
-    else:
-        say(f"applied   {_numbers(found.applied)}")
-        say(f"pending   {_numbers(found.pending)}")
-        say(f"unknown   {_numbers(found.unknown)}")
-        say(f"functions {'current' if found.functions_current else 'out of date'}")
-    sys.exit(0 if found.is_current else 1)
+    with opened(settings) as dsn:
+        found = asyncio.run(status(dsn))
+    names = ("applied", "pending", "unknown", "functions_current", "is_current")
+    return {name: getattr(found, name) for name in names}
 
 
-@app.command()
-def doctor(database_url: DatabaseUrl = None, data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Look for what makes a queue on PostgreSQL ill. Exit status 1 if something was found."""
-    import asyncio
+def _described(found: dict[str, Any]) -> dict[str, str]:
+    migrations = {name: _numbers(found[name]) for name in ("applied", "pending", "unknown")}
+    return migrations | {"functions": "current" if found["functions_current"] else "out of date"}
 
-    with opened(settings_with(database_url, data_dir)) as dsn:
-        findings = asyncio.run(_examine(dsn))
-    if as_json:
-        print_json({"ok": all(finding.is_well for finding in findings), "findings": findings})
-    else:
-        for finding in findings:
-            say(f"{'ok  ' if finding.is_well else 'ILL '} {finding.name}: {finding.detail}")
-    sys.exit(0 if all(finding.is_well for finding in findings) else 1)
+
+def _numbers(numbers: Any) -> str:
+    return ", ".join(f"{number:04}" for number in numbers) or "none"
 
 
 @app.command()
 def recount(database_url: DatabaseUrl = None, data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Count the jobs that have not ended anew, where the dashboard's numbers are not those of the jobs."""
+    """Count the active jobs again.
+
+    Use it if the numbers on the dashboard differ from the jobs.
+    """
     import asyncio
 
     settings = settings_with(database_url, data_dir)
     with opened(settings) as dsn:
-        away = (settings.tenant_databases or {}).values()
-        mended = sum(asyncio.run(_recount(address)) for address in dict.fromkeys((dsn, *away)))
+        remote = (settings.tenant_databases or {}).values()
+        mended = sum(asyncio.run(_recount(address)) for address in dict.fromkeys((dsn, *remote)))
     if as_json:
-        print_json({"mended": mended})
+        show({"mended": mended}, as_json=True)
     else:
-        say(f"{mended} numbers were wrong, and are right now" if mended else "every number was right")
+        show(f"{mended} counters corrected." if mended else "All counters are correct.", as_json=False)
 
 
 async def _recount(dsn: str) -> int:
-    from millpond.engine.tallies import recount as count
+    from millpond.engine.reads.counters import recount as count
     from millpond.store.db import Database
 
     database = await Database.open(dsn, size=1)
@@ -97,18 +102,3 @@ async def _recount(dsn: str) -> int:
         return await count(database, is_due=True)
     finally:
         await database.close()
-
-
-async def _examine(dsn: str) -> list[Any]:
-    from millpond.store.db import Database
-    from millpond.store.doctor import examine
-
-    database = await Database.open(dsn, size=1)
-    try:
-        return await examine(database)
-    finally:
-        await database.close()
-
-
-def _numbers(numbers: tuple[int, ...]) -> str:
-    return ", ".join(f"{number:04}" for number in numbers) or "none"

@@ -1,4 +1,4 @@
-"""The parts of a running Millpond, and the order in which they leave."""
+"""The parts of a running Millpond, and the order in which they stop."""
 
 from __future__ import annotations
 
@@ -11,28 +11,31 @@ import socket
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from millpond import logs
 from millpond.api.app import create_app
+from millpond.api.jobs.streams import Hub
 from millpond.api.server import listen, serve
-from millpond.api.streams import Hub
-from millpond.cli.apps import Product
+from millpond.cli.apps import Selection
 from millpond.cli.development import KEY_NAME
 from millpond.cli.processes import services
 from millpond.cli.worker import make_worker
+from millpond.engine.tenant_databases.databases import RemoteDatabase
+from millpond.engine.tenant_databases.remote import skip_unavailable
 from millpond.errors import ConflictError, ForbiddenError, SettingsError
-from millpond.services.bell import Bell
+from millpond.services.notifier import Notifier
 from millpond.storage.storage import is_bucket
+from millpond.store.isolation import inspect
 from millpond.ui import dashboard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from millpond.api.inbox import Inbox
+    from millpond.api.webhooks.inbox import Inbox
     from millpond.cli.processes import Part
-    from millpond.engine.access import KeyRecord
+    from millpond.engine.access.access import KeyRecord
     from millpond.engine.engine import Engine
     from millpond.settings import Settings
 
-ROLES: Final = ("api", "services", "worker", "files", "renderer")
 PORT_MAX: Final = 65_535
 _KEYS_PAGE: Final = 1_000
 
@@ -43,45 +46,45 @@ def parts(
     roles: Collection[str],
     sock: socket.socket | None,
     on_ready: Callable[[], object],
-    product: Product | None = None,
+    selection: Selection | None = None,
     inbox: Inbox | None = None,
 ) -> list[Part]:
-    """What runs, first what leaves first: the API takes no more, jobs end, services follow, the bell is last."""
-    bell = Bell(engine)
+    """The parts to run, in the order in which they stop: API, worker, services, notifier."""
+    notifier = Notifier(engine)
     made: list[Part] = []
     if "api" in roles:
-        made.append(_api(engine, settings, bell, sock, on_ready, product or Product(engine.app), inbox))
+        made.append(_api(engine, settings, notifier, sock, on_ready, selection or Selection(engine.app), inbox))
     if "worker" in roles:
-        blueprints = () if product is None else product.blueprints
-        made.append(make_worker(engine, settings, blueprints=blueprints).run)
+        products = () if selection is None else selection.products
+        made.append(make_worker(engine, settings, products=products).run)
     if "services" in roles:
-        made += services(engine, settings, () if product is None else product.blueprints)
-    return [*made, bell.run]
+        made += services(engine, settings, () if selection is None else selection.products)
+    return [*made, notifier.run]
 
 
 def _api(
     engine: Engine,
     settings: Settings,
-    bell: Bell,
+    notifier: Notifier,
     sock: socket.socket | None,
     on_ready: Callable[[], object],
-    product: Product,
+    selection: Selection,
     inbox: Inbox | None,
 ) -> Part:
-    hub = Hub(engine, bell)
+    hub = Hub(engine, notifier)
     app = create_app(
         engine,
         settings=settings,
         hub=hub,
-        blueprints=product.mounted,
-        alone=product.alone,
+        products=selection.mounted,
+        alone=selection.alone,
         inbox=inbox,
         ui=dashboard if settings.ui else None,
     )
 
     async def run(stop: asyncio.Event) -> None:
         async with contextlib.aclosing(app), asyncio.TaskGroup() as group:
-            group.create_task(hub.run(stop))  # with the server, for streams must end before it can
+            group.create_task(hub.run(stop))  # together with the server, which cannot stop before its streams end
             group.create_task(
                 serve(app, host=settings.host, port=settings.port, sock=sock, stop=stop, on_ready=on_ready)
             )
@@ -89,25 +92,25 @@ def _api(
     return run
 
 
-# Where it listens, and who may see that
+# Sockets and exposure
 
 
 def bind(settings: Settings) -> socket.socket:
-    """The socket, taken before anything else is begun."""
+    """The listening socket, opened before anything else starts."""
     try:
         return listen(settings.host, settings.port)
     except OSError as error:
         raise ConflictError(
-            f"It cannot listen on {settings.host}, port {settings.port}: {os.strerror(error.errno or 0)}.",
+            f"Cannot listen on {settings.host}, port {settings.port}: {os.strerror(error.errno or 0)}.",
             field="port",
-            hint="Choose another --port; 0 takes any that is free.",
+            hint="Choose another --port; 0 chooses a free port.",
         ) from error
 
 
 def bind_files(settings: Settings, *, strict: bool = False) -> socket.socket | None:
-    """The socket of the file server: the port after the API's, or any where that is taken, unless it must be that one.
+    """The socket of the file server: on the port after the API's or, unless ``strict``, on any port if that is in use.
 
-    None where files are in a bucket.
+    None if files are in a bucket.
     """
     if is_bucket(settings):
         return None
@@ -120,13 +123,8 @@ def bind_files(settings: Settings, *, strict: bool = False) -> socket.socket | N
         return bind(dataclasses.replace(settings, port=0))
 
 
-def bind_renderer(settings: Settings) -> socket.socket:
-    """The socket of the renderer beside others: any free port of this machine, for they alone speak to it."""
-    return bind(dataclasses.replace(settings, host="127.0.0.1", port=0))
-
-
 def url_of(sock: socket.socket) -> str:
-    """Where a client on this machine finds the socket."""
+    """The URL of the socket for clients on this machine."""
     host, port = sock.getsockname()[:2]
     if ipaddress.ip_address(host).is_unspecified:
         host = "127.0.0.1" if sock.family == socket.AF_INET else "::1"
@@ -134,18 +132,18 @@ def url_of(sock: socket.socket) -> str:
 
 
 def is_public(host: str) -> bool:
-    """Whether others than this machine can reach an address."""
+    """Whether other machines can reach an address."""
     try:
         found = {entry[4][0] for entry in socket.getaddrinfo(host, None)}
     except OSError as error:
-        raise SettingsError(f"There is no address {host!r}: {error}.", field="host") from error
+        raise SettingsError(f"The address {host!r} cannot be resolved: {error}.", field="host") from error
     return not all(ipaddress.ip_address(str(address).partition("%")[0]).is_loopback for address in found)
 
 
 async def check_exposure(engine: Engine, host: str) -> None:
-    """Refuse to show the world an API that nobody has taken into his keeping.
+    """Refuse to serve an unprotected API on a public address.
 
-    That is one without a key of scope admin, or one that a key from a developer's folder opens.
+    An API is unprotected if it has no admin key, or if it accepts a development key.
     """
     if not is_public(host):
         return
@@ -154,16 +152,28 @@ async def check_exposure(engine: Engine, host: str) -> None:
     left = [key for key in keys if key.name == KEY_NAME]
     if left:
         raise ForbiddenError(
-            f"{host} is a public address, and {len(left)} keys of `millpond up` open this database.",
+            f"{host} is a public address, but this database accepts {len(left)} development keys of `millpond up`.",
             field="host",
-            hint="Revoke them (millpond keys list, millpond keys revoke), or say --expose if that is meant.",
+            hint="Revoke them (`millpond keys list`, `millpond keys revoke`), or allow it with --expose.",
         )
     if not any(key.scope == "admin" for key in keys):
         raise ForbiddenError(
-            f"{host} is a public address, and there is no admin key yet.",
+            f"{host} is a public address, but there is no admin key.",
             field="host",
-            hint="Make one with `millpond keys create --scope admin`, or say --expose if that is meant.",
+            hint="Create one with `millpond keys create --scope admin`, or allow it with --expose.",
         )
+
+
+async def report_isolation(engine: Engine) -> None:
+    """Write a warning for each database in which only one of two mechanisms isolates tenants."""
+    for db in engine.tenant_databases.all:
+        tenants = db.tenants if isinstance(db, RemoteDatabase) else None
+        with skip_unavailable():
+            found = await inspect(db)
+            if found.missing is not None:
+                logs.emit("isolation.incomplete", reason=found.missing, tenants=tenants)
+            if found.is_superuser:
+                logs.emit("isolation.superuser", role=found.owner, tenants=tenants)
 
 
 def _is_good(key: KeyRecord, present: datetime) -> bool:

@@ -1,4 +1,4 @@
-"""What ``millpond up`` keeps in its data directory: the keys of development, and word that it runs."""
+"""The files of ``millpond up`` in its data directory: the development keys, and the address while it runs."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ TENANT: Final = "dev"
 ACCOUNT: Final = "dev"
 CREDITS: Final = 1_000
 KEY_NAME: Final = "millpond up"
-"""Marks a key that lies in a developer's folder: `millpond serve` shows none of these to the world."""
+"""The name of development keys. `millpond serve` refuses a public address while they are valid."""
 _GRANT: Final = "millpond-up:first-credits"
 
 
-class Keys(msgspec.Struct, kw_only=True):
-    """The keys of development, as they are kept."""
+class DevelopmentKeys(msgspec.Struct, kw_only=True):
+    """The development keys, as stored."""
 
     tenant: str
     account: str
@@ -36,17 +36,17 @@ class Keys(msgspec.Struct, kw_only=True):
     fleet_secret: str
 
 
-class Running(Keys, kw_only=True):
-    """What others need to know to use a running ``millpond up``."""
+class RunningUp(DevelopmentKeys, kw_only=True):
+    """What other processes need to use a running ``millpond up``."""
 
     url: str
     pid: int
     files_url: str | None = None
-    """Where files are served; none where they are in a bucket."""
+    """The URL of the file server; None if files are in a bucket."""
 
 
-class Home:
-    """Where ``millpond up`` keeps its files in a data directory."""
+class DevelopmentFolder:
+    """The paths of the files of ``millpond up`` in a data directory."""
 
     def __init__(self, data_dir: Path) -> None:
         self.root = data_dir.expanduser()
@@ -57,59 +57,59 @@ class Home:
 
 
 @contextlib.contextmanager
-def claimed(home: Home) -> Generator[None]:
-    """Hold a data directory for one ``millpond up`` alone."""
+def claimed(folder: DevelopmentFolder) -> Generator[None]:
+    """Lock a data directory, so that only one ``millpond up`` uses it."""
     try:
-        home.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with try_lock(home.lock) as lock:
+        folder.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with try_lock(folder.lock) as lock:
             if lock is None:
-                raise _in_use(home)
+                raise _in_use(folder)
             yield
     except OSError as error:
-        raise SettingsError(f"The data directory {home.root} cannot be used: {error}.", field="data_dir") from error
+        raise SettingsError(f"The data directory {folder.root} cannot be used: {error}.", field="data_dir") from error
 
 
-def _in_use(home: Home) -> ConflictError:
-    other = running(home)
+def _in_use(folder: DevelopmentFolder) -> ConflictError:
+    other = running(folder)
     who = f" (process {other.pid}, {other.url})" if other else ""
     return ConflictError(
-        f"Another millpond up{who} uses the data directory {home.root}.",
-        hint="Use that one, end it, or choose another --data-dir.",
+        f"Another `millpond up`{who} uses the data directory {folder.root}.",
+        hint="Use it, stop it, or choose another --data-dir.",
     )
 
 
-def running(home: Home) -> Running | None:
-    """The ``millpond up`` that serves from a data directory, if one does."""
-    if not is_locked(home.lock):
+def running(folder: DevelopmentFolder) -> RunningUp | None:
+    """The ``millpond up`` that runs on a data directory, if any."""
+    if not is_locked(folder.lock):
         return None
     with contextlib.suppress(FileNotFoundError, PermissionError, msgspec.DecodeError):
-        return msgspec.json.decode(home.running.read_bytes(), type=Running)
+        return msgspec.json.decode(folder.running.read_bytes(), type=RunningUp)
     return None
 
 
-def kept_keys(home: Home) -> Keys | None:
+def kept_keys(folder: DevelopmentFolder) -> DevelopmentKeys | None:
     try:
-        return msgspec.json.decode(home.keys.read_bytes(), type=Keys)
+        return msgspec.json.decode(folder.keys.read_bytes(), type=DevelopmentKeys)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError) as error:
         raise SettingsError(
-            f"{home.keys} cannot be read: {error}.", hint="Remove it; millpond up then makes new keys."
+            f"{folder.keys} cannot be read: {error}.", hint="Delete the file; `millpond up` then creates new keys."
         ) from error
 
 
-async def ensure_keys(engine: Engine, home: Home) -> Keys:
-    """The keys of this directory: made on the first start, or when the database does not know the kept ones."""
-    keys = kept_keys(home)
+async def ensure_keys(engine: Engine, folder: DevelopmentFolder) -> DevelopmentKeys:
+    """The keys of this directory, created on the first start or if the database does not accept the stored ones."""
+    keys = kept_keys(folder)
     if keys is None or not await _are_good(engine, keys):
         keys = await _make_keys(engine)
-        write_private(home.keys, msgspec.json.format(msgspec.json.encode(keys)) + b"\n")
-    write_private(home.header, f"Authorization: Bearer {keys.client_key}\n".encode())
+        write_private(folder.keys, msgspec.json.format(msgspec.json.encode(keys)) + b"\n")
+    write_private(folder.header, f"Authorization: Bearer {keys.client_key}\n".encode())
     await engine.grant(keys.tenant, keys.account, CREDITS, reference=_GRANT, reason="to begin with")
     return keys
 
 
-async def _are_good(engine: Engine, keys: Keys) -> bool:
+async def _are_good(engine: Engine, keys: DevelopmentKeys) -> bool:
     try:
         for secret in (keys.admin_key, keys.client_key, keys.fleet_secret):
             await engine.access.authenticate(secret)
@@ -118,16 +118,16 @@ async def _are_good(engine: Engine, keys: Keys) -> bool:
     return True
 
 
-async def _make_keys(engine: Engine) -> Keys:
+async def _make_keys(engine: Engine) -> DevelopmentKeys:
     made: dict[str, str] = {}
     owners: dict[str, dict[str, Any]] = {
         "admin": {},
         "client": {"tenant": TENANT, "account": ACCOUNT},
-        "worker": {},  # the fleet runs the jobs of all
+        "worker": {},  # the fleet runs the jobs of all tenants
     }
     for scope, owner in owners.items():
         _, made[scope] = await engine.access.make_key(scope=scope, name=KEY_NAME, actor="local", **owner)
-    return Keys(
+    return DevelopmentKeys(
         tenant=TENANT,
         account=ACCOUNT,
         admin_key=made["admin"],
@@ -151,7 +151,7 @@ def announced(line: Any, *files: Path | None) -> Generator[None]:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Put a file in place at once and whole, for its owner's eyes only."""
+    """Write a file atomically, readable only by its owner."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

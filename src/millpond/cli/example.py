@@ -1,4 +1,4 @@
-"""The app that `millpond up` serves when it is told none: something to submit and watch."""
+"""The app that `millpond up` serves if none is given: a kind to submit and watch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ app = Millpond()
 
 @app.kind("hello", price=1, stages=("thinking", "writing"), expires_in="10m")
 async def hello(job: Job, name: str = "world") -> dict[str, str]:
-    """Greet somebody, slowly enough to watch."""
+    """Greet somebody, slowly enough to watch the progress."""
     await job.stage("thinking")
     for step in range(1, _STEPS):
         await asyncio.sleep(_PAUSE)

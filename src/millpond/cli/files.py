@@ -1,4 +1,4 @@
-"""``millpond files``: the file server of a local store, as the process that ``up`` and ``serve`` keep beside them."""
+"""``millpond files``: the file server of a local store, a separate process that ``up`` and ``serve`` start."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millpond.cli.processes import Part
-    from millpond.cli.supervisor import Supervisor
     from millpond.settings import Settings
+    from millpond.supervisor import Supervisor
 
 
 app = single()
@@ -24,26 +24,26 @@ app = single()
 
 @app.command("files")
 def files(
-    inherited: Annotated[int, typer.Option("--socket", help="The socket to serve, which is open already.")],
+    inherited: Annotated[int, typer.Option("--socket", help="The file descriptor of the open socket to serve.")],
 ) -> None:
-    """Serve the files of the storage folder on a socket that was handed down."""
+    """Serve the files of the storage folder on an inherited socket."""
     import socket
 
     from millpond.cli.output import print_json
-    from millpond.cli.processes import configure_logs, run_async
+    from millpond.cli.processes import configure_logs, exit_at_once, run_async
     from millpond.settings import Settings
 
     settings = Settings.from_env()
     configure_logs(settings)
     sock = socket.socket(fileno=inherited)
-    tell = lambda: print_json({"pid": os.getpid()})  # noqa: E731 - a word to the parent
-    if not run_async(serve_files(settings, sock, tell)):
-        os._exit(0)
+    on_ready = lambda: print_json({"pid": os.getpid()})  # noqa: E731 - the parent waits for this line
+    if not run_async(serve_files(settings, sock, on_ready)):
+        exit_at_once()
 
 
 async def serve_files(settings: Settings, sock: socket.socket, on_ready: Callable[[], object]) -> None:
-    """Serve until told to stop; what broke off before is cleared away first."""
-    from millpond.api.server import Patient, serve
+    """Serve until stopped, after removing the remains of interrupted uploads."""
+    from millpond.api.server import UploadConnection, serve
     from millpond.cli.processes import stop_on_signals
     from millpond.storage.files import FileServer
     from millpond.storage.local import Local
@@ -52,13 +52,15 @@ async def serve_files(settings: Settings, sock: socket.socket, on_ready: Callabl
     stop = stop_on_signals()
     store = Local(local_root(settings), size_max=settings.upload_max)
     await store.tidy()
-    await serve(FileServer(store), host="", port=0, sock=sock, stop=stop, on_ready=on_ready, connection=Patient)
+    await serve(
+        FileServer(store), host="", port=0, sock=sock, stop=stop, on_ready=on_ready, connection=UploadConnection
+    )
 
 
 def supervisor(settings: Settings, sock: socket.socket) -> Supervisor:
-    """Keeps the file server alive. The socket stays ours: while it starts again, who comes waits and is not refused."""
-    from millpond.cli.supervisor import Supervisor
+    """Restarts the file server. This process owns the socket, so that clients wait meanwhile and are not refused."""
     from millpond.storage.storage import local_root
+    from millpond.supervisor import Supervisor
 
     words = [sys.executable, "-m", "millpond", "files", "--socket", str(sock.fileno())]
     root = str(local_root(settings).absolute())
@@ -66,7 +68,7 @@ def supervisor(settings: Settings, sock: socket.socket) -> Supervisor:
 
 
 def beside(settings: Settings, sock: socket.socket | None) -> list[Part]:
-    """The file server as a part of what runs here; none where files are in a bucket."""
+    """The file server as a part of this command; none if files are in a bucket."""
     if sock is None:
         return []
     kept = supervisor(settings, sock)

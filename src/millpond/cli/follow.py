@@ -1,4 +1,4 @@
-"""Following a job until it ends: by its events, or by waiting alone."""
+"""Follow a job until it ends, by its events or by waiting only."""
 
 from __future__ import annotations
 
@@ -15,9 +15,17 @@ from millpond.client.requests import segment
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from millpond.cli.reach import Api
+    from millpond.cli.reach import ApiConnection
 
 _WAIT_MAX: Final = 20.0
+
+
+class FailedJob:
+    """A job and the traceback of its error."""
+
+    def __init__(self, job: wire.Job, traceback: str) -> None:
+        self.job = job
+        self.traceback = traceback
 
 
 class Outcome:
@@ -31,8 +39,8 @@ def path(job_id: str, *parts: str) -> str:
     return "/".join(("/jobs", segment(job_id), *parts))
 
 
-async def wait(api: Api, job_id: str, seconds: float | None) -> wire.Job:
-    """The job once it has ended, or as it stands when the time is up."""
+async def wait(api: ApiConnection, job_id: str, seconds: float | None) -> wire.Job:
+    """The job when it has ended, or in its current state when the time is up."""
     end = time.monotonic() + (float("inf") if seconds is None else seconds)
     while True:
         left = max(min(_WAIT_MAX, end - time.monotonic()), 0.0)
@@ -41,17 +49,19 @@ async def wait(api: Api, job_id: str, seconds: float | None) -> wire.Job:
             return job
 
 
-async def watch(api: Api, job_id: str, seconds: float | None, tell: Callable[[wire.Event], None]) -> wire.Job:
-    """Tell each event; the job at the end, or as it stands when the time is up."""
+async def watch(
+    api: ApiConnection, job_id: str, seconds: float | None, on_event: Callable[[wire.Event], None]
+) -> wire.Job:
+    """Report each event; return the job when it has ended, or in its current state when the time is up."""
     with contextlib.suppress(WaitTimeoutError):
         async for event in api.client.events(job_id, timeout=seconds):
-            tell(event)
+            on_event(event)
     return await api.get(path(job_id), wire.Job)
 
 
 @contextlib.contextmanager
 def bar(kind: str) -> Generator[Callable[[wire.Event], None]]:
-    """A live bar in a terminal; elsewhere a line for each event."""
+    """A progress bar in a terminal, otherwise a line for each event."""
     if not sys.stderr.isatty():
         yield lambda event: say(_line(event))
         return
@@ -62,7 +72,7 @@ def bar(kind: str) -> Generator[Callable[[wire.Event], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
         task = shown.add_task(kind, total=1.0)
 
-        def tell(event: wire.Event) -> None:
+        def on_event(event: wire.Event) -> None:
             data = _data(event)
             if "progress" in data or event.type == "succeeded":
                 shown.update(task, completed=data.get("progress", 1.0))
@@ -71,7 +81,7 @@ def bar(kind: str) -> Generator[Callable[[wire.Event], None]]:
             else:
                 shown.update(task, description=f"{kind}: {data.get('stage') or event.state}")
 
-        yield tell
+        yield on_event
 
 
 def _data(event: wire.Event) -> dict[str, Any]:
@@ -92,9 +102,9 @@ def _line(event: wire.Event) -> str:
 
 
 def conclude(job: wire.Job) -> Outcome:
-    """Say to a person how it went."""
+    """Report the end of a job on standard error."""
     if job.phase != "ended":
-        say(f"{job.id} has not ended; it goes on. Follow it with: millpond jobs watch {job.id}")
+        say(f"{job.id} has not ended and continues. Follow it with `millpond jobs watch {job.id}`.")
         return Outcome(job)
     error = f": {job.error.get('message', job.error.get('code'))}" if job.error else ""
     price = f"; {job.captured} of {job.price} credits" if job.price else ""
@@ -103,7 +113,7 @@ def conclude(job: wire.Job) -> Outcome:
 
 
 def status(followed: Any) -> int:
-    """The exit code that tells how a followed job ended; 7 if it has not."""
+    """The exit code for the outcome of a followed job; 7 if it has not ended."""
     match followed:
         case Outcome(job=job) if job.outcome is not None:
             return OUTCOME_CODES[job.outcome]

@@ -1,4 +1,4 @@
-"""Forwarding webhooks to this machine: what is due at an endpoint without a URL is pulled, and sent on from here."""
+"""Forwarding webhooks to this machine: pulls the deliveries of an endpoint without a URL, and sends them on."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ABOUT: Final = "millpond webhooks listen"
 
 
 class Forwarded(wire.Answer):
-    """An event that was sent on, and what came of it."""
+    """A forwarded event, and its result."""
 
     at: wire.Time
     delivery_id: str
@@ -44,7 +44,7 @@ class Forwarded(wire.Answer):
 
 
 class Forwarder:
-    """One run of ``millpond webhooks listen``. What one pull gives is independent: it is sent side by side."""
+    """One run of ``millpond webhooks listen``. The requests of one pull are independent, and are sent concurrently."""
 
     def __init__(
         self,
@@ -65,17 +65,17 @@ class Forwarder:
         self._stop = asyncio.Event()
 
     async def run(self) -> AsyncGenerator[Forwarded]:
-        """Until the first signal; the endpoint is gone afterwards."""
+        """Forward events until the first signal, then delete the endpoint."""
         self._stop = stop_on_signals()
         await self._make()
-        say(f"Events go to {self._url}, signed with {self._asked['secret']}. Ctrl-C ends it.")
+        say(f"Forwarding events to {self._url}, signed with {self._asked['secret']}. Press Ctrl-C to stop.")
         async with httpx2.AsyncClient(timeout=SECONDS, trust_env=False) as http:
             try:
                 while not self._stop.is_set():
-                    parcels = await self._pull()
-                    for sent in asyncio.as_completed([self._forward(http, parcel) for parcel in parcels]):
+                    requests = await self._pull()
+                    for sent in asyncio.as_completed([self._forward(http, request) for request in requests]):
                         yield await sent
-                    if not parcels:
+                    if not requests:
                         await self._unless_stopped(asyncio.sleep(_POLL))
             finally:
                 await self._remove()
@@ -84,16 +84,16 @@ class Forwarder:
         self._endpoint = (await self._client.make_endpoint(description=_ABOUT, **self._asked)).id
 
     async def _remove(self) -> None:
-        with contextlib.suppress(NotFoundError, UnavailableError):  # what is silent for an hour is removed anyway
+        with contextlib.suppress(NotFoundError, UnavailableError):  # the server removes it after an hour without a pull
             await self._client.delete_endpoint(self._endpoint or "", tenant=self._tenant)
 
-    async def _pull(self) -> list[wire.Parcel]:
-        """What is due; nothing while the server is away, for it will come back."""
+    async def _pull(self) -> list[wire.SignedRequest]:
+        """The due requests; none while the server is unreachable, which is reported and retried."""
         try:
             pulled = await self._unless_stopped(self._pulling())
         except NotFoundError:
             await self._make()
-            say("The endpoint was gone; there is a new one with the same secret.")
+            say("The endpoint was deleted. A new one with the same secret was created.")
             return []
         except MillpondError as error:
             if not error.retryable:
@@ -103,49 +103,49 @@ class Forwarder:
         self._note(None)
         return [] if pulled is None else pulled.data
 
-    def _pulling(self) -> Coroutine[Any, Any, wire.Parcels]:
-        """With little patience, so that a server that has gone is soon told of."""
-        path, body = f"/v1/endpoints/{self._endpoint}/pull", wire.PullDeliveries(most=_AT_ONCE)
+    def _pulling(self) -> Coroutine[Any, Any, wire.SignedRequests]:
+        """Pull with a short timeout, so that an unreachable server is reported soon."""
+        path, body = f"/v1/endpoints/{self._endpoint}/pull", wire.PullDeliveries(limit=_AT_ONCE)
         params = {"tenant": self._tenant}
         return self._client.request(
-            "POST", path, body=body, params=params, type=wire.Parcels, is_repeatable=True, timeout=_PATIENCE
+            "POST", path, body=body, params=params, type=wire.SignedRequests, is_repeatable=True, timeout=_PATIENCE
         )
 
     def _note(self, error: MillpondError | None) -> None:
-        """Say once that the server has gone, and once that it is back."""
+        """Report once that the server is unreachable, and once that it is reachable again."""
         if error is not None and not self._is_away:
-            say(f"{error.message} Trying again.")
+            say(f"{error.message} Retrying.")
         if error is None and self._is_away:
-            say("The server is back.")
+            say("The server is reachable again.")
         self._is_away = error is not None
 
-    async def _forward(self, http: httpx2.AsyncClient, parcel: wire.Parcel) -> Forwarded:
+    async def _forward(self, http: httpx2.AsyncClient, request: wire.SignedRequest) -> Forwarded:
         began, at = time.perf_counter(), datetime.now(UTC)
         answer: dict[str, Any] = {"status": None, "error": None}
         try:
             async with asyncio.timeout(SECONDS):
-                answer |= await self._send(http, parcel)
+                answer |= await self._send(http, request)
         except TimeoutError:
-            answer["error"] = f"no answer within {SECONDS:.0f} s"
+            answer["error"] = f"no response within {SECONDS:.0f} s"
         except httpx2.HTTPError as error:
             answer["error"] = str(error)[:200] or type(error).__name__
         seconds = time.perf_counter() - began
         try:
-            await self._client.report(parcel.id, seconds=seconds, tenant=self._tenant, **answer)
-        except MillpondError as error:  # it will be given out again
-            say(f"{parcel.id} could not be reported: {error.message}")
+            await self._client.report(request.id, seconds=seconds, tenant=self._tenant, **answer)
+        except MillpondError as error:  # a later pull returns it again
+            say(f"{request.id} could not be reported: {error.message}")
         return Forwarded(
             at=at,
-            delivery_id=parcel.id,
-            **_named(parcel.body),
+            delivery_id=request.id,
+            **_named(request.body),
             status=answer["status"],
             error=answer["error"],
             seconds=round(seconds, 4),
         )
 
-    async def _send(self, http: httpx2.AsyncClient, parcel: wire.Parcel) -> dict[str, Any]:
-        """The status, the head and the beginning of the body: no more of it is read."""
-        async with http.stream("POST", self._url, headers=parcel.headers, content=parcel.body.encode()) as answer:
+    async def _send(self, http: httpx2.AsyncClient, request: wire.SignedRequest) -> dict[str, Any]:
+        """The status, the headers and the beginning of the body; the rest is not read."""
+        async with http.stream("POST", self._url, headers=request.headers, content=request.body.encode()) as answer:
             begun = b""
             async for chunk in answer.aiter_raw():
                 begun += chunk
@@ -155,7 +155,7 @@ class Forwarder:
             return {"status": answer.status_code, "headers": dict(answer.headers), "body": text}
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """What comes of the work; nothing, where it is to stop before that."""
+        """The result of the work; None if the command is stopped before."""
         doing, stopped = asyncio.ensure_future(work), asyncio.ensure_future(self._stop.wait())
         try:
             await asyncio.wait({doing, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -166,28 +166,28 @@ class Forwarder:
 
 
 def local_url(given: str) -> str:
-    """A URL as people write it: localhost:3000/hooks will do."""
+    """A URL; the scheme may be omitted, as in localhost:3000/hooks."""
     try:
         url = httpx2.URL(given if "://" in given else f"http://{given}")
     except httpx2.InvalidURL as error:
-        raise UsageError(f"It is not a URL: {error}.", field="--forward-to") from None
+        raise UsageError(f"The URL is not valid: {error}.", field="--forward-to") from None
     if url.scheme not in {"http", "https"} or not url.host:
         raise UsageError(
-            f"{given[:200]!r} is not a URL.", field="--forward-to", hint="E.g. http://localhost:3000/hooks."
+            f"{given[:200]!r} is not a URL.", field="--forward-to", hint="Example: http://localhost:3000/hooks."
         )
     return str(url)
 
 
 def _named(body: str) -> dict[str, str | None]:
-    """Which event of which job a body tells of."""
-    told = msgspec.json.decode(body, type=_Told)
-    return {"event": told.type, "job_id": told.data.id if told.data.id.startswith("job_") else None}
+    """The event and the job that a body names."""
+    content = msgspec.json.decode(body, type=_Content)
+    return {"event": content.type, "job_id": content.data.id if content.data.id.startswith("job_") else None}
 
 
 class _Subject(msgspec.Struct, frozen=True):
     id: str = ""
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _Content(msgspec.Struct, frozen=True):
     type: str | None = None
     data: _Subject = _Subject()

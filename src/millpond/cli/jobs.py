@@ -1,4 +1,4 @@
-"""``millpond jobs``: look at jobs, follow them, stop them, run them again."""
+"""``millpond jobs``: show, follow, cancel and retry jobs."""
 
 from __future__ import annotations
 
@@ -6,71 +6,119 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli import bulk
 from millpond.cli.command import command, group
-from millpond.cli.options import Account, Cursor, JobId, Limit, Tenant, Yes
-from millpond.cli.run import patience, status
+from millpond.cli.options import (
+    Account,
+    Cursor,
+    ErrorCode,
+    EvenIfSucceeded,
+    Fingerprint,
+    JobId,
+    JobOutcome,
+    JobPhase,
+    Kind,
+    Limit,
+    Since,
+    Stage,
+    State,
+    Tagged,
+    Tenant,
+    Until,
+    Yes,
+    optional,
+    tag_filter,
+)
+from millpond.cli.run import Timeout, patience, status
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from millpond import wire
-    from millpond.cli.reach import Api
+    from millpond.cli.reach import ApiConnection
 
-app = group("Look at jobs, follow them, stop them, run them again.")
-app.add_typer(bulk.app, name="bulk")
+app = group("Show, follow, cancel and retry jobs.")
 
-After = Annotated[int, typer.Option(help="Begin after this event.", min=0)]
-PageLimit = Annotated[int, typer.Option("--limit", help="How many at most.", min=1, max=1_000)]
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")]
-Timeout = Annotated[str | None, typer.Option(help="Wait no longer than this, e.g. 90s.", show_default=False)]
+After = Annotated[int, typer.Option(help="Only events after this sequence number.", min=0)]
+PageLimit = Annotated[int, typer.Option("--limit", help="The maximum number of results.", min=1, max=1_000)]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Continue until the job ends.")]
 
 
 @command(app, "list")
 async def list_(
-    api: Api,
-    kind: Annotated[str | None, typer.Option(help="Only this kind.", show_default=False)] = None,
-    state: Annotated[str | None, typer.Option(help="Only in this state.", show_default=False)] = None,
-    phase: Annotated[str | None, typer.Option(help="Only in this phase.", show_default=False)] = None,
+    api: ApiConnection,
+    kind: Kind = None,
+    state: State = None,
+    phase: JobPhase = None,
+    outcome: JobOutcome = None,
+    error: ErrorCode = None,
+    fingerprint: Fingerprint = None,
+    stage: Stage = None,
+    tag: Tagged = None,
+    since: Since = None,
+    until: Until = None,
     tenant: Tenant = None,
     account: Account = None,
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> wire.Jobs:
-    """List jobs, the newest first."""
+    """List jobs, newest first."""
     from millpond import wire
 
-    filters = {"kind": kind, "state": state, "phase": phase, "tenant": tenant, "account": account}
-    return await api.get("/jobs", wire.Jobs, **filters, cursor=cursor, limit=limit)
+    filters = {"kind": kind, "state": state, "phase": phase, "outcome": outcome, "error": error}
+    filters |= {"fingerprint": fingerprint, "stage": stage, "tag": tag_filter(tag), "since": since, "until": until}
+    return await api.get("/jobs", wire.Jobs, **filters, tenant=tenant, account=account, cursor=cursor, limit=limit)
 
 
 @command(app, "get")
-async def get(api: Api, job: JobId) -> wire.Job:
-    """Show a job."""
+async def get(api: ApiConnection, job: JobId) -> Any:
+    """Show a job. Operators also see the traceback of its error."""
+    from millpond import wire
+    from millpond.cli import follow
+
+    found: wire.Job = await api.get(follow.path(job), wire.Job)
+    traceback = None if found.error is None else await _traceback(api, job)
+    return found if traceback is None else follow.FailedJob(found, traceback)
+
+
+async def _traceback(api: ApiConnection, job: str) -> str | None:
+    """Where the last attempt that raised an error did so, if the key may know that."""
     from millpond import wire
     from millpond.cli.follow import path
+    from millpond.errors import ForbiddenError
 
-    return await api.get(path(job), wire.Job)
+    try:
+        detail: wire.JobDetail = await api.get(f"/board{path(job)}", wire.JobDetail)
+    except ForbiddenError:
+        return None
+    return next((each.traceback for each in reversed(detail.attempts) if each.traceback is not None), None)
 
 
 @command(app, "watch", status=status)
-async def watch(api: Api, job: JobId, after: After = 0) -> AsyncGenerator[wire.Event]:
-    """Print a job's events as they come, until it ends. The exit status tells how."""
+async def watch(api: ApiConnection, job: JobId, after: After = 0) -> AsyncGenerator[wire.Event]:
+    """Print the events of a job as they happen, until it ends.
+
+    The exit status depends on the outcome of the job.
+    """
     async for event in api.client.events(job, after=after):
         yield event
 
 
 @command(app, "wait", status=status)
-async def wait(api: Api, job: JobId, timeout: Timeout = None) -> Any:
-    """Wait until a job has ended and print its output. The exit status tells how it ended."""
+async def wait(api: ApiConnection, job: JobId, timeout: Timeout = None) -> Any:
+    """Wait until a job ends, and print its output.
+
+    The exit status depends on the outcome of the job.
+    """
     from millpond.cli import follow
 
     return follow.conclude(await follow.wait(api, job, patience(timeout)))
 
 
 @command(app, "events")
-async def events(api: Api, job: JobId, after: After = 0, limit: PageLimit = 500) -> AsyncGenerator[wire.Event]:
-    """Print what has happened to a job."""
+async def events(
+    api: ApiConnection, job: JobId, after: After = 0, limit: PageLimit = 500
+) -> AsyncGenerator[wire.Event]:
+    """List the events of a job, oldest first."""
     from millpond import wire
     from millpond.cli.follow import path
 
@@ -81,9 +129,9 @@ async def events(api: Api, job: JobId, after: After = 0, limit: PageLimit = 500)
 
 @command(app, "logs")
 async def logs(
-    api: Api, job: JobId, after: After = 0, limit: PageLimit = 500, follow: Follow = False
+    api: ApiConnection, job: JobId, after: After = 0, limit: PageLimit = 500, follow: Follow = False
 ) -> AsyncGenerator[wire.LogLine]:
-    """Print what a job's code has logged."""
+    """List the log lines of a job, oldest first."""
     from millpond import wire
     from millpond.cli.follow import path
 
@@ -98,8 +146,11 @@ async def logs(
 
 
 @command(app, "cancel")
-async def cancel(api: Api, job: JobId, yes: Yes = False) -> wire.Canceled:
-    """Cancel a job: at once if it has not started, else at its next checkpoint."""
+async def cancel(api: ApiConnection, job: JobId, yes: Yes = False) -> wire.Canceled:
+    """Cancel a job.
+
+    A job that has not started ends immediately; a running job ends at its next checkpoint.
+    """
     from millpond import wire
     from millpond.cli.follow import path
     from millpond.cli.output import confirm
@@ -109,41 +160,51 @@ async def cancel(api: Api, job: JobId, yes: Yes = False) -> wire.Canceled:
 
 
 @command(app, "retry")
-async def retry(api: Api, job: JobId) -> wire.Accepted:
-    """Run an ended job once more."""
+async def retry(api: ApiConnection, job: JobId, even_if_succeeded: EvenIfSucceeded = False) -> wire.Accepted:
+    """Retry an ended job."""
     from millpond import wire
     from millpond.cli.follow import path
 
-    return await api.send("POST", path(job, "retry"), wire.Accepted)
+    body = wire.RetryJob(even_if_succeeded=True) if even_if_succeeded else None
+    return await api.send("POST", path(job, "retry"), wire.Accepted, body)
 
 
 @command(app, "refund")
 async def refund(
-    api: Api,
+    api: ApiConnection,
     job: JobId,
-    reason: Annotated[str, typer.Option(help="Why; it stands in the ledger.", show_default=False)],
-    amount: Annotated[int | None, typer.Option(help="So many credits; all that are left, if left out.", min=1)] = None,
+    reason: Annotated[str, typer.Option(help="The reason, recorded in the ledger.", show_default=False)],
+    amount: Annotated[
+        int | None,
+        optional("--amount", text="The number of credits.", default="all that are not yet refunded", min=1),
+    ] = None,
     yes: Yes = False,
 ) -> wire.Refund:
-    """Give back what an ended job has cost: once, however often it is said."""
+    """Refund the credits of an ended job.
+
+    Repeating the command does not refund them again.
+    """
     from millpond import wire
     from millpond.cli.follow import path
     from millpond.cli.output import confirm
 
-    confirm(f"Give back {'what is left' if amount is None else amount} of {job}?", yes=yes)
+    confirm(f"Refund {'all remaining credits' if amount is None else f'{amount} credits'} of {job}?", yes=yes)
     body = {"reason": reason} | ({} if amount is None else {"amount": amount})
     return await api.send("POST", path(job, "refund"), wire.Refund, body)
 
 
 @command(app, "priority")
 async def priority(
-    api: Api,
+    api: ApiConnection,
     job: JobId,
     given: Annotated[
-        int, typer.Option("--priority", help="The highest goes first.", min=-100, max=100, show_default=False)
+        int,
+        typer.Option(
+            "--priority", help="The new priority. Higher starts first.", min=-100, max=100, show_default=False
+        ),
     ],
 ) -> wire.State:
-    """Give a job that waits for its turn another priority."""
+    """Change the priority of a job that waits to start."""
     from millpond import wire
     from millpond.cli.follow import path
 
@@ -152,11 +213,11 @@ async def priority(
 
 @command(app, "answer")
 async def answer(
-    api: Api,
+    api: ApiConnection,
     job: JobId,
-    given: Annotated[str, typer.Argument(metavar="ANSWER", help="JSON, or plain text.", show_default=False)],
+    given: Annotated[str, typer.Argument(metavar="ANSWER", help="The answer: JSON, or plain text.")],
 ) -> wire.State:
-    """Give a parked job what it waits for."""
+    """Give a parked job the answer that it waits for."""
     from millpond import wire
     from millpond.cli.follow import path
     from millpond.cli.run import read_value

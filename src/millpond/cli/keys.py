@@ -1,92 +1,93 @@
-"""``millpond keys``: who may do what."""
+"""``millpond keys``: API keys, and what they may do."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from millpond.cli.command import command, group
-from millpond.cli.options import Cursor, Limit, Yes
+from millpond.cli.options import Cursor, Limit, Tenant, Yes, optional
 from millpond.cli.output import confirm, say
+from millpond.wire.shapes import Scope
 
 if TYPE_CHECKING:
     from millpond import wire
-    from millpond.cli.reach import Api
+    from millpond.cli.reach import ApiConnection
 
-app = group("Make keys, renew them, take them away.")
+app = group("Create, rotate and revoke API keys.")
 
-KeyId = Annotated[str, typer.Argument(metavar="KEY", help="The key's id: key_…", show_default=False)]
-Tenant = Annotated[str | None, typer.Option(help="The tenant; it is made if missing.", show_default=False)]
-
-
-class Scope(StrEnum):
-    """What a key is for."""
-
-    client = "client"
-    worker = "worker"
-    viewer = "viewer"
-    operator = "operator"
-    admin = "admin"
+KeyId = Annotated[str, typer.Argument(metavar="KEY", help="The ID of the key: key_…", show_default=False)]
+SHOWN_ONCE = "Store the key now: it is shown only once."
 
 
 @command(app, "list")
-async def list_(
-    api: Api,
-    tenant: Annotated[str | None, typer.Option(help="Only of this tenant.", show_default=False)] = None,
-    cursor: Cursor = None,
-    limit: Limit = 50,
-) -> wire.Keys:
-    """List the keys, the newest first, without their secrets."""
+async def list_(api: ApiConnection, tenant: Tenant = None, cursor: Cursor = None, limit: Limit = 50) -> wire.Keys:
+    """List API keys without their secrets, newest first."""
     from millpond import wire
 
     return await api.get("/keys", wire.Keys, tenant=tenant, cursor=cursor, limit=limit)
 
 
+@command(app, "get")
+async def get(api: ApiConnection, key_id: KeyId) -> wire.KeyInfo:
+    """Show an API key without its secret."""
+    from millpond import wire
+    from millpond.client.requests import segment
+
+    return await api.get(f"/keys/{segment(key_id)}", wire.KeyInfo)
+
+
 @command(app, "create")
 async def create(
-    api: Api,
-    scope: Annotated[Scope, typer.Option(help="What it is for.")],
-    tenant: Tenant = None,
-    account: Annotated[str | None, typer.Option(help="The account; it is made if missing.", show_default=False)] = None,
-    name: Annotated[str | None, typer.Option(help="To recognise it by.", show_default=False)] = None,
-    expires_in: Annotated[str | None, typer.Option(help="How long it is good, e.g. 90d.", show_default=False)] = None,
+    api: ApiConnection,
+    scope: Annotated[Scope, typer.Option(help="What the key may do.")],
+    tenant: Annotated[
+        str | None, optional("--tenant", text="The tenant of the key. It is created if it does not exist.")
+    ] = None,
+    account: Annotated[
+        str | None, optional("--account", text="The account of the key. It is created if it does not exist.")
+    ] = None,
+    name: Annotated[str | None, optional("--name", text="A name to recognize the key by.")] = None,
+    expires_in: Annotated[
+        str | None, optional("--expires-in", text="How long the key is valid, for example 90d.", default="no expiry")
+    ] = None,
     rate_limit: Annotated[
-        int | None, typer.Option(help="Requests a second.", min=1, max=1_000_000, show_default=False)
+        int | None,
+        optional("--rate-limit", text="The maximum number of requests per second.", min=1, max=1_000_000),
     ] = None,
 ) -> wire.NewKey:
-    """Make a key. Its secret is told this once."""
+    """Create an API key. The key is shown only once."""
     from millpond import wire
 
     body = wire.MakeKey(
-        scope=scope.value, tenant=tenant, account=account, name=name, expires_in=expires_in, rate_limit=rate_limit
+        scope=scope, tenant=tenant, account=account, name=name, expires_in=expires_in, rate_limit=rate_limit
     )
     made: wire.NewKey = await api.send("POST", "/keys", wire.NewKey, body)
-    say("Keep the key: it is told this once.")
+    say(SHOWN_ONCE)
     return made
 
 
 @command(app, "rotate")
 async def rotate(
-    api: Api,
+    api: ApiConnection,
     key_id: KeyId,
-    overlap: Annotated[str, typer.Option(help="How long the old one stays good.")] = "24h",
+    overlap: Annotated[str, typer.Option(help="How long the old key stays valid.")] = "24h",
 ) -> wire.NewKey:
-    """Make a new key in place of an old one, which stays good for a while."""
+    """Replace an API key. The old key stays valid for the overlap."""
     from millpond import wire
     from millpond.client.requests import segment
 
     made: wire.NewKey = await api.send(
         "POST", f"/keys/{segment(key_id)}/rotate", wire.NewKey, wire.RotateKey(overlap=overlap)
     )
-    say("Keep the key: it is told this once.")
+    say(SHOWN_ONCE)
     return made
 
 
 @command(app, "revoke")
-async def revoke(api: Api, key_id: KeyId, yes: Yes = False) -> wire.KeyInfo:
-    """Take a key away, at once and for good."""
+async def revoke(api: ApiConnection, key_id: KeyId, yes: Yes = False) -> wire.KeyInfo:
+    """Revoke an API key immediately and permanently."""
     from millpond import wire
     from millpond.client.requests import segment
 

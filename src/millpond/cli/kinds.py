@@ -1,4 +1,4 @@
-"""``millpond kinds``: what kinds of jobs there are, what they take and cost."""
+"""``millpond kinds``: the kinds of jobs, with their input and price."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from millpond.cli.command import command, group
 
 if TYPE_CHECKING:
     from millpond import wire
-    from millpond.cli.reach import Api
+    from millpond.cli.reach import ApiConnection
 
-app = group("What kinds of jobs there are.")
+app = group("Show the kinds of jobs that can be submitted.")
 
-Name = Annotated[str, typer.Argument(metavar="KIND", help="Its name.", show_default=False)]
+Name = Annotated[str, typer.Argument(metavar="KIND", help="The name of the kind.", show_default=False)]
 
 
 @command(app, "list")
-async def list_(api: Api) -> wire.Kinds:
+async def list_(api: ApiConnection) -> wire.Kinds:
     """List the kinds of jobs."""
     from millpond import wire
 
@@ -26,20 +26,20 @@ async def list_(api: Api) -> wire.Kinds:
 
 
 @command(app, "get")
-async def get(api: Api, kind: Name) -> wire.KindInfo:
-    """Show a kind: what it takes, what it costs, how it lives."""
+async def get(api: ApiConnection, kind: Name) -> wire.KindInfo:
+    """Show a kind: its input, its price and its lifecycle."""
     return await _read(api, kind)
 
 
 @command(app, "schema")
-async def schema(api: Api, kind: Name) -> Any:
-    """Print the JSON Schema of a kind's input."""
+async def schema(api: ApiConnection, kind: Name) -> Any:
+    """Print the JSON Schema of the input of a kind."""
     from millpond.cli.show import Document
 
     return Document((await _read(api, kind)).input_schema)
 
 
-async def _read(api: Api, kind: str) -> wire.KindInfo:
+async def _read(api: ApiConnection, kind: str) -> wire.KindInfo:
     from millpond import wire
     from millpond.client.requests import segment
 

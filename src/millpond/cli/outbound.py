@@ -1,4 +1,4 @@
-"""What a process of the command line may call."""
+"""The outbound guard of the processes of the command line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def opened(settings: Settings, *, is_development: bool) -> str:
-    """What is open of the inside. A developer's receivers are on this machine; in production nothing is taken so."""
+    """The private addresses that requests may reach: by default this machine in development, none in production."""
     return settings.outbound_allow or ("loopback" if is_development else "")
 
 

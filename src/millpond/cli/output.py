@@ -1,7 +1,8 @@
-"""How commands speak: data on standard output, talk on standard error, one way to fail."""
+"""The output of commands: results on standard output, diagnostics on standard error, one format of errors."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Any, Final, NoReturn
 
@@ -21,7 +22,7 @@ from millpond.errors import (
 USAGE: Final = 2
 TIMED_OUT: Final = 7
 INTERRUPTED: Final = 130
-_OURS: Final = 500  # from here on the server's log tells more than its answer
+_OURS: Final = 500  # from here on the server's log has more details than its response
 
 EXIT_CODES: Final[tuple[tuple[type[MillpondError], int], ...]] = (
     (NotFoundError, 3),
@@ -35,11 +36,11 @@ EXIT_CODES: Final[tuple[tuple[type[MillpondError], int], ...]] = (
     (StoreError, 8),
 )
 OUTCOME_CODES: Final = {"succeeded": 0, "failed": 10, "blocked": 10, "canceled": 11, "expired": 12}
-"""What commands that wait for a job leave with."""
+"""The exit codes of commands that wait for a job."""
 
 
 class UsageError(MillpondError):
-    """The command line was not understood."""
+    """The command line is not valid."""
 
     code = "usage"
     status = 400
@@ -53,12 +54,18 @@ def print_json(data: Any) -> None:
 
 
 def say(text: str) -> None:
-    """Talk to a person."""
-    sys.stderr.write(f"{text}\n")
+    """Write a diagnostic: progress, a prompt, or an error. If that fails, the command continues."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"{text}\n")
+
+
+def verdict_line(name: str, detail: str, *, is_well: bool) -> str:
+    """The result of one check as a line of text."""
+    return f"{'ok  ' if is_well else 'FAIL'} {name}: {detail}"
 
 
 def fail(error: MillpondError, *, as_json: bool = False) -> NoReturn:
-    """Tell an error and leave with the exit code of its kind."""
+    """Report an error, and exit with the code of its class."""
     if as_json:
         print_json(problem(error))
     request = f" (request {error.request_id})" if error.request_id and error.status >= _OURS else ""
@@ -73,20 +80,20 @@ def exit_code(error: MillpondError) -> int:
 
 
 def problem(error: MillpondError) -> dict[str, Any]:
-    """An error as the API tells it."""
-    told = {name: value for name, value in error.as_dict().items() if name != "message"}
+    """An error in the format of the API."""
+    details = {name: value for name, value in error.as_dict().items() if name != "message"}
     title = (type(error).__doc__ or error.code).strip().splitlines()[0].rstrip(".")
     about = {"type": f"/docs/problems/{error.code}", "title": title, "status": error.status, "detail": error.message}
     request = {"request_id": error.request_id} if error.request_id else {}
-    return about | told | {"retryable": error.retryable} | request
+    return about | details | {"retryable": error.retryable} | request
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask before something that cannot be undone; where nobody can answer, it must be said beforehand."""
+    """Ask before an action that cannot be undone; without a terminal, ``--yes`` is required."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError("It cannot be undone, and nobody is here to be asked.", hint="Add --yes.")
+        raise UsageError("This cannot be undone, and there is no terminal to ask for confirmation.", hint="Use --yes.")
     import typer
 
     typer.confirm(question, abort=True, err=True)

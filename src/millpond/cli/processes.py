@@ -1,4 +1,4 @@
-"""How a long-running command lives: its log, its loop, its signals, and how its parts leave."""
+"""Long-running commands: their log, event loop and signals, and how their parts stop."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import os
 import socket
 from typing import TYPE_CHECKING, Any
 
-from millpond.worker.loops import run_async, stop_on_signals
+from millpond.worker.job_logging import Relay, relay_warnings
+from millpond.worker.loops import exit_at_once, run_async, stop_on_signals
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from millpond.api.blueprint import Blueprint
+    from millpond.api.product import Product
     from millpond.engine.engine import Engine
     from millpond.settings import Settings
 
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 __all__ = [
     "QUIET_LIBRARIES",
     "Relay",
+    "check_encryption_key",
     "configure_logs",
+    "exit_at_once",
     "notify_systemd",
     "run_async",
     "run_in_order",
@@ -39,30 +42,22 @@ def configure_logs(settings: Settings) -> None:
 
     as_json = {"json": True, "console": False}.get(settings.log_format)
     logs.configure(settings.log_level, as_json=as_json)  # pyright: ignore[reportArgumentType]
+    relay_warnings()
     for name in QUIET_LIBRARIES:
         library = logging.getLogger(name)
         library.handlers = [Relay(logging.WARNING)]
         library.propagate = False
 
 
-class Relay(logging.Handler):
-    """What a library writes to Python's log, as one event of ours rather than as loose lines between them."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        from millpond import logs
-
-        logs.emit("library.warned", library=record.name, text=self.format(record))
-
-
 async def run_in_order(parts: Sequence[Part], stop: asyncio.Event) -> None:
-    """Run all parts at once. When told to stop, or when one ends by itself, they leave one after another."""
+    """Run all parts concurrently. When ``stop`` is set, or when one ends by itself, stop them one after another."""
     stops = [asyncio.Event() for _ in parts]
     tasks = [asyncio.ensure_future(part(its_stop)) for part, its_stop in zip(parts, stops, strict=True)]
-    told = asyncio.create_task(stop.wait())
+    stopped = asyncio.create_task(stop.wait())
     try:
-        await asyncio.wait([told, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
     finally:
-        told.cancel()
+        stopped.cancel()
         for its_stop, task in zip(stops, tasks, strict=True):
             its_stop.set()
             await asyncio.wait([task])
@@ -70,17 +65,31 @@ async def run_in_order(parts: Sequence[Part], stop: asyncio.Event) -> None:
         task.result()
 
 
-def services(engine: Engine, settings: Settings, blueprints: Sequence[Blueprint] = ()) -> list[Part]:
-    """The background services, as one part; those of blueprints too."""
+def services(engine: Engine, settings: Settings, products: Sequence[Product] = ()) -> list[Part]:
+    """The background services, including those of products, as one part."""
     from millpond.services import all_services
     from millpond.services.service import run_services
 
-    more = [service for blueprint in blueprints for service in blueprint.services(engine, settings)]
+    more = [service for product in products for service in product.services(engine, settings)]
     return [lambda stop: run_services([*all_services(engine, settings), *more], stop)]
 
 
+async def check_encryption_key(engine: Engine, *, is_needed: bool) -> None:
+    """Refuse to start with a key that is not the one of this installation; report that a needed one is missing."""
+    from millpond import logs
+    from millpond.errors import SettingsError, VaultError
+
+    try:
+        status = await engine.safe.status()
+    except VaultError as error:
+        raise SettingsError(error.message, field="encryption_key", hint=error.hint) from error
+    if is_needed and not status.has_key:
+        hint = "Set MILLPOND_ENCRYPTION_KEY in every process."
+        logs.emit("vault.missing", has_secrets=status.has_secrets, hint=hint)
+
+
 def notify_systemd(word: str) -> None:
-    """Tell the service manager, where there is one that listens."""
+    """Notify the service manager, if one listens."""
     address = os.environ.get("NOTIFY_SOCKET")
     if address:
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:

@@ -1,10 +1,11 @@
-"""The providers of a deployment: Replicate where there is a token, else the local renderer, which speaks like it."""
+"""The providers of a deployment: Replicate, or another server with its API, if its token is set."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
-from millpond.replicate import Replicate
+from millpond.integrations.replicate import Replicate
 
 if TYPE_CHECKING:
     from millpond.engine.engine import Engine
@@ -15,17 +16,20 @@ if TYPE_CHECKING:
 def providers(settings: Settings) -> list[Provider]:
     if settings.replicate_api_token:
         return [Replicate(settings.replicate_url, settings.replicate_api_token)]
-    if settings.renderer_url and settings.renderer_token:
-        return [Replicate(settings.renderer_url, settings.renderer_token)]
     return []
 
 
 def provide(engine: Engine, settings: Settings, own_url: str | None = None) -> None:
-    """Give an engine its providers, and say where they call back.
+    """Add the providers to an engine, and set the URL of their callbacks.
 
-    ``own_url`` is where this very machine reaches the API: good enough for a renderer that is on it, and for no other.
+    ``own_url`` is the URL of the API on this machine; only a provider on the same machine can send callbacks to it.
     """
     for provider in providers(settings):
         engine.providers.add(provider)
-    engine.providers.public_url = settings.public_url or (None if settings.replicate_api_token else own_url)
+    engine.providers.public_url = settings.public_url or (own_url if _is_here(settings.replicate_url) else None)
     engine.providers.file_max = settings.upload_max
+
+
+def _is_here(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    return host == "localhost" or host.startswith("127.") or host == "::1"

@@ -1,4 +1,4 @@
-"""How a command reaches the API: over HTTP, or, where there is only a database, in this very process."""
+"""How a command reaches the API: over HTTP, or in its own process if there is only a database."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from millpond.cli.database import opened, settings_with
-from millpond.cli.development import Home, kept_keys, running
+from millpond.cli.development import DevelopmentFolder, kept_keys, running
 from millpond.cli.output import UsageError
 from millpond.client import AsyncClient
 from millpond.errors import UnavailableError
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from millpond.cli.development import Keys
-    from millpond.engine.access import Principal
+    from millpond.cli.development import DevelopmentKeys
+    from millpond.engine.access.access import Principal
     from millpond.settings import Settings
 
 _LOCAL_URL = "http://millpond.internal"
-_PATIENCE = 10.0  # seconds; a server that is being started again comes back within them
+_PATIENCE = 10.0  # seconds, enough for a server to restart
 
 
-class Api:
-    """The API as a command sees it, with the tenant and account that are meant when none are named."""
+class ApiConnection:
+    """The API for commands, with the default tenant and account."""
 
-    def __init__(self, client: AsyncClient, home: Keys | None = None, *, as_json: bool = False) -> None:
+    def __init__(self, client: AsyncClient, keys: DevelopmentKeys | None = None, *, as_json: bool = False) -> None:
         self.client = client
-        self.tenant = home.tenant if home else None
-        self.account = home.account if home else None
+        self.tenant = keys.tenant if keys else None
+        self.account = keys.account if keys else None
         self.as_json = as_json
 
     async def get(self, path: str, type: Any, **params: Any) -> Any:
-        """Read; a read that waits may take so much longer."""
+        """Send a GET request; ``wait`` extends its timeout."""
         patience = _PATIENCE + float(params.get("wait") or 0)
         return await self.client.request("GET", f"/v1{path}", params=params, type=type, timeout=patience)
 
@@ -48,7 +48,7 @@ class Api:
         )
 
     def owner(self, tenant: str | None, account: str | None) -> dict[str, str | None]:
-        """Whose wallet is meant: the named one, or that of the development keys."""
+        """The given tenant and account, or those of the development keys."""
         if tenant is None and account is None:
             return {"tenant": self.tenant, "account": self.account}
         return {"tenant": tenant or self.tenant, "account": account}
@@ -57,67 +57,67 @@ class Api:
 @contextlib.asynccontextmanager
 async def reach(
     url: str | None, key: str | None, data_dir: Path | None, database_url: str | None, *, as_json: bool = False
-) -> AsyncGenerator[Api]:
-    """The API that the options name; else the environment's; else the ``millpond up`` here, or its database."""
-    is_told = data_dir is not None or database_url is not None
-    if url is not None and is_told:
-        raise UsageError("--url names a server; --data-dir and --database-url name a database.", hint="Give one.")
+) -> AsyncGenerator[ApiConnection]:
+    """The API of the options, else of the environment, else of the ``millpond up`` here, or of its database."""
+    has_database = data_dir is not None or database_url is not None
+    if url is not None and has_database:
+        raise UsageError(
+            "--url names a server, but --data-dir and --database-url name a database.", hint="Use one of them."
+        )
     settings = settings_with(database_url, data_dir)
-    url = url if is_told else url or settings.url
-    home = Home(settings.data_dir)
-    up = None if url or database_url else running(home)
+    url = url if has_database else url or settings.url
+    folder = DevelopmentFolder(settings.data_dir)
+    up = None if url or database_url else running(folder)
     if url:
         reached = _remote(AsyncClient(url, key or settings.api_key, timeout=_PATIENCE), None, as_json=as_json)
     elif up:
         reached = _remote(AsyncClient(up.url, key or up.admin_key, timeout=_PATIENCE), up, as_json=as_json)
-    elif is_told or settings.database_url or settings.data_dir.exists():
-        reached = _local(settings, kept_keys(home), as_json=as_json)
+    elif has_database or settings.database_url or settings.data_dir.exists():
+        reached = _local(settings, kept_keys(folder), as_json=as_json)
     else:
         raise UnavailableError(
-            f"No millpond up runs here, and there is no data directory {settings.data_dir}.",
-            hint="Start one with `millpond up`, or name a server with --url.",
+            f"No `millpond up` runs here, and the data directory {settings.data_dir} does not exist.",
+            hint="Start a server with `millpond up`, or name one with --url.",
         )
     async with reached as api:
         yield api
 
 
 @contextlib.asynccontextmanager
-async def _remote(client: AsyncClient, home: Keys | None, *, as_json: bool) -> AsyncGenerator[Api]:
+async def _remote(client: AsyncClient, keys: DevelopmentKeys | None, *, as_json: bool) -> AsyncGenerator[ApiConnection]:
     async with client:
-        yield Api(client, home, as_json=as_json)
+        yield ApiConnection(client, keys, as_json=as_json)
 
 
 @contextlib.asynccontextmanager
-async def _local(settings: Settings, home: Keys | None, *, as_json: bool) -> AsyncGenerator[Api]:
-    """The same API in this process, for the operator of the database."""
+async def _local(settings: Settings, keys: DevelopmentKeys | None, *, as_json: bool) -> AsyncGenerator[ApiConnection]:
+    """The same API in this process, with direct access to the database."""
     import httpx2
 
     from millpond.api.app import create_app
-    from millpond.api.blueprint import hang
-    from millpond.api.streams import Hub
-    from millpond.app import Millpond
-    from millpond.blueprints.catalog import BLUEPRINTS
-    from millpond.cli.apps import load_app
+    from millpond.api.jobs.streams import Hub
+    from millpond.api.product import hang
+    from millpond.cli.apps import chosen
     from millpond.cli.outbound import outbound
     from millpond.cli.providers import provide
     from millpond.engine.engine import Engine
-    from millpond.engine.vault import open_vault
+    from millpond.engine.webhooks.vault import open_vault
     from millpond.storage import open_storage
 
     with opened(settings) as dsn:
-        app = load_app(settings.app) if settings.app else Millpond()
+        selection = chosen(settings.app, settings.product_names)
         storage = open_storage(settings)
         engine = await Engine.open(
             dsn,
-            app,
+            selection.app,
             pool_size=4,
             storage=storage,
             tenant_databases=settings.tenant_databases,
             outbound=outbound(settings, is_development=settings.database_url is None),
-            vault=open_vault(settings),
+            vault=open_vault(settings, is_development=settings.database_url is None),
         )
         provide(engine, settings)
-        hang(engine, BLUEPRINTS)
+        hang(engine, selection.products)
         stop = asyncio.Event()
         hub = Hub(engine)
         watching = asyncio.create_task(hub.run(stop))
@@ -125,7 +125,7 @@ async def _local(settings: Settings, home: Keys | None, *, as_json: bool) -> Asy
         client = AsyncClient(_LOCAL_URL, transport=httpx2.ASGITransport(app=served))
         try:
             async with client:
-                yield Api(client, home, as_json=as_json)
+                yield ApiConnection(client, keys, as_json=as_json)
         finally:
             stop.set()
             await watching
@@ -133,7 +133,7 @@ async def _local(settings: Settings, home: Keys | None, *, as_json: bool) -> Asy
 
 
 async def _operator(_: Request) -> Principal:
-    """Whoever may open the database may do everything."""
-    from millpond.engine.access import Principal
+    """Access to the database implies all permissions."""
+    from millpond.engine.access.access import Principal
 
     return Principal(scope="admin", tenant=None, account=None, actor="local")

@@ -1,4 +1,4 @@
-"""``millpond run``: submit a job and follow it to its end."""
+"""``millpond run``: submit a job and follow it until it ends."""
 
 from __future__ import annotations
 
@@ -9,18 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millpond.cli.command import command, single
-from millpond.cli.options import Account, Tenant
+from millpond.cli.options import Account, Tenant, optional, tags
 from millpond.cli.output import UsageError, say
 
 if TYPE_CHECKING:
     from millpond import wire
-    from millpond.cli.reach import Api
+    from millpond.cli.reach import ApiConnection
 
 app = single()
 
 Given = Annotated[
     list[str] | None,
-    typer.Option("--input", "-i", metavar="K=V|@FILE|-", help="The input: k=v, @file.json, or - for standard input."),
+    optional(
+        "--input", "-i", metavar="K=V|@FILE|-", text="The input: k=v, @file.json, or - for standard input. Repeatable."
+    ),
+]
+Timeout = Annotated[
+    str | None,
+    optional("--timeout", text="Stop waiting after this time, for example 90s. The job continues.", default="never"),
 ]
 
 
@@ -32,36 +38,51 @@ def status(followed: Any) -> int:
 
 @command(app, "run", status=status)
 async def run(
-    api: Api,
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="What kind of job.")],
+    api: ApiConnection,
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="The kind of job.")],
     given: Given = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Show how it goes on; this is the default.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait in silence.")] = False,
-    detach: Annotated[bool, typer.Option("--detach", help="Do not wait.")] = False,
-    timeout: Annotated[str | None, typer.Option(help="Wait no longer than this, e.g. 90s.", show_default=False)] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show the progress while waiting. This is the default.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait without showing the progress.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Submit the job and exit.")] = False,
+    timeout: Timeout = None,
     tenant: Tenant = None,
     account: Account = None,
     priority: Annotated[
-        int | None, typer.Option(help="From -100 to 100; the highest goes first.", show_default=False)
+        int | None,
+        optional("--priority", text="The priority, from -100 to 100. Higher starts first.", default="of the kind"),
     ] = None,
     run_at: Annotated[
-        str | None, typer.Option(help="Not before this time, e.g. 2030-01-31T12:00:00Z.", show_default=False)
+        str | None,
+        optional("--run-at", text="Start no earlier, for example 2030-01-31T12:00:00Z.", default="immediately"),
     ] = None,
     expires_in: Annotated[
-        str | None, typer.Option(help="Give up after this time, e.g. 15m.", show_default=False)
+        str | None,
+        optional("--expires-in", text="Expire the job after this time, for example 15m.", default="of the kind"),
+    ] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tag", metavar="KEY=VALUE", help="A tag, by which jobs are found. Repeatable.", show_default=False
+        ),
     ] = None,
     idempotency_key: Annotated[
-        str | None, typer.Option(help="The same key submits once, however often it is sent.", show_default=False)
+        str | None, optional("--idempotency-key", text="Submit only once with this key.", default="a new key")
     ] = None,
 ) -> Any:
-    """Submit a job, watch it, print its output. The exit status tells how it ended."""
+    """Submit a job, follow it, and print its output.
+
+    The exit status depends on the outcome of the job.
+    """
     from millpond.cli import follow
 
     if watch + wait + detach > 1:
-        raise UsageError("--watch, --wait and --detach exclude each other.", hint="Give one.")
+        raise UsageError("--watch, --wait and --detach exclude each other.", hint="Use one of them.")
     seconds = patience(timeout)
     owner = api.owner(tenant, account)
-    body = _submission(kind, given, account=owner["account"], priority=priority, run_at=run_at, expires_in=expires_in)
+    options = {"priority": priority, "run_at": run_at, "expires_in": expires_in, "tags": tags(tag)}
+    body = _submission(kind, given, account=owner["account"], **options)
     accepted: wire.Accepted = await _submit(api, body, owner["tenant"], idempotency_key)
     if detach:
         return accepted
@@ -69,17 +90,19 @@ async def run(
     if wait or api.as_json:
         job = await follow.wait(api, accepted.id, seconds)
     else:
-        with follow.bar(kind) as tell:
-            job = await follow.watch(api, accepted.id, seconds, tell)
+        with follow.bar(kind) as on_event:
+            job = await follow.watch(api, accepted.id, seconds, on_event)
     return follow.conclude(job)
 
 
-async def _submit(api: Api, body: dict[str, Any], tenant: str | None, idempotency_key: str | None) -> wire.Accepted:
+async def _submit(
+    api: ApiConnection, body: dict[str, Any], tenant: str | None, idempotency_key: str | None
+) -> wire.Accepted:
     import uuid
 
     from millpond import wire
 
-    key = idempotency_key or f"cli-{uuid.uuid4().hex}"  # one run is one job, however often it must be sent
+    key = idempotency_key or f"cli-{uuid.uuid4().hex}"  # one run creates one job, even if the request is repeated
     return await api.send("POST", "/jobs", wire.Accepted, body, tenant=tenant, idempotency_key=key)
 
 
@@ -93,12 +116,11 @@ def patience(timeout: str | None) -> float | None:
         return None
     from millpond import values
 
-    length = float(timeout) if timeout.replace(".", "", 1).isdigit() else timeout
-    return values.duration(length, field="timeout").total_seconds()
+    return values.duration_or_seconds(timeout, field="timeout").total_seconds()
 
 
 def read_input(given: list[str]) -> dict[str, Any]:
-    """The input that the words make together; a later one goes before an earlier one."""
+    """The input from all of its parts; a later part overrides an earlier one."""
     made: dict[str, Any] = {}
     for word in given:
         made |= _read_word(word)
@@ -133,7 +155,7 @@ def _object(content: bytes, name: str) -> dict[str, Any]:
 
 
 def read_value(text: str) -> Any:
-    """A value that reads as JSON is JSON; all others are text."""
+    """The value as JSON if it is valid JSON, otherwise as text."""
     import msgspec
 
     try:

@@ -1,4 +1,4 @@
-"""``millpond serve``: the API, the services and workers, for production."""
+"""``millpond serve``: the API, the background services and workers, for production."""
 
 from __future__ import annotations
 
@@ -6,25 +6,31 @@ import contextlib
 import dataclasses
 import os
 import sys
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from millpond.cli.command import single
-from millpond.cli.options import App, AsJson, DatabaseUrl, Host, Port, ReadyFile, Slots
+from millpond.cli.options import App, AsJson, AtRoot, DatabaseUrl, Host, Port, Products, ReadyFile, Slots
 
 if TYPE_CHECKING:
+    import asyncio
     import socket
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from millpond.cli.apps import Selection
     from millpond.cli.processes import Part
-    from millpond.cli.supervisor import Supervisor
+    from millpond.companions import Started
     from millpond.settings import Settings
+    from millpond.supervisor import Supervisor
 
 
 app = single()
 
 FILES: Final = ("files",)
+ROLES: Final = ("api", "services", "worker", "files")
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @app.command("serve")
@@ -32,36 +38,48 @@ def serve(
     app: App = None,
     database_url: DatabaseUrl = None,
     role: Annotated[
-        str, typer.Option(help="What to run: any of api, services, worker, files, renderer.")
+        str,
+        typer.Option(
+            help="The roles to run, separated by commas: api, services, worker, files, or the companion of a product."
+        ),
     ] = "api,services",
-    processes: Annotated[int, typer.Option(help="How many processes, each with these roles.", min=1, max=256)] = 1,
+    processes: Annotated[int, typer.Option(help="The number of processes, each with all roles.", min=1, max=256)] = 1,
     host: Host = None,
     port: Port = None,
-    blueprint: Annotated[str | None, typer.Option(help="Serve this blueprint alone, at /.", show_default=False)] = None,
+    product: Products = None,
+    at_root: AtRoot = False,
     slots: Slots = None,
     ready_file: ReadyFile = None,
     expose: Annotated[
-        bool, typer.Option("--expose", help="Serve a public address without an admin key, or with development keys.")
+        bool, typer.Option("--expose", help="Allow a public address without an admin key, or with development keys.")
     ] = False,
     as_json: AsJson = False,
     inherited: Annotated[int | None, typer.Option("--socket", hidden=True)] = None,
 ) -> None:
-    """Run the API, the services and workers on a database of its own.
+    """Run the API, the background services and workers in production.
 
-    The role files serves the storage folder: alone on its port, beside others on the port after theirs. The role
-    renderer makes ads for the others on this machine, where no account at Replicate does. A process that dies is
-    started again. The first SIGTERM or SIGINT ends all in order; a second one ends at once.
+    The role files serves the storage folder, on its own port if it runs alone and on the next port otherwise. The
+    companion of a product, such as renderer, runs in addition to other roles. A process that exits is restarted. The
+    first SIGTERM or SIGINT shuts down gracefully; the second one exits immediately.
     """
+    from millpond.app import Millpond
+    from millpond.cli.apps import Selection, chosen
     from millpond.cli.processes import configure_logs
 
-    roles = _roles(role)
-    settings = _settings(database_url, needs_database=roles != FILES, app=app, host=host, port=port, slots=slots)
+    products = None if product is None else ",".join(product)
+    given = {"app": app, "host": host, "port": port, "slots": slots, "products": products}
+    words = [word.strip() for word in role.split(",") if word.strip()]
+    settings = _settings(database_url, needs_database=words != list(FILES), **given)
     configure_logs(settings)
+    selection = (
+        Selection(Millpond()) if words == list(FILES) else chosen(settings.app, settings.product_names, at_root=at_root)
+    )
+    roles = _roles(role, words, selection)
     if roles == FILES:
         _serve_files(settings, processes, Announcement(None, ready_file, as_json=as_json), inherited)
         return
     if inherited is not None:
-        _run_child(settings, roles, inherited, blueprint)
+        _run_child(settings, roles, inherited, selection)
         return
     with contextlib.ExitStack() as stack:
         sock = None
@@ -69,80 +87,77 @@ def serve(
             from millpond.cli.deployment import bind
 
             sock = stack.enter_context(bind(settings))
-            _check(settings, expose=expose)
+        _check(settings, is_exposed="api" in roles and not expose)
         files = stack.enter_context(_files(settings)) if "files" in roles else None
         if files is not None:
             from millpond.cli.deployment import url_of
 
             settings = dataclasses.replace(settings, files_url=settings.files_url or url_of(files))
-        rendering = stack.enter_context(_rendering(settings)) if "renderer" in roles else None
-        if rendering is not None:
-            from millpond.cli.renderer import settled
-
-            settings = settled(settings, rendering)
+        given, companions = settings, _companions(stack, settings, selection, roles)
+        settings = companions[-1].settings if companions else settings
+        beside = _beside(settings, files, companions)
         serving = Announcement(sock, ready_file, as_json=as_json, files_url=settings.files_url)
         if processes == 1:
-            _run(_serve(settings, roles, sock, serving, blueprint, files=files, rendering=rendering))
+            _run(_serve(settings, roles, sock, serving, selection, beside))
         else:
-            supervisor = _supervisor(settings, roles, processes, sock, blueprint)
-            _run(_supervise(supervisor, serving, _beside(settings, files, rendering)))
+            found = _differences(given, settings)
+            supervisor = _supervisor(settings, roles, processes, sock, at_root=at_root, found=found)
+            _run(_supervise(supervisor, serving, beside))
             sys.exit(supervisor.refusal)
 
 
-def _roles(text: str) -> tuple[str, ...]:
+def _roles(text: str, given: Sequence[str], selection: Selection) -> tuple[str, ...]:
     from millpond.cli.output import UsageError
 
-    known = ("api", "services", "worker", "files", "renderer")
-    given = tuple(word.strip() for word in text.split(",") if word.strip())
-    strange = [word for word in given if word not in known]
-    if strange or not given:
-        raise UsageError(f"There is no role {text!r}.", field="--role", hint=f"Roles: {', '.join(known)}.")
-    if given == ("renderer",):
-        raise UsageError(
-            "A renderer serves those beside it.", field="--role", hint="One by itself is `millpond renderer`."
-        )
-    return given
+    known = (*ROLES, *selection.companions)
+    strange = [word for word in given if word not in known] or ([] if given else [text])
+    if strange:
+        hint = f"Roles: {', '.join(known)}. Each companion of a product that is named with --product is a role too."
+        raise UsageError(f"There is no role {strange[0]!r}.", field="--role", hint=hint)
+    if not set(given).intersection(ROLES):
+        raise UsageError("A companion cannot run alone.", field="--role", hint=f"Add one of {', '.join(ROLES)}.")
+    return tuple(given)
 
 
-def _settings(database_url: str | None, *, needs_database: bool = True, **said: Any) -> Settings:
+def _settings(database_url: str | None, *, needs_database: bool = True, **options: Any) -> Settings:
     from millpond.cli.database import settings_with
     from millpond.errors import SettingsError
 
-    settings = settings_with(database_url, **said)
+    settings = settings_with(database_url, **options)
     if settings.database_url is None and needs_database:
         raise SettingsError(
-            "millpond serve needs a database.",
+            "millpond serve requires a database.",
             field="database_url",
-            hint="Set DATABASE_URL; for development there is `millpond up`.",
+            hint="Set DATABASE_URL, or use `millpond up` for development.",
         )
     log_format = "json" if settings.log_format == "auto" else settings.log_format
     return dataclasses.replace(settings, log_format=log_format)
 
 
-def _check(settings: Settings, *, expose: bool) -> None:
-    """Look at the database before anything is served; here, so that a refusal is told once and by one process."""
+def _check(settings: Settings, *, is_exposed: bool) -> None:
+    """Check the database before anything is served; here, so that only one process reports what is wrong."""
     import asyncio
 
-    from millpond.cli.deployment import check_exposure
+    from millpond.cli.deployment import check_exposure, report_isolation
     from millpond.engine.engine import Engine
 
     async def look() -> None:
         engine = await Engine.open(settings.database_url or "", pool_size=1, tenant_databases=settings.tenant_databases)
         try:
-            await check_exposure(engine, settings.host)
+            await report_isolation(engine)
+            if is_exposed:
+                await check_exposure(engine, settings.host)
         finally:
             await engine.close()
 
-    if not expose:
-        asyncio.run(look())
+    asyncio.run(look())
 
 
 def _run(main: Any) -> None:
-    from millpond.cli.processes import run_async
+    from millpond.cli.processes import exit_at_once, run_async
 
     if not run_async(main):
-        sys.stderr.flush()
-        os._exit(0)
+        exit_at_once()
 
 
 async def _serve(
@@ -150,81 +165,84 @@ async def _serve(
     roles: tuple[str, ...],
     sock: socket.socket | None,
     serving: Announcement,
-    blueprint: str | None,
-    *,
-    files: socket.socket | None = None,
-    rendering: socket.socket | None = None,
+    selection: Selection,
+    beside: Sequence[Part] = (),
 ) -> None:
-    from millpond.api.blueprint import prepare
-    from millpond.cli.apps import chosen
+    from millpond.api.product import prepare
     from millpond.cli.deployment import parts
     from millpond.cli.outbound import outbound
-    from millpond.cli.processes import run_in_order, stop_on_signals
+    from millpond.cli.processes import check_encryption_key, run_in_order, stop_on_signals
     from millpond.cli.providers import provide
     from millpond.engine.engine import Engine
-    from millpond.engine.vault import open_vault
+    from millpond.engine.webhooks.vault import open_vault
     from millpond.storage import open_storage
 
     stop = stop_on_signals()
-    product = chosen(settings.app, blueprint)
     engine = await Engine.open(
         settings.database_url or "",
-        product.app,
+        selection.app,
         storage=open_storage(settings),
         tenant_databases=settings.tenant_databases,
         outbound=outbound(settings, is_development=False),
-        vault=open_vault(settings),
+        vault=open_vault(settings, is_development=False),
     )
     provide(engine, settings)
     with serving:
         try:
-            await prepare(engine, product.blueprints)
-            made = parts(engine, settings, roles, sock, serving.tell, product)
+            await check_encryption_key(engine, is_needed=not {"api", "services"}.isdisjoint(roles))
+            await prepare(engine, selection.products)
+            made = parts(engine, settings, roles, sock, serving.announce, selection)
             if sock is None:
-                serving.tell()
-            await run_in_order([*made, *_beside(settings, files, rendering)], stop)
+                serving.announce()
+            await run_in_order([*made, *beside], stop)
         finally:
             await engine.close()
 
 
 def _files(settings: Settings) -> socket.socket:
-    """The socket of the file server beside others."""
+    """The socket of the file server that runs with other roles."""
     from millpond.cli.deployment import bind_files
     from millpond.errors import SettingsError
 
     sock = bind_files(settings, strict=True)
     if sock is None:
         raise SettingsError(
-            "Files are in a bucket, which serves them itself.", field="storage", hint="Leave the role files out."
+            "Files are stored in a bucket, which serves them itself.", field="storage", hint="Remove the role files."
         )
     return sock
 
 
-def _rendering(settings: Settings) -> socket.socket:
-    """The socket of the renderer beside others."""
-    from millpond.cli.deployment import bind_renderer
-    from millpond.cli.renderer import check_parts
+def _companions(
+    stack: contextlib.ExitStack, settings: Settings, selection: Selection, roles: Sequence[str]
+) -> list[Started]:
+    """The companions among the roles, each with its socket."""
     from millpond.errors import SettingsError
 
-    check_parts()
-    if settings.replicate_api_token is not None or settings.renderer_url is not None:
-        raise SettingsError(
-            "Another provider is set already.",
-            field="replicate_api_token" if settings.replicate_api_token else "renderer_url",
-            hint="Leave the role renderer out, or take that away.",
-        )
-    return bind_renderer(settings)
+    started: list[Started] = []
+    for name, companion in selection.companions.items():
+        if name not in roles:
+            continue
+        if (command := companion.missing()) is not None:
+            raise SettingsError(f"The companion {name} is not installed.", field="role", hint=f"Run {command}.")
+        started.append(stack.enter_context(companion.start(settings, settings.outbound_allow)))
+        settings = started[-1].settings
+    return started
 
 
-def _beside(settings: Settings, files: socket.socket | None, rendering: socket.socket | None) -> list[Part]:
-    from millpond.cli import renderer
+def _beside(settings: Settings, files: socket.socket | None, companions: Sequence[Started]) -> list[Part]:
+    from functools import partial
+
     from millpond.cli.files import beside
 
-    return [*renderer.beside(settings, rendering, allow=settings.outbound_allow), *beside(settings, files)]
+    return [*(partial(_run_companion, each) for each in companions), *beside(settings, files)]
+
+
+async def _run_companion(companion: Started, stop: asyncio.Event) -> None:
+    await companion.run(stop, lambda: None)
 
 
 def _serve_files(settings: Settings, processes: int, serving: Announcement, inherited: int | None) -> None:
-    """The file server and nothing else: it needs no database."""
+    """Run only the file server, which needs no database."""
     import socket
 
     from millpond.cli.deployment import bind
@@ -232,23 +250,23 @@ def _serve_files(settings: Settings, processes: int, serving: Announcement, inhe
     from millpond.cli.output import print_json
 
     if inherited is not None:
-        sock, tell = socket.socket(fileno=inherited), lambda: print_json({"pid": os.getpid()})
-        _run(serve_files(settings, sock, tell))
+        sock, on_ready = socket.socket(fileno=inherited), lambda: print_json({"pid": os.getpid()})
+        _run(serve_files(settings, sock, on_ready))
         return
-    _files(dataclasses.replace(settings, port=0)).close()  # there are files to serve
+    _files(dataclasses.replace(settings, port=0)).close()  # raises if files are in a bucket
     with bind(settings) as sock:
         serving.sock = sock
         if processes == 1:
             with serving:
-                _run(serve_files(settings, sock, serving.tell))
+                _run(serve_files(settings, sock, serving.announce))
         else:
-            supervisor = _supervisor(settings, FILES, processes, sock, None)
+            supervisor = _supervisor(settings, FILES, processes, sock)
             _run(_supervise(supervisor, serving))
             sys.exit(supervisor.refusal)
 
 
 class Announcement:
-    """Tells once that it serves, and takes it back at the end."""
+    """Announces once that the server is ready, and withdraws that at the end."""
 
     def __init__(
         self, sock: socket.socket | None, ready_file: Any, *, as_json: bool, files_url: str | None = None
@@ -257,15 +275,15 @@ class Announcement:
         self._files_url = files_url
         self._file = ready_file
         self._as_json = as_json
-        self._words = contextlib.ExitStack()
+        self._withdrawal = contextlib.ExitStack()
 
     def __enter__(self) -> None:
-        self._words.__enter__()
+        self._withdrawal.__enter__()
 
     def __exit__(self, *reason: object) -> None:
-        self._words.close()
+        self._withdrawal.close()
 
-    def tell(self) -> None:
+    def announce(self) -> None:
         from millpond import logs
         from millpond.cli.deployment import url_of
         from millpond.cli.development import announced
@@ -274,9 +292,9 @@ class Announcement:
 
         line: dict[str, Any] = {"url": self.sock and url_of(self.sock), "pid": os.getpid()}
         line |= {"files_url": self._files_url} if self._files_url else {}
-        self._words.enter_context(announced(line, self._file))
+        self._withdrawal.enter_context(announced(line, self._file))
         logs.emit("server.started", **line)
-        self._words.callback(logs.emit, "server.stopped", **line)
+        self._withdrawal.callback(logs.emit, "server.stopped", **line)
         if self._as_json:
             print_json(line)
         notify_systemd("READY=1")
@@ -286,20 +304,33 @@ class Announcement:
 
 
 def _supervisor(
-    settings: Settings, roles: tuple[str, ...], processes: int, sock: socket.socket | None, blueprint: str | None
+    settings: Settings,
+    roles: tuple[str, ...],
+    processes: int,
+    sock: socket.socket | None,
+    *,
+    at_root: bool = False,
+    found: Mapping[str, str] = _NOTHING,
 ) -> Supervisor:
-    from millpond.cli.supervisor import Supervisor
+    """``found`` is what companions add to the environment."""
+    from millpond.supervisor import Supervisor
 
     descriptor = -1 if sock is None else sock.fileno()
-    own = [role for role in roles if role not in ("files", "renderer")] or roles  # those are beside them
+    own = [role for role in roles if role in ROLES and role != "files"] or roles  # this process runs the others
     words = [sys.executable, "-m", "millpond", "serve", "--role", ",".join(own), "--socket", str(descriptor)]
-    words += [] if blueprint is None else ["--blueprint", blueprint]
-    said = {"MILLPOND_DATABASE_URL": settings.database_url, "MILLPOND_APP": settings.app}
-    said |= {"MILLPOND_SLOTS": str(settings.slots), "MILLPOND_HOST": settings.host}
-    said |= {"MILLPOND_FILES_URL": settings.files_url}
-    said |= {"MILLPOND_RENDERER_URL": settings.renderer_url, "MILLPOND_RENDERER_TOKEN": settings.renderer_token}
-    environment = os.environ | {name: value for name, value in said.items() if value is not None}
+    words += ["--at-root"] if at_root else []
+    variables = {"MILLPOND_DATABASE_URL": settings.database_url, "MILLPOND_APP": settings.app}
+    variables |= {"MILLPOND_SLOTS": str(settings.slots), "MILLPOND_HOST": settings.host}
+    variables |= {"MILLPOND_FILES_URL": settings.files_url, "MILLPOND_PRODUCTS": settings.products}
+    environment = os.environ | {name: value for name, value in variables.items() if value is not None} | dict(found)
     return Supervisor(words, environment, () if sock is None else (descriptor,), processes)
+
+
+def _differences(given: Settings, settled: Settings) -> dict[str, str]:
+    """The settings that companions have set, as environment variables: the other processes need them too."""
+    names = (each.name for each in dataclasses.fields(settled))
+    changed = (name for name in names if getattr(settled, name) != getattr(given, name))
+    return {f"MILLPOND_{name.upper()}": str(getattr(settled, name)) for name in changed}
 
 
 async def _supervise(supervisor: Supervisor, serving: Announcement, beside: Sequence[Part] = ()) -> None:
@@ -307,13 +338,13 @@ async def _supervise(supervisor: Supervisor, serving: Announcement, beside: Sequ
 
     stop = stop_on_signals(at_once=supervisor.kill)
     with serving:
-        await run_in_order([lambda stop: supervisor.run(stop, serving.tell), *beside], stop)
+        await run_in_order([lambda stop: supervisor.run(stop, serving.announce), *beside], stop)
 
 
-def _run_child(settings: Settings, roles: tuple[str, ...], descriptor: int, blueprint: str | None) -> None:
-    """A process of several: the socket is the parent's, and so is the word that it serves."""
+def _run_child(settings: Settings, roles: tuple[str, ...], descriptor: int, selection: Selection) -> None:
+    """Run one of several processes: it inherits the socket, and reports to its parent when it is ready."""
     import socket
 
     sock = None if descriptor < 0 else socket.socket(fileno=descriptor)
     serving = Announcement(sock, None, as_json=True)
-    _run(_serve(settings, roles, sock, serving, blueprint))
+    _run(_serve(settings, roles, sock, serving, selection))

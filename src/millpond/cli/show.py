@@ -1,4 +1,4 @@
-"""How answers look: as JSON for programs, as tables and lines for people."""
+"""The format of results: JSON for programs, tables and lines for people."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, Final
 import msgspec
 
 from millpond import wire
-from millpond.cli.follow import Outcome
+from millpond.cli.follow import FailedJob, Outcome
 from millpond.cli.forward import Forwarded
-from millpond.cli.output import print_json, say
+from millpond.cli.output import print_json, say, verdict_line
 
 COLUMNS: Final[dict[type, tuple[str, ...]]] = {
     wire.Job: ("id", "kind", "state", "stage", "progress", "price", "account", "created_at"),
-    wire.JobLine: ("id", "kind", "state", "stage", "progress", "error_code", "worker", "account", "created_at"),
-    wire.Errand: ("id", "action", "state", "done", "refused", "estimate", "actor", "created_at", "finished_at"),
+    wire.JobSummary: ("id", "kind", "state", "stage", "progress", "error_code", "worker", "account", "created_at"),
+    wire.BulkOperation: ("id", "action", "state", "done", "refused", "estimate", "actor", "created_at", "finished_at"),
     wire.Artifact: ("id", "name", "content_type", "size", "job_id", "created_at"),
     wire.KindInfo: ("name", "price", "queue", "summary"),
     wire.QueueInfo: ("queue", "verdict", "ready", "leased", "waiting", "parked", "workers", "reason"),
@@ -31,24 +31,24 @@ COLUMNS: Final[dict[type, tuple[str, ...]]] = {
     wire.EndpointInfo: ("id", "url", "events", "kinds", "description", "failing_since", "disabled_at"),
     wire.Delivery: ("id", "event", "state", "tries", "job_id", "endpoint_id", "created_at", "due_at"),
     wire.DeliveryTry: ("number", "at", "seconds", "status", "error"),
-    wire.FoundItem: ("type", "id", "tenant", "title", "by"),
+    wire.SearchResult: ("type", "id", "tenant", "title", "by"),
     wire.Hold: ("job_id", "tenant", "account", "kind", "state", "price", "held_at"),
     wire.RunningQuery: ("pid", "seconds", "state", "query"),
     wire.TableInfo: ("table", "bytes", "rows", "dead", "vacuumed_at"),
     wire.Violation: ("invariant", "subject", "job_id", "detail"),
 }
-"""What a list shows of each thing; JSON shows all."""
+"""The columns of a list by type; JSON has all fields."""
 
 
 class Document:
-    """Something that is JSON for people too."""
+    """A value that is printed as JSON even without ``--json``."""
 
     def __init__(self, content: Any) -> None:
         self.content = content
 
 
 def show(value: Any, *, as_json: bool) -> Any:
-    """Put an answer on standard output; tells what was shown."""
+    """Print a result on standard output, and return it."""
     if value is None:
         return None
     if as_json:
@@ -64,6 +64,8 @@ def _bare(value: Any) -> Any:
             return content
         case Outcome(job=job):
             return job
+        case FailedJob(job=job, traceback=traceback):
+            return msgspec.structs.asdict(job) | {"traceback": traceback}
         case _:
             return value
 
@@ -81,6 +83,11 @@ def _show_text(text: str) -> None:
 def _show_outcome(outcome: Outcome) -> None:
     if outcome.job.output is not None:
         _print_document(outcome.job.output)
+
+
+def _show_failed_job(failed: FailedJob) -> None:
+    _show_fields(msgspec.structs.asdict(failed.job))
+    _show_text(f"\n{failed.traceback}")
 
 
 def _show_event(event: wire.Event) -> None:
@@ -107,26 +114,26 @@ def _show_forwarded(sent: Forwarded) -> None:
     )
 
 
-def _show_preview(seen: wire.ErrandPreview) -> None:
+def _show_preview(seen: wire.BulkOperationPreview) -> None:
     more = " or more" if seen.is_capped or seen.searched_to else ""
     _show_page(seen.sample, None)
-    say(f"{seen.matched:,}{more} jobs")
+    _show_text(f"{seen.matched:,}{more} jobs")
 
 
 def _show_verification(found: wire.Verification) -> None:
     for violation in found.violations:
         job = f" {violation.job_id}" if violation.job_id else ""
         _show_text(f"{violation.invariant}: {violation.subject}{job}: {violation.detail}")
-    say("verify: ok" if found.ok else f"verify: {len(found.violations)} violations")
+    _show_text("verify: ok" if found.ok else f"verify: {len(found.violations)} violations")
 
 
 def _show_system(seen: wire.System) -> None:
-    """What is short and what is ill; JSON has the rest."""
-    told = {name: getattr(seen, name) for name in ("version", "python", "host", "pid", "started_at")}
-    _show_fields(told | {f"database {name}": value for name, value in msgspec.structs.asdict(seen.database).items()})
+    """The most important fields and the checks; JSON has the rest."""
+    process = {name: getattr(seen, name) for name in ("version", "python", "host", "pid", "started_at")}
+    _show_fields(process | {f"database {name}": value for name, value in msgspec.structs.asdict(seen.database).items()})
     _show_text("")
     for check in seen.checks:
-        _show_text(f"{'ok  ' if check.verdict == 'ok' else 'ILL '} {check.check}: {check.detail}")
+        _show_text(verdict_line(check.check, check.detail, is_well=check.verdict == "ok"))
     for items in (seen.tables, seen.running):
         if items:
             _show_text("")
@@ -147,12 +154,12 @@ def _print_document(content: Any) -> None:
 
 def _show_page(items: list[Any], cursor: str | None) -> None:
     if not items:
-        say("none")
+        say("No results.")
         return
     names = COLUMNS[type(items[0])]
     _print_table([[_cell(getattr(item, name), name) for name in names] for item in items], names)
     if cursor:
-        say(f"there is more: --cursor {cursor}")
+        say(f"More results: --cursor {cursor}")
 
 
 def _show_fields(fields: dict[str, Any]) -> None:
@@ -165,11 +172,12 @@ _VIEWS: Final[dict[type, Callable[[Any], None]]] = {
     str: _show_text,
     Document: lambda document: _print_document(document.content),
     Outcome: _show_outcome,
+    FailedJob: _show_failed_job,
     wire.Event: _show_event,
     wire.LogLine: _show_line,
     wire.DeliveryLog: _show_delivery,
     Forwarded: _show_forwarded,
-    wire.ErrandPreview: _show_preview,
+    wire.BulkOperationPreview: _show_preview,
     wire.Verification: _show_verification,
     wire.System: _show_system,
     dict: _show_fields,

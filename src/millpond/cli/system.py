@@ -1,4 +1,4 @@
-"""``millpond system``: how a server and its database are."""
+"""``millpond system``: the state of a server and its database."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from millpond.cli.command import command, single
 
 if TYPE_CHECKING:
     from millpond import wire
-    from millpond.cli.reach import Api
+    from millpond.cli.reach import ApiConnection
 
 app = single()
 
 
 @command(app, "system")
-async def system(api: Api) -> wire.System:
-    """Show versions, sizes and connections, what runs long, and what the doctor finds; as JSON, much more."""
+async def system(api: ApiConnection) -> wire.System:
+    """Show the versions, sizes and connections of a server and its database.
+
+    Long-running statements and the checks of the database are shown too. --json shows more.
+    """
     from millpond import wire
 
     return await api.get("/system", wire.System)

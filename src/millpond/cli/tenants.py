@@ -1,4 +1,4 @@
-"""``millpond tenants``: the customers, their accounts and limits."""
+"""``millpond tenants``: the tenants, their accounts and limits."""
 
 from __future__ import annotations
 
@@ -7,36 +7,45 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millpond.cli.command import command, group
-from millpond.cli.options import Cursor, Limit
+from millpond.cli.options import Cursor, Limit, optional
 
 if TYPE_CHECKING:
     from millpond import wire
-    from millpond.cli.reach import Api
+    from millpond.cli.reach import ApiConnection
 
-app = group("The customers, their accounts and limits.")
+app = group("Show and create tenants; limit their accounts.")
 
-Name = Annotated[str, typer.Argument(metavar="TENANT", help="Its name.", show_default=False)]
+Name = Annotated[str, typer.Argument(metavar="TENANT", help="The name of the tenant.", show_default=False)]
 
 
 @command(app, "list")
-async def list_(api: Api, cursor: Cursor = None, limit: Limit = 50) -> wire.Tenants:
+async def list_(api: ApiConnection, cursor: Cursor = None, limit: Limit = 50) -> wire.Tenants:
     """List the tenants by name."""
     from millpond import wire
 
     return await api.get("/tenants", wire.Tenants, cursor=cursor, limit=limit)
 
 
+@command(app, "get")
+async def get(api: ApiConnection, tenant: Name) -> wire.TenantInfo:
+    """Show a tenant."""
+    from millpond import wire
+    from millpond.client.requests import segment
+
+    return await api.get(f"/tenants/{segment(tenant)}", wire.TenantInfo)
+
+
 @command(app, "create")
-async def create(api: Api, tenant: Name) -> wire.TenantInfo:
-    """Make a tenant."""
+async def create(api: ApiConnection, tenant: Name) -> wire.TenantInfo:
+    """Create a tenant."""
     from millpond import wire
 
     return await api.send("POST", "/tenants", wire.TenantInfo, wire.MakeTenant(tenant=tenant))
 
 
 @command(app, "accounts")
-async def accounts(api: Api, tenant: Name, cursor: Cursor = None, limit: Limit = 50) -> wire.Wallets:
-    """List a tenant's accounts with what they have."""
+async def accounts(api: ApiConnection, tenant: Name, cursor: Cursor = None, limit: Limit = 50) -> wire.Wallets:
+    """List the accounts of a tenant with their credits."""
     from millpond import wire
     from millpond.client.requests import segment
 
@@ -45,15 +54,15 @@ async def accounts(api: Api, tenant: Name, cursor: Cursor = None, limit: Limit =
 
 @command(app, "limits")
 async def limits(
-    api: Api,
+    api: ApiConnection,
     tenant: Name,
-    account: Annotated[str, typer.Argument(metavar="ACCOUNT", help="One of its accounts.", show_default=False)],
+    account: Annotated[str, typer.Argument(metavar="ACCOUNT", help="The name of the account.", show_default=False)],
     active_max: Annotated[
         int | None,
-        typer.Option(help="How many of its jobs may be active at once; none without it.", min=0, show_default=False),
+        optional("--active-max", text="The maximum number of active jobs.", default="no limit", min=0),
     ] = None,
 ) -> wire.Wallet:
-    """Limit how many jobs of an account may be active at once, or lift the limit."""
+    """Set or remove the limit on the active jobs of an account."""
     from millpond import wire
     from millpond.client.requests import segment
 

@@ -1,4 +1,4 @@
-"""``millpond up``: everything in one process, for development."""
+"""``millpond up``: a complete server in one process, for development."""
 
 from __future__ import annotations
 
@@ -12,17 +12,32 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millpond.cli.command import single
-from millpond.cli.options import App, AsJson, DatabaseUrl, DataDir, Host, Port, ReadyFile, Slots
+from millpond.cli.options import (
+    App,
+    AsJson,
+    AtRoot,
+    DatabaseUrl,
+    DataDir,
+    Host,
+    Port,
+    Products,
+    ReadyFile,
+    Slots,
+    optional,
+)
 
 if TYPE_CHECKING:
+    import asyncio
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from millpond.cli.apps import Product
-    from millpond.cli.development import Home, Keys, Running
+    from millpond.cli.apps import Selection
+    from millpond.cli.development import DevelopmentFolder, DevelopmentKeys, RunningUp
+    from millpond.companions import Started
     from millpond.engine.engine import Engine
     from millpond.settings import Settings
+    from millpond.store.embedded import Keeper
 
 
 app = single()
@@ -36,71 +51,82 @@ def up(
     host: Host = None,
     port: Port = None,
     ready_file: ReadyFile = None,
-    worker: Annotated[bool, typer.Option(help="Also run jobs.")] = True,
-    blueprint: Annotated[str | None, typer.Option(help="Serve this blueprint alone, at /.", show_default=False)] = None,
+    worker: Annotated[bool, typer.Option(help="Run jobs in this process.")] = True,
+    product: Products = None,
+    at_root: AtRoot = False,
+    companions: Annotated[
+        list[str] | None,
+        optional("--with", metavar="NAME", text="Also run this companion of a product, such as llm. Repeatable."),
+    ] = None,
     slots: Slots = None,
-    llm: Annotated[bool, typer.Option("--llm", help="Also run a small language model, which writes copy.")] = False,
-    expose: Annotated[bool, typer.Option("--expose", help="Use the development keys on a public address.")] = False,
+    expose: Annotated[bool, typer.Option("--expose", help="Allow a public address with development keys.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Start everything: database, API, services and a worker, in one process, on this machine alone.
+    """Start a complete development server on this machine.
 
-    Without an app it serves an example, the kind `hello`. The keys are made on the first start. The first SIGTERM or
-    SIGINT ends all in order; a second one ends at once.
+    The database, the API, the background services and a worker run in one process. Without an app, the server has an
+    example, the kind `hello`. API keys are created on the first start. The first SIGTERM or SIGINT shuts down
+    gracefully; the second one exits immediately.
     """
-    from millpond.cli import renderer
     from millpond.cli.apps import chosen
-    from millpond.cli.database import opened, settings_with
-    from millpond.cli.deployment import bind, bind_files, bind_renderer
-    from millpond.cli.development import Home, claimed
-    from millpond.cli.processes import configure_logs, run_async
+    from millpond.cli.database import kept, settings_with
+    from millpond.cli.deployment import bind, bind_files
+    from millpond.cli.development import DevelopmentFolder, claimed
+    from millpond.cli.processes import configure_logs, exit_at_once, run_async
 
     settings = settings_with(database_url, data_dir, app=app, host=host, port=port, slots=slots)
     if not expose:
         _check_host(settings.host)
     configure_logs(settings)
-    if llm:
-        settings = _with_model(settings)
-    product = chosen(settings.app, blueprint, with_example=True)
-    home = Home(settings.data_dir)
+    selection = chosen(settings.app, product or settings.product_names, at_root=at_root, with_example=True)
+    folder = DevelopmentFolder(settings.data_dir)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(claimed(home))
+        stack.enter_context(claimed(folder))
         sock = stack.enter_context(bind(settings))
         files = bind_files(settings)
         if files is not None:
             stack.enter_context(files)
-        rendering = None
-        if worker and renderer.is_wanted(settings, product.app.kinds.values()) and renderer.is_installed():
-            rendering = stack.enter_context(bind_renderer(settings))
-            settings = renderer.settled(settings, rendering)
-        dsn = stack.enter_context(opened(settings))
+        started = _start(stack, settings, selection, companions or [], worker=worker)
+        settings = started[-1].settings if started else settings
+        dsn, keeper = stack.enter_context(kept(settings))
         roles = ("api", "services", "worker") if worker else ("api", "services")
         serving = Serving(
-            settings,
-            product,
-            home,
-            sock,
-            roles,
-            ready_file,
-            files=files,
-            rendering=rendering,
-            has_model=llm,
-            as_json=as_json,
+            settings, selection, folder, sock, roles, ready_file, files=files, companions=started, as_json=as_json
         )
-        is_clean = run_async(serving.run(dsn))
+        is_clean = run_async(serving.run(dsn, keeper))
     if not is_clean:
-        sys.stderr.flush()
-        os._exit(0)
+        exit_at_once()
 
 
-def _with_model(settings: Settings) -> Settings:
-    from millpond.cli.llm import check_parts, settled
+def _start(
+    stack: contextlib.ExitStack, settings: Settings, selection: Selection, names: Sequence[str], *, worker: bool
+) -> list[Started]:
+    """Open the sockets of the companions that are named, or needed by a kind whose jobs run here."""
+    from millpond.cli.outbound import opened
+    from millpond.companions import Started
     from millpond.errors import SettingsError
 
-    check_parts()
-    if settings.chat_url is not None:
-        raise SettingsError("Another model is set already.", field="chat_url", hint="Leave out --llm, or take it away.")
-    return settled(settings)
+    known, kinds, started = selection.companions, selection.app.kinds.values(), list[Started]()
+    if strange := sorted(set(names).difference(known)):
+        served = f"Companions of the products that are served: {', '.join(sorted(known)) or 'none'}."
+        hint = f"{served} Name the product that has it with --product."
+        raise SettingsError(f"There is no companion {strange[0]!r}.", field="with", hint=hint)
+    for name, companion in known.items():
+        if name not in names and not (worker and companion.is_wanted(settings, kinds)):
+            continue
+        if (command := companion.missing()) is None:
+            one = stack.enter_context(companion.start(settings, opened(settings, is_development=True)))
+            settings = one.settings
+            started.append(one)
+        elif name in names:
+            raise SettingsError(f"The companion {name} is not installed.", field="with", hint=f"Run {command}.")
+        else:
+            started.append(Started(settings=settings, run=_absent, lines={name: f"not started: {command}"}))
+    return started
+
+
+async def _absent(stop: asyncio.Event, on_ready: Callable[[], object]) -> None:  # noqa: ARG001 - the signature is given
+    await stop.wait()
 
 
 def _check_host(host: str) -> None:
@@ -109,16 +135,16 @@ def _check_host(host: str) -> None:
 
     if is_public(host):
         raise ForbiddenError(
-            f"{host} is a public address, and the keys of `millpond up` are for development.",
+            f"{host} is a public address, but the keys of `millpond up` are for development.",
             field="host",
-            hint="Use `millpond serve`, or say --expose if that is meant.",
+            hint="Use `millpond serve`, or allow it with --expose.",
         )
 
 
-def _last_of(count: int, tell: Callable[[], object]) -> Callable[[], object]:
-    """What is called by each of several that begin, and tells when the last of them has."""
+def _last_of(count: int, on_ready: Callable[[], object]) -> Callable[[], object]:
+    """A callback for ``count`` calls, the last of which calls ``on_ready``."""
     waiting = iter(range(count - 1))
-    return lambda: tell() if next(waiting, None) is None else None
+    return lambda: on_ready() if next(waiting, None) is None else None
 
 
 class Serving:
@@ -127,40 +153,37 @@ class Serving:
     def __init__(
         self,
         settings: Settings,
-        product: Product,
-        home: Home,
+        selection: Selection,
+        folder: DevelopmentFolder,
         sock: socket.socket,
         roles: tuple[str, ...],
         ready_file: Path | None,
         *,
         files: socket.socket | None,
-        rendering: socket.socket | None,
-        has_model: bool,
+        companions: Sequence[Started],
         as_json: bool,
     ) -> None:
         self._settings = settings
-        self._product = product
-        self._app = product.app
-        self._home = home
+        self._selection = selection
+        self._app = selection.app
+        self._folder = folder
         self._sock = sock
         self._roles = roles
         self._ready_file = ready_file
         self._files = files
-        self._rendering = rendering
-        self._has_model = has_model
+        self._companions = companions
         self._as_json = as_json
 
-    async def run(self, dsn: str) -> None:
-        from millpond.api.inbox import Inbox
-        from millpond.cli import llm, renderer
+    async def run(self, dsn: str, keeper: Keeper | None) -> None:
+        from millpond.api.webhooks.inbox import Inbox
         from millpond.cli.deployment import parts, url_of
         from millpond.cli.development import ensure_keys
         from millpond.cli.files import beside
-        from millpond.cli.outbound import opened, outbound
+        from millpond.cli.outbound import outbound
         from millpond.cli.processes import run_in_order, stop_on_signals
         from millpond.cli.providers import provide
         from millpond.engine.engine import Engine
-        from millpond.engine.vault import open_vault
+        from millpond.engine.webhooks.vault import open_vault
         from millpond.storage import open_storage
 
         stop = stop_on_signals()
@@ -171,94 +194,88 @@ class Serving:
             storage=storage,
             tenant_databases=self._settings.tenant_databases,
             outbound=outbound(self._settings, is_development=True),
-            vault=open_vault(self._settings),
+            vault=open_vault(self._settings, is_development=True),
         )
         provide(engine, self._settings, url_of(self._sock))
         with contextlib.ExitStack() as words:
             try:
-                keys = await ensure_keys(engine, self._home)
+                keys = await ensure_keys(engine, self._folder)
                 await self._prepare(engine)
-                ready = _last_of(2 if self._has_model else 1, partial(self._announce, keys, words))
-                made = parts(engine, self._settings, self._roles, self._sock, ready, self._product, Inbox())
-                allow = opened(self._settings, is_development=True)
-                made += renderer.beside(self._settings, self._rendering, allow=allow)
-                made += llm.beside(self._settings, ready) if self._has_model else []
+                awaited = sum(each.is_awaited for each in self._companions)
+                ready = _last_of(1 + awaited, partial(self._announce, keys, words))
+                made = parts(engine, self._settings, self._roles, self._sock, ready, self._selection, Inbox())
+                made += [partial(self._run_companion, each, ready) for each in self._companions]
+                made += [] if keeper is None else [partial(keeper.run, engine.db)]
                 await run_in_order([*made, *beside(self._settings, self._files)], stop)
             finally:
                 await engine.close()
 
     async def _prepare(self, engine: Engine) -> None:
-        """The tables of blueprints, and what a developer finds in them."""
-        from millpond.api.blueprint import prepare
+        """Migrate the tables of products, and add their development data."""
+        from millpond.api.product import prepare
 
-        await prepare(engine, self._product.blueprints)
-        for blueprint in self._product.blueprints:
-            if blueprint.seed is not None and engine.artifacts.has_store:
-                await blueprint.seed(engine)
+        await prepare(engine, self._selection.products)
+        for product in self._selection.products:
+            if product.seed is not None and engine.artifacts.has_store:
+                await product.seed(engine)
 
-    def _announce(self, keys: Keys, words: contextlib.ExitStack) -> None:
-        """Tell programs by files, and people in words."""
+    @staticmethod
+    async def _run_companion(companion: Started, ready: Callable[[], object], stop: asyncio.Event) -> None:
+        await companion.run(stop, ready if companion.is_awaited else lambda: None)
+
+    def _announce(self, keys: DevelopmentKeys, words: contextlib.ExitStack) -> None:
+        """Write the ready files for programs, and print the welcome text for people."""
         import msgspec
 
         from millpond.cli.deployment import url_of
-        from millpond.cli.development import Running, announced
+        from millpond.cli.development import RunningUp, announced
         from millpond.cli.output import print_json, say
 
-        line = Running(
+        line = RunningUp(
             url=url_of(self._sock), pid=os.getpid(), files_url=self._files_url(), **msgspec.structs.asdict(keys)
         )
-        words.enter_context(announced(line, self._home.running, self._ready_file))
+        words.enter_context(announced(line, self._folder.running, self._ready_file))
         if self._as_json:
             print_json(line)
         say(self._welcome(line))
 
     def _files_url(self) -> str | None:
-        """Where files are served; none where they are in a bucket."""
+        """The URL of the file server; None if files are in a bucket."""
         from millpond.cli.deployment import url_of
 
         return None if self._files is None else self._settings.files_url or url_of(self._files)
 
-    def _welcome(self, line: Running) -> str:
+    def _welcome(self, line: RunningUp) -> str:
         from millpond.cli.outbound import opened
 
         url = line.url
-        told = {
+        entries = {
             **self._dashboard(line),
             "docs": f"{url}/docs",
-            "inbox": f"{url}/inbox",
+            "inbox": f"{url}/ui/inbox" if self._settings.ui else f"{url}/inbox.json",
             "files": self._files_url() or self._settings.storage.partition("?")[0],
-            **self._renders(),
-            "keys": f"{self._home.keys}",
+            **{label: text for each in self._companions for label, text in each.lines.items()},
+            "keys": f"{self._folder.keys}",
             "kinds": ", ".join(self._app.kinds) or "none",
-            "opened": f"{opened(self._settings, is_development=True)}: webhooks may go there, and else to the world",
+            "webhooks": f"may be sent to public addresses and to {opened(self._settings, is_development=True)}",
             **self._first_steps(url),
         }
-        lines = [f"  {name:<9} {text}" for name, text in told.items()]
-        return "\n".join([f"Millpond is up at {url}", *lines, "Ctrl-C ends it."])
+        lines = [f"  {name:<9} {text}" for name, text in entries.items()]
+        return "\n".join([f"Millpond is up at {url}", *lines, "Press Ctrl-C to stop."])
 
-    def _dashboard(self, line: Running) -> dict[str, str]:
-        """Where the dashboard is; a person is also given a link that signs in, whose end never reaches a server.
+    def _dashboard(self, line: RunningUp) -> dict[str, str]:
+        """The URL of the dashboard; in a terminal, also a link that signs in. Its fragment is never sent to a server.
 
-        What is no terminal may be a log, and a key does not belong there.
+        Anything but a terminal may be a log, which must not contain a key.
         """
         if not self._settings.ui:
             return {}
-        told = {"dashboard": f"{line.url}/ui/"}
-        return told | {"sign in": f"{line.url}/ui/#key={line.admin_key}"} if sys.stderr.isatty() else told
-
-    def _renders(self) -> dict[str, str]:
-        """Who makes pictures, films and speech; nothing is said where nobody is asked for any."""
-        from millpond.cli.renderer import INSTALL, is_wanted
-
-        if self._rendering is not None:
-            return {"ads": f"{self._settings.renderer_url} makes them, on this machine"}
-        if is_wanted(self._settings, self._app.kinds.values()):
-            return {"ads": f"nobody makes them: {INSTALL}"}
-        return {}
+        urls = {"dashboard": f"{line.url}/ui/"}
+        return urls | {"sign in": f"{line.url}/ui/#key={line.admin_key}"} if sys.stderr.isatty() else urls
 
     def _first_steps(self, url: str) -> dict[str, str]:
-        """Commands that work when they are pasted."""
-        header = shlex.quote(f"@{self._home.header}")
+        """Commands to copy and run."""
+        header = shlex.quote(f"@{self._folder.header}")
         if "hello" not in self._app.kinds:
             return {"try": f"curl -H {header} {url}/v1/kinds"}
         job: Any = """'{"kind": "hello", "input": {"name": "Ada"}}'"""

@@ -1,20 +1,19 @@
-"""``millpond verify``: every invariant, on a live database."""
+"""``millpond verify``: check every invariant of a live database."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from millpond.cli.command import command, single
+from millpond.cli.options import optional
 
 if TYPE_CHECKING:
     from millpond import wire
-    from millpond.cli.reach import Api
+    from millpond.cli.reach import ApiConnection
 
 app = single()
 
-_PATIENCE = 3600.0
+_TIMEOUT_SECONDS = 3600.0
 
 
 def status(found: Any) -> int:
@@ -23,17 +22,17 @@ def status(found: Any) -> int:
 
 @command(app, "verify", status=status)
 async def verify(
-    api: Api,
+    api: ApiConnection,
     newest: Annotated[
-        str | None, typer.Option(help="Look only at jobs born within this time, e.g. 24h.", show_default=False)
+        str | None, optional("--newest", text="Only jobs created within this time, for example 24h.", default="all")
     ] = None,
 ) -> wire.Verification:
-    """Check every invariant of ledger, jobs, leases and events; name what breaks one.
+    """Check every invariant of the ledger, jobs, leases and events.
 
-    Exit status 0 if all hold, 1 if not.
+    The exit status is 0 if all invariants hold, and 1 if not.
     """
     from millpond import wire
 
     return await api.client.request(
-        "GET", "/v1/verify", params={"newest": newest}, type=wire.Verification, timeout=_PATIENCE
+        "GET", "/v1/verify", params={"newest": newest}, type=wire.Verification, timeout=_TIMEOUT_SECONDS
     )

@@ -1,4 +1,4 @@
-"""``millpond webhooks``: who is told of jobs, what came of it, and what a developer needs to see it work."""
+"""``millpond webhooks``: endpoints, deliveries, and tools to test a receiver."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from millpond.cli.command import command, group
-from millpond.cli.options import AsJson, Cursor, Limit, Tenant, Yes
+from millpond.cli.options import AsJson, Cursor, Limit, Tenant, Yes, optional
 from millpond.cli.output import UsageError, confirm, print_json, problem, say
+from millpond.wire.shapes import DeliveryState
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -16,27 +17,36 @@ if TYPE_CHECKING:
 
     from millpond import wire
     from millpond.cli.forward import Forwarded
-    from millpond.cli.reach import Api
+    from millpond.cli.reach import ApiConnection
 
-app = group("Who is told of jobs, and what came of it; tools to try it.")
-endpoints = group("The URLs that are told of a tenant's jobs.")
-deliveries = group("What was told to whom, and what came of each try.")
+app = group("Manage webhook endpoints and deliveries; test receivers.")
+endpoints = group("Manage the URLs that receive the events of jobs.")
+deliveries = group("Show the events that were sent, and each attempt.")
 app.add_typer(endpoints, name="endpoints")
 app.add_typer(deliveries, name="deliveries")
 
-SECRET_VARIABLE: Final = "WEBHOOK_SECRET"  # noqa: S105 - where one may stand
+SHOWN_ONCE: Final = "Store the secret now: it is shown only once."
+SECRET_VARIABLE: Final = "WEBHOOK_SECRET"  # noqa: S105 - the name of a variable
 
-EndpointId = Annotated[str, typer.Argument(metavar="ENDPOINT", help="The endpoint's id: ep_…", show_default=False)]
-DeliveryId = Annotated[str, typer.Argument(metavar="DELIVERY", help="The delivery's id: msg_…", show_default=False)]
+EndpointId = Annotated[str, typer.Argument(metavar="ENDPOINT", help="The ID of the endpoint: ep_…", show_default=False)]
+DeliveryId = Annotated[
+    str, typer.Argument(metavar="DELIVERY", help="The ID of the delivery: msg_…", show_default=False)
+]
 Events = Annotated[
     list[str] | None,
-    typer.Option("--event", "-e", help="Only this event, e.g. job.failed; may be repeated. * is all."),
+    optional("--event", "-e", text="Send this event, for example job.failed. Repeatable; * sends every event."),
 ]
-Kinds = Annotated[list[str] | None, typer.Option("--kind", help="Only jobs of this kind; may be repeated.")]
-OneEndpoint = Annotated[str | None, typer.Option("--endpoint", help="Only this endpoint.", show_default=False)]
+Kinds = Annotated[list[str] | None, optional("--kind", text="Send events of this kind of jobs only. Repeatable.")]
+OneEndpoint = Annotated[str | None, optional("--endpoint", text="Only this endpoint.")]
 RequestLimit = Annotated[
     int | None,
-    typer.Option("--at-once", help="How many requests it may have to answer at once.", min=1, max=100),
+    optional(
+        "--at-once",
+        text="The maximum number of concurrent requests.",
+        default="the limit of the server",
+        min=1,
+        max=100,
+    ),
 ]
 
 
@@ -44,78 +54,78 @@ RequestLimit = Annotated[
 
 
 @command(endpoints, "list")
-async def list_endpoints(api: Api, tenant: Tenant = None, cursor: Cursor = None, limit: Limit = 100) -> wire.Endpoints:
-    """List the endpoints of a tenant, the oldest first."""
+async def list_endpoints(
+    api: ApiConnection, tenant: Tenant = None, cursor: Cursor = None, limit: Limit = 100
+) -> wire.Endpoints:
+    """List the endpoints of a tenant, oldest first."""
     from millpond import wire
 
     return await api.get("/endpoints", wire.Endpoints, tenant=tenant or api.tenant, cursor=cursor, limit=limit)
 
 
 @command(endpoints, "get")
-async def get_endpoint(api: Api, endpoint: EndpointId, tenant: Tenant = None) -> wire.EndpointInfo:
+async def get_endpoint(api: ApiConnection, endpoint: EndpointId, tenant: Tenant = None) -> wire.EndpointInfo:
     """Show an endpoint."""
     return await api.client.endpoint(endpoint, tenant=tenant or api.tenant)
 
 
 @command(endpoints, "create")
 async def create(
-    api: Api,
-    receiver: Annotated[str, typer.Argument(metavar="URL", help="Where to send to.", show_default=False)],
+    api: ApiConnection,
+    receiver: Annotated[str, typer.Argument(metavar="URL", help="The URL to send events to.", show_default=False)],
     event: Events = None,
     kind: Kinds = None,
-    description: Annotated[str, typer.Option(help="To recognise it by.", show_default=False)] = "",
+    description: Annotated[str, optional("--description", text="A note to recognize the endpoint by.")] = "",
     at_once: RequestLimit = None,
     tenant: Tenant = None,
 ) -> wire.NewEndpoint:
-    """Have a URL told of a tenant's jobs. Its secret is told this once."""
+    """Create an endpoint. Its signing secret is shown only once."""
     made = await api.client.make_endpoint(
         receiver, events=event, kinds=kind or (), description=description, limit=at_once, tenant=tenant or api.tenant
     )
-    say("Keep the secret: it is told this once.")
+    say(SHOWN_ONCE)
     return made
 
 
 @command(endpoints, "change")
 async def change(
-    api: Api,
+    api: ApiConnection,
     endpoint: EndpointId,
-    send_to: Annotated[str | None, typer.Option(help="The URL to send to.", show_default=False)] = None,
+    send_to: Annotated[str | None, optional("--send-to", text="The URL to send events to.", metavar="URL")] = None,
     event: Events = None,
     kind: Kinds = None,
-    description: Annotated[str | None, typer.Option(help="To recognise it by.", show_default=False)] = None,
+    description: Annotated[str | None, optional("--description", text="A note to recognize the endpoint by.")] = None,
     at_once: RequestLimit = None,
     tenant: Tenant = None,
 ) -> wire.EndpointInfo:
-    """Change an endpoint; what is not named stays as it is."""
+    """Change an endpoint. Options that are left out keep their values."""
     named = {"url": send_to, "events": event, "kinds": kind, "description": description, "limit": at_once}
     changes = {name: value for name, value in named.items() if value is not None}
     if not changes:
-        raise UsageError(
-            "Nothing is to be changed.", hint="Name what: --send-to, --event, --kind, --description, --at-once."
-        )
+        raise UsageError("No change was given.", hint="Use --send-to, --event, --kind, --description or --at-once.")
     return await api.client.change_endpoint(endpoint, tenant=tenant or api.tenant, **changes)
 
 
 @command(endpoints, "disable")
 async def disable(
-    api: Api,
+    api: ApiConnection,
     endpoint: EndpointId,
-    reason: Annotated[str, typer.Option(help="Why.")] = "by an operator",
+    reason: Annotated[str, typer.Option(help="The reason, shown with the endpoint.")] = "by an operator",
     tenant: Tenant = None,
 ) -> wire.EndpointInfo:
-    """Send nothing to an endpoint until it is enabled again."""
+    """Stop sending events to an endpoint."""
     return await api.client.disable_endpoint(endpoint, reason, tenant=tenant or api.tenant)
 
 
 @command(endpoints, "enable")
-async def enable(api: Api, endpoint: EndpointId, tenant: Tenant = None) -> wire.EndpointInfo:
-    """Send to an endpoint that was disabled."""
+async def enable(api: ApiConnection, endpoint: EndpointId, tenant: Tenant = None) -> wire.EndpointInfo:
+    """Start sending events to a disabled endpoint again."""
     return await api.client.enable_endpoint(endpoint, tenant=tenant or api.tenant)
 
 
 @command(endpoints, "delete")
-async def delete(api: Api, endpoint: EndpointId, tenant: Tenant = None, yes: Yes = False) -> dict[str, str]:
-    """Remove an endpoint; what was not sent yet is not sent any more."""
+async def delete(api: ApiConnection, endpoint: EndpointId, tenant: Tenant = None, yes: Yes = False) -> dict[str, str]:
+    """Delete an endpoint. Pending deliveries are dropped."""
     confirm(f"Delete {endpoint}?", yes=yes)
     await api.client.delete_endpoint(endpoint, tenant=tenant or api.tenant)
     return {"deleted": endpoint}
@@ -123,12 +133,12 @@ async def delete(api: Api, endpoint: EndpointId, tenant: Tenant = None, yes: Yes
 
 @command(endpoints, "stats")
 async def stats(
-    api: Api,
+    api: ApiConnection,
     endpoint: EndpointId,
-    since: Annotated[str, typer.Option(help="How far back, e.g. 24h.")] = "24h",
+    since: Annotated[str, typer.Option(help="The period to count, back from now.")] = "24h",
     tenant: Tenant = None,
 ) -> wire.EndpointStats:
-    """Tell how an endpoint fared."""
+    """Show the delivery statistics of an endpoint."""
     return await api.client.endpoint_stats(endpoint, since=since, tenant=tenant or api.tenant)
 
 
@@ -137,17 +147,15 @@ async def stats(
 
 @command(deliveries, "list")
 async def list_deliveries(
-    api: Api,
+    api: ApiConnection,
     endpoint: OneEndpoint = None,
-    job: Annotated[str | None, typer.Option("--job", help="Only of this job.", show_default=False)] = None,
-    state: Annotated[
-        str | None, typer.Option(help="Only pending, delivered, failed or withdrawn ones.", show_default=False)
-    ] = None,
+    job: Annotated[str | None, optional("--job", text="Only deliveries about this job.")] = None,
+    state: Annotated[DeliveryState | None, optional("--state", text="Only deliveries in this state.")] = None,
     tenant: Tenant = None,
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> wire.Deliveries:
-    """List what was told to whom, the newest first."""
+    """List deliveries, newest first."""
     from millpond import wire
 
     filters = {"endpoint": endpoint, "job": job, "state": state, "tenant": tenant or api.tenant}
@@ -155,8 +163,8 @@ async def list_deliveries(
 
 
 @command(deliveries, "get")
-async def get_delivery(api: Api, delivery: DeliveryId, tenant: Tenant = None) -> wire.DeliveryLog:
-    """Show a delivery with all its tries."""
+async def get_delivery(api: ApiConnection, delivery: DeliveryId, tenant: Tenant = None) -> wire.DeliveryLog:
+    """Show a delivery with all its attempts."""
     return await api.client.delivery(delivery, tenant=tenant or api.tenant)
 
 
@@ -165,19 +173,20 @@ async def get_delivery(api: Api, delivery: DeliveryId, tenant: Tenant = None) ->
 
 @command(app, "listen")
 async def listen(
-    api: Api,
-    forward_to: Annotated[str, typer.Option(help="The local URL to send to.", show_default=False)],
+    api: ApiConnection,
+    forward_to: Annotated[str, typer.Option(help="The local URL to forward events to.", show_default=False)],
     event: Events = None,
     kind: Kinds = None,
     secret: Annotated[
         str | None,
-        typer.Option(help=f"Sign with this one rather than a new one. [env: {SECRET_VARIABLE}]", show_default=False),
+        optional("--secret", text="The signing secret.", env=SECRET_VARIABLE, default="a new secret"),
     ] = None,
     tenant: Tenant = None,
 ) -> AsyncGenerator[Forwarded]:
-    """Send what happens to jobs to a URL on this machine, signed as it would be, until Ctrl-C.
+    """Forward signed events to a URL on this machine, until Ctrl-C.
 
-    It needs no address that the server could reach. The endpoint that it makes is removed at the end.
+    The server need not be able to reach this machine. The command creates a temporary endpoint and deletes it at the
+    end.
     """
     import os
 
@@ -198,12 +207,17 @@ async def listen(
 
 @command(app, "trigger")
 async def trigger(
-    api: Api,
-    event: Annotated[str, typer.Argument(metavar="EVENT", help="E.g. job.succeeded.", show_default=False)],
+    api: ApiConnection,
+    event: Annotated[
+        str, typer.Argument(metavar="EVENT", help="The event, for example job.succeeded.", show_default=False)
+    ],
     endpoint: OneEndpoint = None,
     tenant: Tenant = None,
 ) -> wire.Deliveries:
-    """Send a test to an endpoint, or to all of the tenant's: an event of a job that never was."""
+    """Send a test event to an endpoint, or to all endpoints of a tenant.
+
+    The event is about a job that does not exist.
+    """
     from millpond import wire
     from millpond.errors import NotFoundError
 
@@ -213,64 +227,78 @@ async def trigger(
     else:
         chosen = [found.id for found in await api.client.endpoints(tenant=owner) if found.disabled_at is None]
     if not chosen:
-        raise NotFoundError("No endpoint is there to be told.", hint="Make one: millpond webhooks endpoints create.")
+        raise NotFoundError(
+            "There is no enabled endpoint.", hint="Create one with `millpond webhooks endpoints create`."
+        )
     sent = [await api.client.test_endpoint(each, event, tenant=owner) for each in chosen]
     return wire.Deliveries(data=sent, next_cursor=None)
 
 
 @command(app, "resend")
 async def resend(
-    api: Api,
+    api: ApiConnection,
     delivery: Annotated[
-        str | None, typer.Argument(metavar="[DELIVERY]", help="The delivery's id: msg_…", show_default=False)
+        str | None, typer.Argument(metavar="[DELIVERY]", help="The ID of the delivery: msg_…", show_default=False)
     ] = None,
     since: Annotated[
-        str | None, typer.Option(help="All since then: a time, or how far back, e.g. 2h.", show_default=False)
+        str | None,
+        optional("--since", text="Resend deliveries created since: an ISO 8601 time, or 2h for the last 2 hours."),
     ] = None,
     endpoint: OneEndpoint = None,
-    everything: Annotated[bool, typer.Option("--all", help="With --since: also what was delivered.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="With --since: also resend delivered events.")] = False,
     tenant: Tenant = None,
 ) -> wire.Delivery | wire.Resent:
-    """Send a delivery once more, or with --since what failed at an endpoint: the same id and body, signed anew."""
+    """Resend a delivery, or with --since the failed deliveries of an endpoint.
+
+    The ID and the body stay the same; the signature is new.
+    """
     from millpond import wire
 
     owner = tenant or api.tenant
     if (delivery is None) == (since is None):
-        raise UsageError("A delivery's id is needed, or --since with --endpoint.", hint="Give one of the two.")
+        raise UsageError(
+            "Either a delivery or --since is required.", hint="Give the ID of a delivery, or --since with --endpoint."
+        )
     if delivery is not None:
         return await api.client.resend(delivery, tenant=owner)
     if endpoint is None:
-        raise UsageError("--since needs the endpoint that is meant.", field="--endpoint")
+        raise UsageError("--since requires --endpoint.", field="--endpoint")
     count = await api.client.resend_since(endpoint, _time(since or ""), only_failed=not everything, tenant=owner)
     return wire.Resent(count=count)
 
 
 @command(app, "rotate")
 async def rotate(
-    api: Api,
+    api: ApiConnection,
     endpoint: EndpointId,
-    overlap: Annotated[str, typer.Option(help="How long the old secret signs too.")] = "24h",
+    overlap: Annotated[str, typer.Option(help="How long events are signed with the old secret too.")] = "24h",
     tenant: Tenant = None,
 ) -> wire.NewEndpoint:
-    """Give an endpoint a new secret, which is told this once; the old one signs too for a while."""
+    """Replace the signing secret of an endpoint. The secret is shown only once.
+
+    Events are signed with both secrets during the overlap.
+    """
     made = await api.client.rotate_endpoint(endpoint, overlap=overlap, tenant=tenant or api.tenant)
-    say("Keep the secret: it is told this once.")
+    say(SHOWN_ONCE)
     return made
 
 
 @app.command("verify")
 def verify(
-    body: Annotated[str, typer.Argument(metavar="[FILE]", help="The body; - for standard input.")] = "-",
+    body: Annotated[
+        str, typer.Argument(metavar="[FILE]", help="The file with the body of the request; - reads standard input.")
+    ] = "-",
     header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", help="A header of the request: 'name: value'; repeat it.")
+        list[str] | None, optional("--header", "-H", text="A header of the request: 'name: value'. Repeatable.")
     ] = None,
-    secret: Annotated[
-        str | None, typer.Option("--secret", help=f"whsec_…  [env: {SECRET_VARIABLE}]", show_default=False)
-    ] = None,
-    tolerance: Annotated[str, typer.Option(help="How old it may be.")] = "5m",
+    secret: Annotated[str | None, optional("--secret", text="The signing secret: whsec_…", env=SECRET_VARIABLE)] = None,
+    tolerance: Annotated[str, typer.Option(help="The maximum age of the signature.")] = "5m",
     as_json: AsJson = False,
 ) -> None:
-    """Check the signature of a webhook that came. Exits with 1 where it is not good, and says what is wrong."""
+    """Check the signature of a received webhook, and print its body.
+
+    The exit status is 1 if the signature is not valid.
+    """
     import sys
 
     from millpond import values, webhooks
@@ -281,14 +309,14 @@ def verify(
     age = values.duration(tolerance, field="tolerance")
     content, headers = _content(body), dict(map(_header, header or ()))
     try:
-        told = webhooks.verify(content, headers, chosen, tolerance=age)
+        payload = webhooks.verify(content, headers, chosen, tolerance=age)
     except MillpondError as error:
         if as_json:
             print_json(problem(error))
         say(f"millpond: {error}")
         sys.exit(1)
-    say("The signature is good.")
-    show(Document(told), as_json=as_json)
+    say("The signature is valid.")
+    show(Document(payload), as_json=as_json)
 
 
 def _secret(given: str | None) -> str:
@@ -296,12 +324,14 @@ def _secret(given: str | None) -> str:
 
     found = given or os.environ.get(SECRET_VARIABLE)
     if not found:
-        raise UsageError("There is no secret to check with.", field="--secret", hint=f"Or set {SECRET_VARIABLE}.")
+        raise UsageError(
+            "The signing secret is missing.", field="--secret", hint=f"Use --secret, or set {SECRET_VARIABLE}."
+        )
     return found
 
 
 def _content(name: str) -> bytes:
-    """A body, byte for byte."""
+    """The bytes of the body, unchanged."""
     import sys
     from pathlib import Path
 
@@ -321,7 +351,7 @@ def _header(text: str) -> tuple[str, str]:
 
 
 def _time(text: str) -> datetime:
-    """A time, or one so far back from now."""
+    """A time, or a duration before now."""
     from datetime import UTC, datetime
 
     from millpond import values
@@ -335,6 +365,6 @@ def _time(text: str) -> datetime:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidError(
-            f"{text[:60]!r} is neither a time nor a length of time.", field="since", hint="E.g. 2h, 2026-01-31T12:00Z."
+            f"{text[:60]!r} is neither a time nor a duration.", field="since", hint="Examples: 2h, 2026-01-31T12:00Z."
         ) from None
     return found if found.tzinfo is not None else found.astimezone()

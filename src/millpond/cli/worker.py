@@ -1,24 +1,25 @@
-"""``millpond worker``: run an app's jobs in a process of its own, on the database or over HTTP."""
+"""``millpond worker``: run the jobs of an app in a separate process, on the database or over HTTP."""
 
 from __future__ import annotations
 
 import os
-import sys
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from millpond.cli.command import single
-from millpond.cli.options import AsJson, DatabaseUrl, DataDir, Slots, Url
+from millpond.cli.options import AsJson, DatabaseUrl, DataDir, Grace, Products, Slots, optional
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import timedelta
 
-    from millpond.api.blueprint import Blueprint
-    from millpond.cli.apps import Product
+    from millpond.api.product import Product
+    from millpond.cli.apps import Selection
     from millpond.engine.engine import Engine
     from millpond.settings import Settings
+    from millpond.store.embedded import Keeper
     from millpond.worker.worker import Worker
 
 
@@ -27,50 +28,51 @@ app = single()
 
 @app.command("worker")
 def worker(
-    app: Annotated[str, typer.Argument(help="A file (app.py) or a module (shop.jobs) that makes a Millpond().")],
-    url: Url = None,
+    app: Annotated[str, typer.Argument(help="The file (app.py) or module (shop.jobs) that defines a Millpond().")],
+    url: Annotated[str | None, optional("--url", text="Run the jobs of the fleet of this server.")] = None,
     route: Annotated[
-        list[str] | None, typer.Option(help="With --url: a queue to serve; may be given again.", show_default=False)
+        list[str] | None, optional("--route", text="With --url: a route whose jobs to run. Repeatable.")
     ] = None,
+    product: Products = None,
     database_url: DatabaseUrl = None,
     data_dir: DataDir = None,
     slots: Slots = None,
-    name: Annotated[str | None, typer.Option(help="What to call this worker.", show_default=False)] = None,
-    grace: Annotated[
-        str | None, typer.Option(help="How long a job may take to end once it is told to.", show_default=False)
-    ] = None,
+    name: Annotated[str | None, optional("--name", text="The name of this worker.", default="host:pid")] = None,
+    grace: Grace = None,
     stall_limit: Annotated[
-        str | None, typer.Option(help="How long a job's code may give no sign.", show_default=False)
+        str | None, optional("--stall-limit", text="Fail a job that reports nothing for this long.", default="no limit")
     ] = None,
-    services: Annotated[bool, typer.Option(help="Also run the background services.")] = True,
-    drain: Annotated[bool, typer.Option(help="End when nothing is ready any more.")] = False,
+    services: Annotated[bool, typer.Option(help="Run the background services too.")] = True,
+    drain: Annotated[bool, typer.Option(help="Exit when no job is ready.")] = False,
     spot: Annotated[
-        bool, typer.Option("--spot", help="With --url: this is an EC2 instance; heed its notices, protect it.")
+        bool, typer.Option("--spot", help="With --url, on EC2: handle interruption notices and protect the instance.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run an app's jobs until told to stop: those of a database, or with --url those that a server has for the fleet.
+    """Run the jobs of an app until stopped.
 
-    With --url it registers by the key of scope worker in MILLPOND_FLEET_SECRET. The first SIGTERM or SIGINT lets
-    running jobs finish within the grace and gives back the rest; a second one ends at once. With --json it prints a
-    line when it begins.
+    The jobs come from a database, or with --url from a server. With --url, the worker registers with the key of scope
+    worker in MILLPOND_FLEET_SECRET. The first SIGTERM or SIGINT lets running jobs finish within the grace period and
+    returns the others to the queue; the second one ends the worker immediately. With --json, the worker prints a line
+    when it starts.
     """
-    from millpond.cli.apps import declared
-    from millpond.cli.database import opened, settings_with
-    from millpond.cli.processes import configure_logs, run_async
+    from millpond.cli.apps import chosen
+    from millpond.cli.database import kept, settings_with
+    from millpond.cli.processes import configure_logs, exit_at_once, run_async
 
     if url is not None:
         _work_remotely(app, url, route or (), slots, name, grace, stall_limit, drain=drain, spot=spot, as_json=as_json)
         return
     settings = settings_with(database_url, data_dir, slots=slots, grace=_length(grace, "grace"))
     configure_logs(settings)
-    product = declared(app)
-    with opened(settings) as dsn:
+    selection = chosen(app, product or settings.product_names)
+    with kept(settings) as (dsn, keeper):
         is_clean = run_async(
             _work(
                 dsn,
-                product,
+                selection,
                 settings,
+                keeper=keeper if keeper is not None and keeper.server.is_owner else None,
                 name=name,
                 stall_limit=_length(stall_limit, "stall_limit"),
                 with_services=services,
@@ -79,8 +81,7 @@ def worker(
             )
         )
     if not is_clean:
-        sys.stderr.flush()
-        os._exit(0)
+        exit_at_once()
 
 
 def make_worker(
@@ -88,14 +89,14 @@ def make_worker(
     settings: Settings,
     name: str | None = None,
     stall_limit: timedelta | None = None,
-    blueprints: Sequence[Blueprint] = (),
+    products: Sequence[Product] = (),
 ) -> Worker:
-    """One beside the database; make the bell first, so that it is heard."""
-    from millpond.api.blueprint import bound
+    """A worker beside the database. Attach the notifier first, so that its notifications arrive."""
+    from millpond.api.product import bound
     from millpond.worker.worker import Worker
 
     source = engine.source(lease=settings.lease, heartbeat=settings.heartbeat, name=name or "")
-    app = bound(engine, settings, blueprints)
+    app = bound(engine, settings, products)
     return Worker(source, app, slots=settings.slots, grace=settings.grace, stall_limit=stall_limit)
 
 
@@ -122,12 +123,16 @@ def _work_remotely(
     from millpond.cli.output import print_json
     from millpond.cli.processes import configure_logs
     from millpond.settings import Settings
-    from millpond.worker.process import find_machine, remote_worker, run_worker
+    from millpond.worker.process import remote_worker, run_worker
 
     configure_logs(Settings.from_env())
     loaded = load_app(app)
-    machine = find_machine() if spot else None
-    hands = remote_worker(
+    machine = None
+    if spot:
+        from millpond.integrations.aws.machine import find_machine
+
+        machine = find_machine()
+    worker = remote_worker(
         loaded,
         url=url,
         routes=routes,
@@ -138,54 +143,60 @@ def _work_remotely(
         machine=machine,
     )
     if as_json:
-        print_json({"worker": hands.name, "slots": hands.slots, "kinds": sorted(loaded.kinds), "pid": os.getpid()})
-    run_worker(hands, drain=drain, machine=machine)
+        print_json({"worker": worker.name, "slots": worker.slots, "kinds": sorted(loaded.kinds), "pid": os.getpid()})
+    run_worker(worker, drain=drain, machine=machine)
 
 
 async def _work(
     dsn: str,
-    product: Product,
+    selection: Selection,
     settings: Settings,
     *,
+    keeper: Keeper | None,
     name: str | None,
     stall_limit: timedelta | None,
     with_services: bool,
     drain: bool,
     as_json: bool,
 ) -> None:
-    from millpond.api.blueprint import hang
-    from millpond.blueprints.catalog import BLUEPRINTS
+
+    from millpond.api.product import hang
     from millpond.cli.outbound import outbound
     from millpond.cli.output import print_json
-    from millpond.cli.processes import run_in_order, services, stop_on_signals
+    from millpond.cli.processes import check_encryption_key, run_in_order, services, stop_on_signals
     from millpond.cli.providers import provide
     from millpond.engine.engine import Engine
-    from millpond.engine.vault import open_vault
-    from millpond.services.bell import Bell
+    from millpond.engine.webhooks.vault import open_vault
+    from millpond.services.notifier import Notifier
     from millpond.storage import open_storage
 
     stop = stop_on_signals()
     storage = open_storage(settings)
     engine = await Engine.open(
         dsn,
-        product.app,
+        selection.app,
         storage=storage,
         tenant_databases=settings.tenant_databases,
         outbound=outbound(settings, is_development=settings.database_url is None),
-        vault=open_vault(settings),
+        vault=open_vault(settings, is_development=settings.database_url is None),
     )
     provide(engine, settings)
-    hang(engine, (*product.blueprints, *BLUEPRINTS))
-    bell = Bell(engine)
-    hands = make_worker(engine, settings, name, stall_limit, product.blueprints)
+    hang(engine, selection.products)
+    notifier = Notifier(engine)
+    worker = make_worker(engine, settings, name, stall_limit, selection.products)
     if as_json:
-        print_json({"worker": hands.name, "slots": hands.slots, "kinds": sorted(product.app.kinds), "pid": os.getpid()})
+        print_json(
+            {"worker": worker.name, "slots": worker.slots, "kinds": sorted(selection.app.kinds), "pid": os.getpid()}
+        )
     try:
+        if settings.database_url is not None:  # in development, the key is created with the first secret
+            await check_encryption_key(engine, is_needed=with_services)
         if drain:
-            await hands.drain(stop)
+            await worker.drain(stop)
             return
-        background = services(engine, settings, product.blueprints) if with_services else []
-        await run_in_order([hands.run, *background, bell.run], stop)
+        background = services(engine, settings, selection.products) if with_services else []
+        keeping = [] if keeper is None else [partial(keeper.run, engine.db)]
+        await run_in_order([worker.run, *background, notifier.run, *keeping], stop)
     finally:
         await engine.close()
         await storage.close()

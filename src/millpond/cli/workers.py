@@ -1,4 +1,4 @@
-"""``millpond workers``: who works; let workers of the fleet in, throw them out, drain and bind them."""
+"""``millpond workers``: the workers; drain and resume them; approve, revoke and reassign those of the fleet."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millpond.cli.command import command, group
-from millpond.cli.options import Yes
+from millpond.cli.options import Yes, optional
 from millpond.cli.output import confirm, say
 
 if TYPE_CHECKING:
     from millpond import wire
-    from millpond.cli.reach import Api
+    from millpond.cli.reach import ApiConnection
 
-app = group("Who works; approve, revoke, drain and bind workers.")
+app = group("Show, approve, revoke, drain and reassign workers.")
 
-WorkerId = Annotated[str, typer.Argument(metavar="WORKER", help="The worker's id: worker_…", show_default=False)]
+WorkerId = Annotated[str, typer.Argument(metavar="WORKER", help="The ID of the worker: worker_…", show_default=False)]
 
 
 @command(app, "list")
-async def list_(api: Api) -> wire.Workers:
-    """List the fleet, and the other workers that hold leases now."""
+async def list_(api: ApiConnection) -> wire.Workers:
+    """List the workers."""
     from millpond import wire
 
     return await api.get("/workers", wire.Workers)
 
 
 @command(app, "get")
-async def get(api: Api, worker: WorkerId) -> wire.WorkerInfo:
-    """Show a worker of the fleet."""
+async def get(api: ApiConnection, worker: WorkerId) -> wire.WorkerInfo:
+    """Show a worker."""
     from millpond import wire
     from millpond.client.requests import segment
 
@@ -37,55 +37,58 @@ async def get(api: Api, worker: WorkerId) -> wire.WorkerInfo:
 
 
 @command(app, "approve")
-async def approve(api: Api, worker: WorkerId) -> wire.WorkerInfo:
-    """Let a worker in that waits, or one that was revoked."""
+async def approve(api: ApiConnection, worker: WorkerId) -> wire.WorkerInfo:
+    """Approve a worker that waits for approval or was revoked."""
     return await _order(api, worker, "approve")
 
 
 @command(app, "revoke")
-async def revoke(api: Api, worker: WorkerId, yes: Yes = False) -> wire.WorkerInfo:
-    """Throw a worker out, at once; what it holds goes back."""
+async def revoke(api: ApiConnection, worker: WorkerId, yes: Yes = False) -> wire.WorkerInfo:
+    """Revoke a worker immediately. Its jobs return to the queue."""
     confirm(f"Revoke {worker}?", yes=yes)
     return await _order(api, worker, "revoke")
 
 
 @command(app, "drain")
-async def drain(api: Api, worker: WorkerId) -> wire.WorkerInfo:
-    """Give a worker no more jobs; it finishes what it has."""
+async def drain(api: ApiConnection, worker: WorkerId) -> wire.WorkerInfo:
+    """Stop giving jobs to a worker. It finishes the jobs it has."""
     return await _order(api, worker, "drain")
 
 
 @command(app, "resume")
-async def resume(api: Api, worker: WorkerId) -> wire.WorkerInfo:
-    """Give a worker that drains jobs again."""
+async def resume(api: ApiConnection, worker: WorkerId) -> wire.WorkerInfo:
+    """Give jobs to a draining worker again."""
     return await _order(api, worker, "resume")
 
 
 @command(app, "rotate")
 async def rotate(
-    api: Api,
+    api: ApiConnection,
     worker: WorkerId,
     overlap: Annotated[
-        str | None, typer.Option(help="How long the old token stays good, e.g. 10m.", show_default=False)
+        str | None,
+        optional("--overlap", text="How long the old token stays valid, for example 10m.", default="not at all"),
     ] = None,
 ) -> wire.NewWorkerToken:
-    """Make a new token for a worker; the old one is refused from now on."""
+    """Create a new token for a worker. The token is shown only once."""
     from millpond import wire
     from millpond.client.requests import segment
 
     body = wire.RotateWorker(overlap=overlap)
     made: wire.NewWorkerToken = await api.send("POST", f"/workers/{segment(worker)}/rotate", wire.NewWorkerToken, body)
-    say("Keep the token: it is told this once.")
+    say("Store the token now: it is shown only once.")
     return made
 
 
 @command(app, "assign")
 async def assign(
-    api: Api,
+    api: ApiConnection,
     worker: WorkerId,
-    routes: Annotated[list[str], typer.Argument(metavar="ROUTE…", help="All its routes.", show_default=False)],
+    routes: Annotated[
+        list[str], typer.Argument(metavar="ROUTE…", help="All routes of the worker.", show_default=False)
+    ],
 ) -> wire.WorkerInfo:
-    """Bind a worker to these routes instead; what it holds it finishes."""
+    """Assign a worker to other routes. It finishes the jobs it has."""
     from millpond import wire
     from millpond.client.requests import segment
 
@@ -93,7 +96,7 @@ async def assign(
     return await api.send("PUT", f"/workers/{segment(worker)}/routes", wire.WorkerInfo, body)
 
 
-async def _order(api: Api, worker: str, verb: str) -> wire.WorkerInfo:
+async def _order(api: ApiConnection, worker: str, verb: str) -> wire.WorkerInfo:
     from millpond import wire
     from millpond.client.requests import segment
 

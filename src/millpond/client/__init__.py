@@ -1,4 +1,4 @@
-"""The Python SDK: :class:`AsyncClient` is awaited, :class:`Client` blocks, and both do the same."""
+"""The Python SDK: :class:`AsyncClient` for asyncio, and :class:`Client`, which blocks, with the same methods."""
 
 from millpond.client.clients import AsyncClient, Client
 from millpond.client.errors import (

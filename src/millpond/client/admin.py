@@ -1,4 +1,4 @@
-"""The verbs of an operator; they need an admin key."""
+"""The operator's methods; they require an operator or admin key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Admin(Requests):
     """Tenants, accounts, keys, credits, queues, workers, webhooks."""
 
     async def pages(self, path: str, type: Any, params: dict[str, Any]) -> AsyncIterator[Any]:
-        """All things of a list, page by page."""
+        """All items of a paginated list."""
         while True:
             page = await self.request("GET", path, params=params, type=type)
             for thing in page.data:
@@ -32,7 +32,7 @@ class Admin(Requests):
         return self.pages("/v1/tenants", wire.Tenants, {})
 
     async def make_tenant(self, tenant: str) -> wire.TenantInfo:
-        """Make a tenant; one that is there already stays as it is."""
+        """Create a tenant. An existing tenant is not changed."""
         body = wire.MakeTenant(tenant=tenant)
         return await self.request("POST", "/v1/tenants", body=body, type=wire.TenantInfo, is_repeatable=True)
 
@@ -41,25 +41,25 @@ class Admin(Requests):
         return self.pages(f"/v1/tenants/{segment(tenant)}/accounts", wire.Wallets, {})
 
     async def make_account(self, tenant: str, account: str, *, active_max: int | None = None) -> wire.Wallet:
-        """Make an account in a tenant; one that is there already stays as it is."""
+        """Create an account of a tenant. An existing account is not changed."""
         path, body = f"/v1/tenants/{segment(tenant)}/accounts", wire.MakeAccount(account=account, active_max=active_max)
         return await self.request("POST", path, body=body, type=wire.Wallet, is_repeatable=True)
 
     async def set_cap(self, tenant: str, account: str, active_max: int | None) -> wire.Wallet:
-        """Limit how many jobs an account may have active at once; None lifts the limit."""
+        """Set the limit of active jobs of an account; None removes the limit."""
         path = f"/v1/tenants/{segment(tenant)}/accounts/{segment(account)}/cap"
         return await self.request("PUT", path, body=wire.SetCap(active_max=active_max), type=wire.Wallet)
 
     async def grant(
         self, tenant: str, account: str, amount: int, *, reference: str | None = None, reason: str | None = None
     ) -> wire.Wallet:
-        """Top an account up; the same reference grants once."""
+        """Grant credits to an account. Each reference grants once."""
         return await self._post("/v1/grants", tenant, account, amount, reference=reference, reason=reason)
 
     async def adjust(
         self, tenant: str, account: str, amount: int, *, reference: str | None = None, reason: str | None = None
     ) -> wire.Wallet:
-        """Put an account right, up or down, with the reason why."""
+        """Adjust the credits of an account up or down, with a reason."""
         return await self._post("/v1/adjustments", tenant, account, amount, reference=reference, reason=reason)
 
     async def _post(self, path: str, tenant: str, account: str, amount: int, **why: str | None) -> wire.Wallet:
@@ -68,7 +68,7 @@ class Admin(Requests):
         return await self.request("POST", path, body=body, type=wire.Wallet, is_repeatable=has_reference)
 
     def keys(self, *, tenant: str | None = None) -> AsyncIterator[wire.KeyInfo]:
-        """All keys, the newest first, without their secrets."""
+        """All keys, newest first, without their secrets."""
         return self.pages("/v1/keys", wire.Keys, {"tenant": tenant})
 
     async def make_key(
@@ -81,7 +81,7 @@ class Admin(Requests):
         expires_in: timedelta | str | float | None = None,
         rate_limit: int | None = None,
     ) -> wire.NewKey:
-        """Make a key; its secret is told this once. Tenant and account are made if missing."""
+        """Create a key. The secret is returned only once. Tenant and account are created if missing."""
         body = wire.MakeKey(
             scope=scope,
             tenant=tenant,
@@ -93,24 +93,24 @@ class Admin(Requests):
         return await self.request("POST", "/v1/keys", body=body, type=wire.NewKey)
 
     async def rotate_key(self, key_id: str, *, overlap: timedelta | str | float = "24h") -> wire.NewKey:
-        """Make a key's successor; the old one stays good for the overlap."""
+        """Rotate a key. The old key stays valid for the overlap."""
         body = wire.RotateKey(overlap=length(overlap, field="overlap"))
         return await self.request("POST", f"/v1/keys/{segment(key_id)}/rotate", body=body, type=wire.NewKey)
 
     async def revoke_key(self, key_id: str) -> wire.KeyInfo:
-        """Make a key useless at once."""
+        """Revoke a key immediately."""
         return await self.request("DELETE", f"/v1/keys/{segment(key_id)}", type=wire.KeyInfo)
 
     async def queues(self) -> list[wire.QueueInfo]:
-        """All queues and how they are doing."""
+        """All queues with their status."""
         return (await self.request("GET", "/v1/queues", type=wire.Queues)).data
 
     async def pause(self, queue: str) -> wire.QueueInfo:
-        """Hand out no more of a queue's jobs; what runs goes on."""
+        """Pause a queue: its jobs do not start, running jobs continue."""
         return await self._turn(queue, "pause")
 
     async def resume(self, queue: str) -> wire.QueueInfo:
-        """Let a paused queue move again."""
+        """Resume a paused queue."""
         return await self._turn(queue, "resume")
 
     async def _turn(self, queue: str, verb: str) -> wire.QueueInfo:
@@ -118,27 +118,27 @@ class Admin(Requests):
         return await self.request("POST", path, type=wire.QueueInfo, is_repeatable=True)
 
     async def workers(self) -> list[wire.WorkerInfo]:
-        """The fleet, and the other workers that hold leases now."""
+        """The fleet workers, and the direct workers that hold leases."""
         return (await self.request("GET", "/v1/workers", type=wire.Workers)).data
 
     async def worker(self, worker_id: str) -> wire.WorkerInfo:
-        """A worker of the fleet."""
+        """A fleet worker."""
         return await self.request("GET", f"/v1/workers/{segment(worker_id)}", type=wire.WorkerInfo)
 
     async def approve_worker(self, worker_id: str) -> wire.WorkerInfo:
-        """Let a worker in that waits, or one that was revoked."""
+        """Approve a worker that waits for approval or was revoked."""
         return await self._order(worker_id, "approve")
 
     async def revoke_worker(self, worker_id: str) -> wire.WorkerInfo:
-        """Throw a worker out, at once; what it holds goes back."""
+        """Revoke a worker immediately; its jobs return to the queue."""
         return await self._order(worker_id, "revoke")
 
     async def drain_worker(self, worker_id: str) -> wire.WorkerInfo:
-        """Give a worker no more jobs; it finishes what it has."""
+        """Drain a worker: it finishes its jobs and receives no new ones."""
         return await self._order(worker_id, "drain")
 
     async def resume_worker(self, worker_id: str) -> wire.WorkerInfo:
-        """Give a worker that drains jobs again."""
+        """Resume a draining worker."""
         return await self._order(worker_id, "resume")
 
     async def _order(self, worker_id: str, verb: str) -> wire.WorkerInfo:
@@ -148,31 +148,31 @@ class Admin(Requests):
     async def rotate_worker(
         self, worker_id: str, *, overlap: timedelta | str | float | None = None
     ) -> wire.NewWorkerToken:
-        """Make a new token for a worker; the old one is refused from now on, or when the overlap is over."""
+        """Rotate the token of a worker. The old token is rejected immediately, or when the overlap ends."""
         body = wire.RotateWorker(overlap=None if overlap is None else length(overlap, field="overlap"))
         path = f"/v1/workers/{segment(worker_id)}/rotate"
         return await self.request("POST", path, body=body, type=wire.NewWorkerToken)
 
     async def assign_worker(self, worker_id: str, routes: list[str]) -> wire.WorkerInfo:
-        """Bind a worker to these routes instead; what it holds it finishes."""
+        """Assign routes to a worker; it finishes the jobs that it holds."""
         path, body = f"/v1/workers/{segment(worker_id)}/routes", wire.AssignRoutes(routes=routes)
         return await self.request("PUT", path, body=body, type=wire.WorkerInfo)
 
     async def routes(self) -> list[wire.RouteInfo]:
-        """The fleet's queues, with their load and their workers."""
+        """The routes of the fleet with their load and workers."""
         return (await self.request("GET", "/v1/routes", type=wire.Routes)).data
 
     async def scaling(
-        self, route: str, *, jobs_per_worker: int = 1, least: int = 0, most: int = 50, target_wait: float = 60.0
+        self, route: str, *, jobs_per_worker: int = 1, minimum: int = 0, maximum: int = 50, target_wait: float = 60.0
     ) -> wire.Scaling:
-        """How many workers a route should have now."""
-        policy = {"jobs_per_worker": jobs_per_worker, "min": least, "max": most, "target_wait": target_wait}
+        """The desired number of workers of a route."""
+        policy = {"jobs_per_worker": jobs_per_worker, "min": minimum, "max": maximum, "target_wait": target_wait}
         return await self.request("GET", f"/v1/scaling/{segment(route)}", params=policy, type=wire.Scaling)
 
-    async def move(self, job_id: str, state: str, *, tenant: str | None = None) -> wire.State:
-        """Take a job to a state along an arrow of its lifecycle."""
-        path = f"/v1/jobs/{segment(job_id)}/move"
-        body = wire.Move(state=state)
+    async def transition(self, job_id: str, state: str, *, tenant: str | None = None) -> wire.State:
+        """Move a job to a state along a transition of its lifecycle."""
+        path = f"/v1/jobs/{segment(job_id)}/transition"
+        body = wire.MakeTransition(state=state)
         return await self.request("POST", path, body=body, params=given({"tenant": tenant}), type=wire.State)
 
     async def refund(
@@ -184,7 +184,7 @@ class Admin(Requests):
         idempotency_key: str | None = None,
         tenant: str | None = None,
     ) -> wire.Refund:
-        """Give back what an ended job has cost: so much, or all that is left. Sent again, it is done once."""
+        """Refund an amount of a job's charge, or all that remains. Repeated calls refund once."""
         path, body = f"/v1/jobs/{segment(job_id)}/refund", wire.MakeRefund(reason=reason, amount=amount)
         return await self.request(
             "POST",
@@ -197,30 +197,33 @@ class Admin(Requests):
         )
 
     async def set_priority(self, job_id: str, priority: int, *, tenant: str | None = None) -> wire.State:
-        """Give a job that waits for its turn another priority; the highest goes first."""
+        """Change the priority of a waiting job. Jobs with a higher priority start first."""
         path, body = f"/v1/jobs/{segment(job_id)}/priority", wire.SetPriority(priority=priority)
         return await self.request("PUT", path, body=body, params=given({"tenant": tenant}), type=wire.State)
 
     # Many jobs at once
 
-    def find_jobs(self, wanted: wire.JobFilter | None = None) -> AsyncIterator[wire.JobLine]:
-        """The jobs that fit a filter, the newest first, without what they were given and what they made."""
+    def find_jobs(self, wanted: wire.JobFilter | None = None) -> AsyncIterator[wire.JobSummary]:
+        """The jobs that match a filter, newest first, without input and output."""
         params: dict[str, Any] = msgspec.to_builtins(wanted or wire.JobFilter())
-        return self.pages("/v1/board/jobs", wire.JobLines, params)
+        return self.pages("/v1/board/jobs", wire.JobSummaries, params)
 
     async def order(
         self,
-        action: wire.ErrandAction,
+        action: wire.BulkOperationAction,
         wanted: wire.JobFilter | None = None,
         *,
         every: bool = False,
         priority: int | None = None,
-        format: wire.ExportFormat | None = None,  # noqa: A002 - the wire's word
+        format: wire.ExportFormat | None = None,  # noqa: A002 - the name in the API
         reason: str | None = None,
         idempotency_key: str | None = None,
-    ) -> wire.Errand:
-        """Have something done to the jobs that fit a filter, in the background. ``every``: an empty one is meant."""
-        body = wire.MakeErrand(
+    ) -> wire.BulkOperation:
+        """Start a bulk operation on the jobs that match a filter.
+
+        ``every`` confirms that an empty filter is intended.
+        """
+        body = wire.MakeBulkOperation(
             action=action,
             filter=wanted or wire.JobFilter(),
             all=every,
@@ -228,34 +231,38 @@ class Admin(Requests):
             format=format,
             reason=reason,
         )
-        return await self.request("POST", "/v1/errands", body=body, type=wire.Errand, idempotency_key=idempotency_key)
+        return await self.request(
+            "POST", "/v1/bulk", body=body, type=wire.BulkOperation, idempotency_key=idempotency_key
+        )
 
-    async def preview(self, wanted: wire.JobFilter) -> wire.ErrandPreview:
-        """How many jobs fit a filter, and some of them."""
-        body = wire.PreviewErrand(filter=wanted)
-        return await self.request("POST", "/v1/errands/preview", body=body, type=wire.ErrandPreview, is_repeatable=True)
+    async def preview(self, wanted: wire.JobFilter) -> wire.BulkOperationPreview:
+        """The number of jobs that match a filter, and some of them."""
+        body = wire.PreviewBulkOperation(filter=wanted)
+        return await self.request(
+            "POST", "/v1/bulk/preview", body=body, type=wire.BulkOperationPreview, is_repeatable=True
+        )
 
-    def errands(self, *, tenant: str | None = None) -> AsyncIterator[wire.Errand]:
-        """What was ordered, the newest first."""
-        return self.pages("/v1/errands", wire.Errands, {"tenant": tenant})
+    def bulk_operations(self, *, tenant: str | None = None) -> AsyncIterator[wire.BulkOperation]:
+        """The bulk operations, newest first."""
+        return self.pages("/v1/bulk", wire.BulkOperations, {"tenant": tenant})
 
-    async def errand(self, errand_id: str) -> wire.Errand:
-        """How far an errand has come, and what came of it."""
-        return await self.request("GET", f"/v1/errands/{segment(errand_id)}", type=wire.Errand)
+    async def bulk_operation(self, operation_id: str) -> wire.BulkOperation:
+        """The progress and result of a bulk operation."""
+        return await self.request("GET", f"/v1/bulk/{segment(operation_id)}", type=wire.BulkOperation)
 
-    async def abort(self, errand_id: str) -> wire.Errand:
-        """Stop an errand before its next job; what is done stays done."""
-        path = f"/v1/errands/{segment(errand_id)}/abort"
-        return await self.request("POST", path, type=wire.Errand, is_repeatable=True)
+    async def abort(self, operation_id: str) -> wire.BulkOperation:
+        """Abort a bulk operation before its next job. Changes already made are kept."""
+        path = f"/v1/bulk/{segment(operation_id)}/abort"
+        return await self.request("POST", path, type=wire.BulkOperation, is_repeatable=True)
 
     # Webhooks
 
     async def endpoints(self, *, tenant: str | None = None) -> list[wire.EndpointInfo]:
-        """The URLs that are told of a tenant's jobs, without their secrets."""
+        """The webhook endpoints of a tenant, without their secrets."""
         return [found async for found in self.pages("/v1/endpoints", wire.Endpoints, {"tenant": tenant})]
 
     async def endpoint(self, endpoint_id: str, *, tenant: str | None = None) -> wire.EndpointInfo:
-        """One endpoint."""
+        """A webhook endpoint."""
         return await self.request("GET", _endpoint(endpoint_id), params={"tenant": tenant}, type=wire.EndpointInfo)
 
     async def make_endpoint(
@@ -269,7 +276,7 @@ class Admin(Requests):
         limit: int | None = None,
         tenant: str | None = None,
     ) -> wire.NewEndpoint:
-        """Have a URL told of a tenant's jobs; the secret is told this once. Without a URL, what is due is pulled."""
+        """Create a webhook endpoint. The secret is returned only once. Without a URL, deliveries are pulled."""
         body = wire.MakeEndpoint(
             url=url,
             events=None if events is None else list(events),
@@ -283,7 +290,7 @@ class Admin(Requests):
     async def change_endpoint(
         self, endpoint_id: str, *, tenant: str | None = None, **changes: Any
     ) -> wire.EndpointInfo:
-        """Change its url, events, kinds, description or limit; what is not named stays as it is."""
+        """Update url, events, kinds, description or limit; omitted arguments are not changed."""
         return await self.request(
             "PATCH", _endpoint(endpoint_id), body=changes, params={"tenant": tenant}, type=wire.EndpointInfo
         )
@@ -291,7 +298,7 @@ class Admin(Requests):
     async def rotate_endpoint(
         self, endpoint_id: str, *, overlap: timedelta | str | float = "24h", tenant: str | None = None
     ) -> wire.NewEndpoint:
-        """Give an endpoint a new secret; for the overlap, what is sent is signed with both."""
+        """Rotate the secret of an endpoint. During the overlap, requests are signed with both secrets."""
         body = wire.RotateEndpoint(overlap=length(overlap, field="overlap"))
         path = _endpoint(endpoint_id, "rotate")
         return await self.request("POST", path, body=body, params={"tenant": tenant}, type=wire.NewEndpoint)
@@ -299,32 +306,32 @@ class Admin(Requests):
     async def disable_endpoint(
         self, endpoint_id: str, reason: str = "by an operator", *, tenant: str | None = None
     ) -> wire.EndpointInfo:
-        """Send nothing to an endpoint until it is enabled again."""
+        """Disable an endpoint; nothing is sent until it is enabled."""
         body, path = wire.DisableEndpoint(reason=reason), _endpoint(endpoint_id, "disable")
         return await self.request(
             "POST", path, body=body, params={"tenant": tenant}, type=wire.EndpointInfo, is_repeatable=True
         )
 
     async def enable_endpoint(self, endpoint_id: str, *, tenant: str | None = None) -> wire.EndpointInfo:
-        """Send to an endpoint that was disabled."""
+        """Enable a disabled endpoint."""
         path = _endpoint(endpoint_id, "enable")
         return await self.request("POST", path, params={"tenant": tenant}, type=wire.EndpointInfo, is_repeatable=True)
 
     async def delete_endpoint(self, endpoint_id: str, *, tenant: str | None = None) -> None:
-        """Remove an endpoint; what was not sent yet is not sent any more."""
+        """Delete an endpoint; its pending deliveries are not sent."""
         await self.request("DELETE", _endpoint(endpoint_id), params={"tenant": tenant})
 
     async def test_endpoint(
         self, endpoint_id: str, event: str = "job.succeeded", *, tenant: str | None = None
     ) -> wire.Delivery:
-        """Send an endpoint an event of a job that never was."""
+        """Send a test event of a fictitious job to an endpoint."""
         body, path = wire.TriggerEvent(event=event), _endpoint(endpoint_id, "test")
         return await self.request("POST", path, body=body, params={"tenant": tenant}, type=wire.Delivery)
 
     async def endpoint_stats(
         self, endpoint_id: str, *, since: str = "24h", tenant: str | None = None
     ) -> wire.EndpointStats:
-        """How an endpoint fared within this time."""
+        """The delivery statistics of an endpoint over a period."""
         params = {"since": since, "tenant": tenant}
         return await self.request("GET", _endpoint(endpoint_id, "stats"), params=params, type=wire.EndpointStats)
 
@@ -336,33 +343,33 @@ class Admin(Requests):
         state: wire.DeliveryState | None = None,
         tenant: str | None = None,
     ) -> AsyncIterator[wire.Delivery]:
-        """What was told to whom, the newest first."""
+        """The deliveries, newest first."""
         params = {"endpoint": endpoint, "job": job, "state": state, "tenant": tenant}
         return self.pages("/v1/deliveries", wire.Deliveries, params)
 
     async def delivery(self, delivery_id: str, *, tenant: str | None = None) -> wire.DeliveryLog:
-        """A delivery with every try: what was sent, what was answered, how long it took."""
+        """A delivery with its attempts: request, response and duration."""
         path = f"/v1/deliveries/{segment(delivery_id)}"
         return await self.request("GET", path, params={"tenant": tenant}, type=wire.DeliveryLog)
 
     async def resend(self, delivery_id: str, *, tenant: str | None = None) -> wire.Delivery:
-        """Send a delivery once more: the same id and body, signed anew."""
+        """Resend a delivery with the same id and body and a new signature."""
         path = f"/v1/deliveries/{segment(delivery_id)}/resend"
         return await self.request("POST", path, params={"tenant": tenant}, type=wire.Delivery)
 
     async def resend_since(
         self, endpoint_id: str, since: datetime, *, only_failed: bool = True, tenant: str | None = None
     ) -> int:
-        """Send an endpoint once more what failed since a time, or everything; tells how many those are."""
+        """Resend the failed deliveries of an endpoint since a time, or all; returns their number."""
         body, path = wire.ResendSince(since=since, only_failed=only_failed), _endpoint(endpoint_id, "resend")
         resent = await self.request("POST", path, body=body, params={"tenant": tenant}, type=wire.Resent)
         return resent.count
 
-    async def pull(self, endpoint_id: str, most: int = 10, *, tenant: str | None = None) -> list[wire.Parcel]:
-        """What is due at an endpoint without a URL, to be delivered by oneself and reported."""
-        body, path = wire.PullDeliveries(most=most), _endpoint(endpoint_id, "pull")
+    async def pull(self, endpoint_id: str, limit: int = 10, *, tenant: str | None = None) -> list[wire.SignedRequest]:
+        """Pull the pending deliveries of an endpoint without a URL, to send and report them yourself."""
+        body, path = wire.PullDeliveries(limit=limit), _endpoint(endpoint_id, "pull")
         pulled = await self.request(
-            "POST", path, body=body, params={"tenant": tenant}, type=wire.Parcels, is_repeatable=True
+            "POST", path, body=body, params={"tenant": tenant}, type=wire.SignedRequests, is_repeatable=True
         )
         return pulled.data
 
@@ -377,19 +384,21 @@ class Admin(Requests):
         body: str = "",
         tenant: str | None = None,
     ) -> None:
-        """Tell what came of a delivery that was pulled."""
-        told = wire.ReportDelivery(status=status, error=error, seconds=seconds, headers=dict(headers or {}), body=body)
+        """Report the result of a pulled delivery."""
+        result = wire.ReportDelivery(
+            status=status, error=error, seconds=seconds, headers=dict(headers or {}), body=body
+        )
         path = f"/v1/deliveries/{segment(delivery_id)}/report"
-        await self.request("POST", path, body=told, params={"tenant": tenant}, is_repeatable=True)
+        await self.request("POST", path, body=result, params={"tenant": tenant}, is_repeatable=True)
 
-    # What was done, and whether all is well
+    # Audit log and verification
 
     def audit(self, *, tenant: str | None = None) -> AsyncIterator[wire.AuditEntry]:
-        """What operators did, the newest first."""
+        """The operator actions in the audit log, newest first."""
         return self.pages("/v1/audit", wire.Audit, {"tenant": tenant})
 
     async def verify(self) -> wire.Verification:
-        """Whether every invariant holds."""
+        """Check every invariant."""
         return await self.request("GET", "/v1/verify", type=wire.Verification)
 
 

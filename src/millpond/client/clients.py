@@ -1,4 +1,4 @@
-"""The two clients: one is awaited, one blocks. What they do is written once, in :mod:`millpond.client.verbs`."""
+"""The two clients, asynchronous and blocking. Their methods are implemented once, in :mod:`millpond.client.verbs`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import httpx2
 
 from millpond.client.handles import AsyncJobHandle, JobHandle
 from millpond.client.ports import AwaitingPort, BlockingPort, iterate, run
-from millpond.client.requests import TIMEOUT, Server
+from millpond.client.requests import TIMEOUT, ServerAddress
 from millpond.client.trust import trusted
 from millpond.client.verbs import Verbs
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# A thousand waiters may share a client; what is idle is let go before a proxy does.
+# Many waiting calls may share a client. Idle connections are closed before a proxy closes them.
 _LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=15.0)
 
 
 class AsyncClient(Verbs[AsyncJobHandle]):
-    """Millpond over HTTP, awaited.
+    """The asynchronous client of Millpond's HTTP API.
 
-    Without ``url`` and ``key`` they are taken from MILLPOND_URL and MILLPOND_API_KEY. ``timeout`` is the number of
-    seconds a call may take, all its tries together. ``transport`` replaces the network, for an app in this process.
+    ``url`` and ``key`` default to MILLPOND_URL and MILLPOND_API_KEY. ``timeout`` is the limit of a call in seconds,
+    including its retries. ``transport`` replaces the network, for an app in the same process.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class AsyncClient(Verbs[AsyncJobHandle]):
         timeout: float = TIMEOUT,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        server = Server.find(url, key, is_in_process=transport is not None)
+        server = ServerAddress.find(url, key, is_in_process=transport is not None)
         http = httpx2.AsyncClient(
             base_url=server.url,
             headers=server.headers,
@@ -46,7 +46,7 @@ class AsyncClient(Verbs[AsyncJobHandle]):
             transport=transport,
             verify=transport is not None or trusted(),
         )
-        # An app in this process is asked for its whole answer at once, so it cannot stream.
+        # This transport collects the whole response of the app first, so it cannot stream.
         can_stream = not isinstance(transport, httpx2.ASGITransport)
         super().__init__(AwaitingPort(http), server, timeout, handle=AsyncJobHandle, can_stream=can_stream)
 
@@ -60,7 +60,7 @@ class AsyncClient(Verbs[AsyncJobHandle]):
 def _verb(
     awaited: Callable[Concatenate[Verbs[JobHandle], P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Client, P], R]:
-    """A verb of the blocking client."""
+    """A method of the blocking client."""
 
     @functools.wraps(awaited)
     def call(self: Client, /, *args: P.args, **options: P.kwargs) -> R:
@@ -72,7 +72,7 @@ def _verb(
 def _list(
     awaited: Callable[Concatenate[Verbs[JobHandle], P], AsyncIterator[R]],
 ) -> Callable[Concatenate[Client, P], Iterator[R]]:
-    """A verb of the blocking client that gives one thing after the other."""
+    """A method of the blocking client that returns an iterator."""
 
     @functools.wraps(awaited)
     def call(self: Client, /, *args: P.args, **options: P.kwargs) -> Iterator[R]:
@@ -82,10 +82,10 @@ def _list(
 
 
 class Client:
-    """Millpond over HTTP, blocking; threads may share one.
+    """The blocking client of Millpond's HTTP API; it is thread-safe.
 
-    Without ``url`` and ``key`` they are taken from MILLPOND_URL and MILLPOND_API_KEY. ``timeout`` is the number of
-    seconds a call may take, all its tries together. ``transport`` replaces the network.
+    ``url`` and ``key`` default to MILLPOND_URL and MILLPOND_API_KEY. ``timeout`` is the limit of a call in seconds,
+    including its retries. ``transport`` replaces the network.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Client:
         timeout: float = TIMEOUT,
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
-        server = Server.find(url, key, is_in_process=transport is not None)
+        server = ServerAddress.find(url, key, is_in_process=transport is not None)
         http = httpx2.Client(
             base_url=server.url,
             headers=server.headers,
@@ -117,11 +117,11 @@ class Client:
 
     @property
     def url(self) -> str:
-        """Where the server is."""
+        """The URL of the server."""
         return self.verbs.url
 
     def job(self, job_id: str) -> JobHandle:
-        """A handle of a job that is known by its id. Nothing is asked yet."""
+        """A handle of a job with a known id. No request is sent."""
         return self.verbs.job(job_id)
 
     request = _verb(Verbs[JobHandle].request)
@@ -177,14 +177,14 @@ class Client:
     routes = _verb(Verbs[JobHandle].routes)
     scaling = _verb(Verbs[JobHandle].scaling)
     workers = _verb(Verbs[JobHandle].workers)
-    move = _verb(Verbs[JobHandle].move)
+    transition = _verb(Verbs[JobHandle].transition)
     refund = _verb(Verbs[JobHandle].refund)
     set_priority = _verb(Verbs[JobHandle].set_priority)
     find_jobs = _list(Verbs[JobHandle].find_jobs)
     preview = _verb(Verbs[JobHandle].preview)
     order = _verb(Verbs[JobHandle].order)
-    errands = _list(Verbs[JobHandle].errands)
-    errand = _verb(Verbs[JobHandle].errand)
+    bulk_operations = _list(Verbs[JobHandle].bulk_operations)
+    bulk_operation = _verb(Verbs[JobHandle].bulk_operation)
     abort = _verb(Verbs[JobHandle].abort)
     endpoints = _verb(Verbs[JobHandle].endpoints)
     endpoint = _verb(Verbs[JobHandle].endpoint)

@@ -1,13 +1,13 @@
-"""What the client raises: the server's own errors, by their codes, and how a job can disappoint its caller.
+"""The errors of the client: those of the server, by code, and those about jobs that did not succeed.
 
 MillpondError
-├── JobEndedError            the job ended otherwise than its caller hoped
+├── JobEndedError            the job ended without success
 │   ├── JobFailedError
 │   ├── JobCanceledError
 │   ├── JobExpiredError
 │   └── JobBlockedError
-├── WaitTimeoutError         the caller's patience ended before the job did
-└── UnreadableError          something answered, but not as Millpond does
+├── WaitTimeoutError         the timeout passed before the job ended
+└── UnreadableError          the response was not sent by Millpond
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class JobBlockedError(JobEndedError):
 
 
 class WaitTimeoutError(MillpondError, TimeoutError):
-    """The job has not ended in the time that was given; it goes on."""
+    """The job has not ended within the timeout. It continues to run."""
 
     code = "wait_timeout"
     status = 408
@@ -76,7 +76,7 @@ class WaitTimeoutError(MillpondError, TimeoutError):
 
 
 class UnreadableError(MillpondError):
-    """The answer is not one of Millpond's."""
+    """The response was not sent by Millpond."""
 
     code = "unreadable_answer"
     status = 502
@@ -91,17 +91,17 @@ _BY_OUTCOME: Final = {
 
 
 def check_outcome(job: Handle) -> None:
-    """Raise what fits an ended job that did not succeed."""
+    """Raise the error for an ended job that did not succeed."""
     if job.outcome == "succeeded":
         return
     made = _BY_OUTCOME.get(str(job.outcome), JobEndedError)
-    told = job.error or {}
-    reason = told.get("message")
+    error = job.error or {}
+    reason = error.get("message")
     message = f"{job.id} ({job.kind}) ended as {job.state}{f': {reason}' if reason else '.'}"
-    raise made(message, job=job, field=told.get("field"), hint=told.get("hint"), error=told)
+    raise made(message, job=job, field=error.get("field"), hint=error.get("hint"), error=error)
 
 
-# From an answer to an error
+# From a response to an error
 
 
 def _tree(top: type[MillpondError]) -> Iterator[type[MillpondError]]:
@@ -112,7 +112,7 @@ def _tree(top: type[MillpondError]) -> Iterator[type[MillpondError]]:
 
 
 _BY_CODE: Final = {made.code: made for made in _tree(MillpondError)}
-# What a proxy says in the server's place, without a code.
+# For the responses of a proxy, which have no code.
 _BY_STATUS: Final[Mapping[int, type[MillpondError]]] = {
     400: errors.MalformedError,
     401: errors.UnauthorizedError,
@@ -128,48 +128,52 @@ _BY_STATUS: Final[Mapping[int, type[MillpondError]]] = {
     503: errors.UnavailableError,
     504: errors.UnavailableError,
 }
-_TOLD: Final = ("type", "title", "status", "code", "detail", "instance", "field", "hint", "retryable", "request_id")
+_PASSING: Final = frozenset({408, 429, 502, 503, 504})
+"""After these the same request may succeed, unless the response has a code that says otherwise."""
+_STANDARD: Final = ("type", "title", "status", "code", "detail", "instance", "field", "hint", "retryable", "request_id")
 
 
 def from_reply(status: int, headers: Mapping[str, str], body: bytes) -> MillpondError:
-    """The error that the server raised, as it was raised there."""
-    told = _members(body)
-    error = from_problem(told, status) if "code" in told else _from_status(status, headers)
+    """The error as raised by the server."""
+    problem = _members(body)
+    error = from_problem(problem, status) if "code" in problem else _from_status(status, headers)
     error.request_id = error.request_id or headers.get("request-id")
     return error
 
 
-def from_problem(told: Mapping[str, Any], status: int) -> MillpondError:
-    """A problem of RFC 9457 as the error of its code; a code we do not know keeps its name."""
-    code = str(told["code"])
-    error = _BY_CODE.get(code, MillpondError)(_text(told, "detail") or _text(told, "title"))
-    error.field, error.hint, error.request_id = (_text(told, name) for name in ("field", "hint", "request_id"))
-    error.details.update({name: value for name, value in told.items() if name not in _TOLD})
-    # What this answer says goes before what its class says.
-    vars(error).update(code=code, status=status, retryable=told.get("retryable", error.retryable) is True)
+def from_problem(problem: Mapping[str, Any], status: int) -> MillpondError:
+    """An RFC 9457 problem as the error with its code; unknown codes keep their name."""
+    code = str(problem["code"])
+    known = _BY_CODE.get(code)
+    error = (known or MillpondError)(_text(problem, "detail") or _text(problem, "title"))
+    error.field, error.hint, error.request_id = (_text(problem, name) for name in ("field", "hint", "request_id"))
+    error.details.update({name: value for name, value in problem.items() if name not in _STANDARD})
+    # The response takes precedence over the defaults of the class: a 503 that is not retryable is not repeated.
+    retryable = problem.get("retryable", status in _PASSING if known is None else known.retryable) is True
+    vars(error).update(code=code, status=status, retryable=retryable)
     return error
 
 
 def _from_status(status: int, headers: Mapping[str, str]) -> MillpondError:
     if 300 <= status < 400:  # noqa: PLR2004 - the redirections of HTTP
         return UnreadableError(
-            f"The server sends the request elsewhere: {headers.get('location', 'it does not say where')[:200]!r}.",
-            hint="The key is not sent after it; set the URL to where the server is.",
+            f"The server redirected the request to {headers.get('location', 'an unknown location')[:200]!r}.",
+            hint="The client does not follow redirects, to protect the key. Set the URL to the server's own address.",
         )
-    error = _BY_STATUS.get(status, MillpondError)(f"The answer was HTTP {status}, without a word of why.")
+    error = _BY_STATUS.get(status, MillpondError)(f"The server responded with HTTP {status} and no error message.")
     vars(error).update(status=status)
     return error
 
 
 def retry_after(error: MillpondError, headers: Mapping[str, str]) -> float | None:
-    """How many seconds the server wants us to stay away, if it says so."""
-    for said in (headers.get("retry-after"), error.details.get("retry_after")):
+    """The seconds to wait before the next request, if the server states them."""
+    for value in (headers.get("retry-after"), error.details.get("retry_after")):
         with suppress(TypeError, ValueError):
-            seconds = float(cast("Any", said))
+            seconds = float(cast("Any", value))
             return max(seconds, 0.0) if math.isfinite(seconds) else None
         with suppress(TypeError, ValueError):
-            moment = parsedate_to_datetime(cast("Any", said))
-            return max((moment.astimezone(UTC) - datetime.now(UTC)).total_seconds(), 0.0)
+            instant = parsedate_to_datetime(cast("Any", value))
+            return max((instant.astimezone(UTC) - datetime.now(UTC)).total_seconds(), 0.0)
     return None
 
 
@@ -181,6 +185,6 @@ def _members(body: bytes) -> dict[str, Any]:
     return cast("dict[str, Any]", decoded) if isinstance(decoded, dict) else {}
 
 
-def _text(told: Mapping[str, Any], name: str) -> str | None:
-    value = told.get(name)
+def _text(problem: Mapping[str, Any], name: str) -> str | None:
+    value = problem.get(name)
     return None if value is None else str(value)

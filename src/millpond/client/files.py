@@ -1,4 +1,4 @@
-"""Files: they go straight to storage and come straight from it, at URLs that the server has signed."""
+"""Files: transferred directly to and from storage, at URLs signed by the server."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import httpx2
 
 from millpond import wire
 from millpond.client.errors import from_reply
-from millpond.client.ports import Reply
-from millpond.client.requests import Deadline, Requests, Setback, segment
-from millpond.errors import ArtifactMissingError, InvalidError, UnavailableError
+from millpond.client.ports import ClientResponse
+from millpond.client.requests import Deadline, FailedRequest, Requests, segment
+from millpond.errors import ArtifactMissingError, InvalidError, MillpondError, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,10 +26,13 @@ _IDLE: Final = 60.0
 _PIECE: Final = 1024 * 1024
 _UNKNOWN: Final = "application/octet-stream"
 _OK: Final = frozenset({200, 206})
+_BUSY: Final = 409
+"""A bucket's response while another upload to the same path is in progress, such as an earlier try."""
+_STORED: Final = 412
 
 
 class Files(Requests):
-    """Uploads, downloads, and what is known of files."""
+    """Uploads, downloads and file records."""
 
     async def upload(
         self,
@@ -41,9 +44,10 @@ class Files(Requests):
         tenant: str | None = None,
         timeout: float = TIMEOUT,
     ) -> wire.Artifact:
-        """Put a file, or bytes, into storage; the id of what comes back may stand in the input of a job.
+        """Upload a file or bytes. Use the id of the returned artifact in the input of a job.
 
-        Without a name the file has its own, and without a type that of its name. ``timeout`` is in seconds.
+        ``name`` defaults to the name of the file, and ``content_type`` to the type for that name. ``timeout`` is in
+        seconds.
         """
         source = _Source(file)
         called = name or source.name
@@ -59,16 +63,16 @@ class Files(Requests):
         await self._put(made.upload, source, Deadline(timeout))
         stored = await self.artifact(made.id, tenant=tenant)
         if stored.stored_at is None:
-            raise ArtifactMissingError(f"{made.id} was sent, and is not in storage.", artifact_id=made.id)
+            raise ArtifactMissingError(f"{made.id} was uploaded, but is not in storage.", artifact_id=made.id)
         return stored
 
     async def artifact(self, artifact_id: str, *, tenant: str | None = None) -> wire.Artifact:
-        """What is known of a file, with a fresh URL to get it from."""
+        """The record of a file, with a new download URL."""
         path = f"/v1/artifacts/{segment(artifact_id)}"
         return await self.request("GET", path, params={"tenant": tenant}, type=wire.Artifact)
 
     async def artifacts(self, job: Handle | str) -> list[wire.Artifact]:
-        """The files of a job: what it was given, and what its last attempt has made."""
+        """The files of a job: its input files and the files of the last attempt."""
         path = f"/v1/jobs/{segment(job if isinstance(job, str) else job.id)}/artifacts"
         return (await self.request("GET", path, type=wire.Artifacts)).data
 
@@ -80,7 +84,7 @@ class Files(Requests):
         tenant: str | None = None,
         timeout: float = TIMEOUT,
     ) -> bytes:
-        """A file's bytes; with ``to`` they go into that file instead, which is there whole or not at all."""
+        """The content of a file. With ``to``, it is written atomically to that file instead."""
         known = artifact if isinstance(artifact, wire.Artifact) else await self.artifact(artifact, tenant=tenant)
         if known.download is None:
             raise ArtifactMissingError(f"{known.id} is not in storage.", artifact_id=known.id)
@@ -93,8 +97,13 @@ class Files(Requests):
     # Inside
 
     async def _put(self, signed: wire.Signed, source: _Source, deadline: Deadline) -> None:
+        """Upload; a file that is stored already is the one that an earlier try has sent."""
         headers = {"Content-Length": str(source.size)}
-        await self._exchange(signed, deadline, headers=headers, source=source)
+        try:
+            await self._exchange(signed, deadline, headers=headers, source=source)
+        except MillpondError as error:
+            if error.status != _STORED:
+                raise
 
     async def _exchange(
         self,
@@ -103,8 +112,8 @@ class Files(Requests):
         *,
         headers: Mapping[str, str] | None = None,
         source: _Source | None = None,
-    ) -> Reply:
-        """The answer of storage; what fails for a passing reason is tried again, with all of the file."""
+    ) -> ClientResponse:
+        """The response of storage; temporary failures are retried with the whole file."""
         for failures in count(1):
             seconds = max(deadline.left(), 0.001)
             content = None if source is None else source.content(self._port)
@@ -112,11 +121,12 @@ class Files(Requests):
             try:
                 outcome = self._judge(await self._port.send(request, seconds))
             except httpx2.HTTPError as error:
-                outcome = Setback(_unreachable(signed, error), is_passing=True, is_harmless=True)
-            if isinstance(outcome, Reply):
+                outcome = FailedRequest(_unreachable(signed, error), is_passing=True, is_harmless=True)
+            if isinstance(outcome, ClientResponse):
                 return outcome
             pause = self._pause(outcome, failures)
-            if not outcome.is_passing or pause >= deadline.left():
+            is_passing = outcome.is_passing or outcome.error.status == _BUSY
+            if not is_passing or pause >= deadline.left():
                 raise outcome.error
             await self._port.sleep(pause)
         raise AssertionError  # the count has no end
@@ -130,14 +140,14 @@ class Files(Requests):
                 async for chunk in stream.chunks:
                     sink.write(chunk)
                     if deadline.is_over:
-                        raise UnavailableError("The file did not come in time.")
+                        raise UnavailableError("The download exceeded its timeout.")
         except httpx2.HTTPError as error:
             raise _unreachable(signed, error) from error
 
     def _signed(
         self, signed: wire.Signed, *, headers: Mapping[str, str] | None = None, content: Any = None
     ) -> httpx2.Request:
-        """A request to storage: our key is not for it."""
+        """A request to storage, without the key."""
         limits = httpx2.Timeout(_IDLE, connect=10.0)
         sent = {**signed.headers, **(headers or {})}
         request = self._port.build(signed.method, signed.url, headers=sent, timeout=limits, content=content)
@@ -148,16 +158,16 @@ class Files(Requests):
 
 def _unreachable(signed: wire.Signed, error: httpx2.HTTPError) -> UnavailableError:
     place = httpx2.URL(signed.url)
-    told = UnavailableError(
+    failure = UnavailableError(
         f"Storage at {place.scheme}://{place.netloc.decode()} failed: {str(error) or type(error).__name__}.",
-        hint="Is the file server, or the bucket, reachable from here?",
+        hint="Check that the file server or bucket can be reached from this machine.",
     )
-    told.__cause__ = error
-    return told
+    failure.__cause__ = error
+    return failure
 
 
 class _Source:
-    """What is uploaded: bytes, or a file that is read piece by piece, as often as it is sent."""
+    """The content of an upload: bytes, or a file that is read in chunks for every attempt."""
 
     def __init__(self, file: Path | str | bytes) -> None:
         self._data = file if isinstance(file, bytes) else None
@@ -167,7 +177,7 @@ class _Source:
             self.size = len(self._data or b"") if self._path is None else self._path.stat().st_size
             self.sha256 = self._hash()
         except OSError as error:
-            raise InvalidError(f"{self._path} cannot be read: {error.strerror}.", field="file") from error
+            raise InvalidError(f"Cannot read {self._path}: {error.strerror}.", field="file") from error
 
     def _hash(self) -> str:
         digest = hashlib.sha256()
@@ -188,7 +198,7 @@ class _Source:
 
 
 class _Sink:
-    """A file that is downloaded: beside its place until it is whole."""
+    """A file being downloaded: it has a temporary name until it is complete."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -198,7 +208,7 @@ class _Sink:
         try:
             self._file = self._part.open("wb")
         except OSError as error:
-            raise InvalidError(f"{self._path} cannot be written: {error.strerror}.", field="to") from error
+            raise InvalidError(f"Cannot write {self._path}: {error.strerror}.", field="to") from error
         return self
 
     def write(self, chunk: bytes) -> None:

@@ -1,4 +1,4 @@
-"""A job in its caller's hand."""
+"""Job handles of the client."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ T = TypeVar("T")
 
 
 class Handle:
-    """A job by its id, with what was last heard of it. Only the verbs ask the server."""
+    """A job with its last known state. Only the methods send requests."""
 
     def __init__(self, verbs: Verbs[Any], id: str, known: wire.Job | wire.Accepted | None = None) -> None:
         self._verbs = verbs
         self._known = known
         self.id = id
         self.webhook_secret: str | None = getattr(known, "webhook_secret", None) or None
-        """What its webhook is signed with, if the server made that: only the answer to a submit tells it."""
+        """The secret that signs its webhook, if the server generated it. Known after a submit only."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} {self.kind or ''} {self.state or 'not read yet'}>"
 
     def learn(self, known: wire.Job | wire.Accepted) -> None:
-        """Keep what the server said of it."""
+        """Store the response of the server."""
         self._known = known
 
     def _get(self, name: str) -> Any:
@@ -42,129 +42,132 @@ class Handle:
 
     @property
     def record(self) -> wire.Job | wire.Accepted | None:
-        """All that was last heard of it, as the server said it."""
+        """The last response of the server about the job."""
         return self._known
 
     @property
     def kind(self) -> str | None:
-        """Its kind."""
+        """The kind."""
         return self._get("kind")
 
     @property
     def state(self) -> str | None:
-        """Its state in its lifecycle."""
+        """The state in the lifecycle."""
         return self._get("state")
 
     @property
     def phase(self) -> wire.Phase | None:
-        """Its phase, which is the same for every lifecycle."""
+        """The phase, which is the same for all lifecycles."""
         return self._get("phase")
 
     @property
     def outcome(self) -> wire.Outcome | None:
-        """How it ended."""
+        """The outcome, once the job has ended."""
         return self._get("outcome")
 
     @property
     def is_ended(self) -> bool:
-        """Whether it has ended."""
+        """Whether the job has ended."""
         return self.phase == "ended"
 
     @property
     def output(self) -> Any:
-        """What it gave, once it has succeeded."""
+        """The output, once the job has succeeded."""
         return self._get("output")
 
     @property
     def error(self) -> dict[str, Any] | None:
-        """Why it did not succeed."""
+        """The error, if the job did not succeed."""
         return self._get("error")
 
     @property
     def price(self) -> int | None:
-        """The credits held for it."""
+        """The price, which is held until the job ends."""
         return self._get("price")
 
     @property
     def captured(self) -> int | None:
-        """The credits it cost in the end."""
+        """The captured credits."""
         return self._get("captured")
 
     @property
     def progress(self) -> float | None:
-        """How far it is, from 0 to 1."""
+        """The progress from 0 to 1."""
         return self._get("progress")
 
     @property
     def stage(self) -> str | None:
-        """The stage it is in."""
+        """The current stage."""
         return self._get("stage")
 
     @property
     def position(self) -> int | None:
-        """Its place in line."""
+        """The position in the queue."""
         return self._get("position")
 
     @property
     def eta(self) -> wire.Eta | None:
-        """When it is likely to have ended."""
+        """The estimated end."""
         return self._get("eta")
 
     @property
     def created_at(self) -> datetime | None:
-        """When it was submitted."""
+        """The time of the submit."""
         return self._get("created_at")
 
     @property
     def finished_at(self) -> datetime | None:
-        """When it ended."""
+        """The time of the end."""
         return self._get("finished_at")
 
 
 class AsyncJobHandle(Handle):
-    """A job in the hand of an :class:`AsyncClient`'s user."""
+    """A job handle of :class:`AsyncClient`."""
 
     async def refresh(self) -> Self:
-        """Read it anew."""
+        """Read the job again."""
         return await self._verbs.get(self)
 
     async def wait(self, *, timeout: float | None = None) -> Self:
-        """Wait until it has ended, whichever way."""
+        """Wait until the job has ended, with any outcome."""
         return await self._verbs.wait(self, timeout=timeout)
 
     async def result(self, type: type[T] = ANYTHING, *, timeout: float | None = None) -> T:
-        """Wait for its output, read as this type; any other outcome than success is raised."""
+        """Wait for the output, decoded as the given type; raise if the job does not succeed."""
         return await self._verbs.result(self, type, timeout=timeout)
 
     def events(self, *, after: int = 0, timeout: float | None = None) -> AsyncIterator[wire.Event]:
-        """What happens to it, as it happens, until it has ended."""
+        """The events of the job as they occur, until the job has ended."""
         return self._verbs.events(self, after=after, timeout=timeout)
 
     def logs(self, *, after: int = 0) -> AsyncIterator[wire.LogLine]:
-        """The lines of its log so far."""
+        """The lines of the job's log."""
         return self._verbs.logs(self, after=after)
 
     async def cancel(self) -> wire.Canceled:
-        """Stop it, or ask its worker to."""
+        """Cancel the job. If it is running, its worker is asked to stop."""
         return await self._verbs.cancel(self)
 
-    async def retry(self) -> Self:
-        """Run it once more; the handle is of the job that runs now."""
-        return await self._verbs.retry(self)
+    async def retry(self, *, even_if_succeeded: bool = False) -> Self:
+        """Retry the job; returns the handle of the job that runs now.
+
+        A job that succeeded is retried only with ``even_if_succeeded``.
+        """
+        return await self._verbs.retry(self, even_if_succeeded=even_if_succeeded)
 
     async def answer(self, answer: Any) -> wire.State:
-        """Give it what it waits for."""
+        """Answer the parked job."""
         return await self._verbs.answer(self, answer)
 
     async def token(
         self, scopes: Sequence[wire.TokenScope] = ("read",), *, expires_in: timedelta | str | float = "15m"
     ) -> wire.Token:
-        """A token with which a browser may watch it, or cancel it too."""
+        """Create a token with which a browser can watch the job, and cancel it if allowed."""
         return await self._verbs.token(self, scopes, expires_in=expires_in)
 
 
 def _verb(awaited: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Handle, P], T]:
-    """A verb of the blocking handle."""
+    """A method of the blocking handle."""
 
     @functools.wraps(awaited)
     def call(self: Handle, /, *args: P.args, **options: P.kwargs) -> T:
@@ -174,12 +177,12 @@ def _verb(awaited: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Cal
 
 
 def _same(awaited: Callable[Concatenate[Any, P], Coroutine[Any, Any, Handle]]) -> Callable[Concatenate[S, P], S]:
-    """A verb that gives a handle of the same sort."""
+    """A method that returns a handle of the same type."""
     return cast("Callable[Concatenate[S, P], S]", _verb(awaited))
 
 
 def _list(awaited: Callable[Concatenate[Any, P], AsyncIterator[T]]) -> Callable[Concatenate[Handle, P], Iterator[T]]:
-    """A verb that gives one thing after the other."""
+    """A method that returns an iterator."""
 
     @functools.wraps(awaited)
     def call(self: Handle, /, *args: P.args, **options: P.kwargs) -> Iterator[T]:
@@ -189,7 +192,7 @@ def _list(awaited: Callable[Concatenate[Any, P], AsyncIterator[T]]) -> Callable[
 
 
 class JobHandle(Handle):
-    """A job in the hand of a :class:`Client`'s user."""
+    """A job handle of :class:`Client`."""
 
     refresh = _same(AsyncJobHandle.refresh)
     wait = _same(AsyncJobHandle.wait)

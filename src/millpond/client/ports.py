@@ -1,7 +1,7 @@
-"""The few things that differ between a client that blocks and one that is awaited.
+"""The differences between the blocking and the asynchronous client.
 
-The client is written once, as coroutines over a :class:`Port`. A blocking port's coroutines never give way,
-so :func:`run` takes them from start to end in one step, without a loop.
+The client is written once, as coroutines over a :class:`Port`. The coroutines of a blocking port never suspend, so
+:func:`run` executes them in one step, without an event loop.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ T = TypeVar("T")
 _OVER: Final = object()
 
 
-class Reply(NamedTuple):
-    """An answer that was read to its end."""
+class ClientResponse(NamedTuple):
+    """A response that was read completely."""
 
     status: int
     headers: httpx2.Headers
     body: bytes
 
 
-class Stream(NamedTuple):
-    """An answer that is still coming."""
+class ResponseStream(NamedTuple):
+    """A response that is still being received."""
 
     status: int
     headers: httpx2.Headers
@@ -43,26 +43,26 @@ class Stream(NamedTuple):
 
 
 class Port(Protocol):
-    """How requests leave and time passes."""
+    """How requests are sent and time is measured."""
 
     def build(self, method: str, path: str, **options: Any) -> httpx2.Request: ...
 
     def body(self, pieces: Iterator[bytes]) -> Any:
-        """Pieces, which may come from a disk, as the body of a request."""
+        """Chunks, which may be read from disk, as the body of a request."""
         ...
 
-    async def send(self, request: httpx2.Request, seconds: float) -> Reply:
-        """Send a request and read its answer, all within so many seconds."""
+    async def send(self, request: httpx2.Request, seconds: float) -> ClientResponse:
+        """Send a request and read its response, within the given seconds."""
         ...
 
-    def open(self, request: httpx2.Request) -> AbstractAsyncContextManager[Stream]:
-        """Send a request and read its answer as it comes."""
+    def open(self, request: httpx2.Request) -> AbstractAsyncContextManager[ResponseStream]:
+        """Send a request and stream its response."""
         ...
 
     async def sleep(self, seconds: float) -> None: ...
 
     def merge(self, lanes: Sequence[AsyncIterator[T]]) -> AbstractAsyncContextManager[AsyncIterator[T]]:
-        """All that these bring, as it comes, while they work side by side."""
+        """The items of several iterators that run concurrently, as they arrive."""
         ...
 
     async def close(self) -> None: ...
@@ -70,7 +70,7 @@ class Port(Protocol):
 
 @dataclass
 class AwaitingPort:
-    """For a loop."""
+    """For asyncio."""
 
     http: httpx2.AsyncClient
 
@@ -81,16 +81,16 @@ class AwaitingPort:
         while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
             yield piece
 
-    async def send(self, request: httpx2.Request, seconds: float) -> Reply:
+    async def send(self, request: httpx2.Request, seconds: float) -> ClientResponse:
         try:
             async with asyncio.timeout(seconds):
                 response = await self.http.send(request)
         except TimeoutError as error:
-            raise httpx2.ReadTimeout("the time is up", request=request) from error
-        return Reply(response.status_code, response.headers, response.content)
+            raise httpx2.ReadTimeout("the timeout has passed", request=request) from error
+        return ClientResponse(response.status_code, response.headers, response.content)
 
     @asynccontextmanager
-    async def open(self, request: httpx2.Request) -> AsyncGenerator[Stream]:
+    async def open(self, request: httpx2.Request) -> AsyncGenerator[ResponseStream]:
         response = await self.http.send(request, stream=True)
 
         async def chunks() -> AsyncGenerator[bytes]:
@@ -98,7 +98,7 @@ class AwaitingPort:
                 yield chunk
 
         try:
-            yield Stream(response.status_code, response.headers, chunks())
+            yield ResponseStream(response.status_code, response.headers, chunks())
         finally:
             await response.aclose()
 
@@ -114,13 +114,13 @@ class AwaitingPort:
                 async for thing in lane:
                     found.put_nowait(thing)
                 found.put_nowait(_OVER)
-            except Exception as error:  # noqa: BLE001 - it is raised to whoever asked
+            except Exception as error:  # noqa: BLE001 - it is raised to the caller
                 found.put_nowait(_Raised(error))
 
         async def all_found() -> AsyncIterator[T]:
             open_lanes = len(lanes)
             while open_lanes:
-                thing = _opened(await found.get())
+                thing = _unwrap(await found.get())
                 open_lanes -= thing is _OVER
                 if thing is not _OVER:
                     yield thing
@@ -149,7 +149,7 @@ class BlockingPort:
     def body(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         return pieces
 
-    async def send(self, request: httpx2.Request, seconds: float) -> Reply:
+    async def send(self, request: httpx2.Request, seconds: float) -> ClientResponse:
         until = time.monotonic() + seconds
         response = self.http.send(request, stream=True)
         try:
@@ -157,13 +157,13 @@ class BlockingPort:
             for part in response.iter_bytes():
                 parts.append(part)
                 if time.monotonic() > until:
-                    raise httpx2.ReadTimeout("the time is up", request=request)
+                    raise httpx2.ReadTimeout("the timeout has passed", request=request)
         finally:
             response.close()
-        return Reply(response.status_code, response.headers, b"".join(parts))
+        return ClientResponse(response.status_code, response.headers, b"".join(parts))
 
     @asynccontextmanager
-    async def open(self, request: httpx2.Request) -> AsyncGenerator[Stream]:
+    async def open(self, request: httpx2.Request) -> AsyncGenerator[ResponseStream]:
         response = self.http.send(request, stream=True)
 
         async def chunks() -> AsyncGenerator[bytes]:
@@ -171,7 +171,7 @@ class BlockingPort:
                 yield chunk
 
         try:
-            yield Stream(response.status_code, response.headers, chunks())
+            yield ResponseStream(response.status_code, response.headers, chunks())
         finally:
             response.close()
 
@@ -187,18 +187,18 @@ class BlockingPort:
                 for thing in iterate(lane):
                     found.put(thing)
                 found.put(_OVER)
-            except Exception as error:  # noqa: BLE001 - it is raised to whoever asked
+            except Exception as error:  # noqa: BLE001 - it is raised to the caller
                 found.put(_Raised(error))
 
         async def all_found() -> AsyncIterator[T]:
             open_lanes = len(lanes)
             while open_lanes:
-                thing = _opened(found.get())
+                thing = _unwrap(found.get())
                 open_lanes -= thing is _OVER
                 if thing is not _OVER:
                     yield thing
 
-        # A lane that nobody waits for any more ends with its next look; it must not hold up the program's end.
+        # An abandoned lane ends after its current request; as a daemon, it does not delay the end of the program.
         for lane in lanes:
             threading.Thread(target=follow, args=(lane,), name="millpond-client", daemon=True).start()
         yield all_found()
@@ -208,12 +208,12 @@ class BlockingPort:
 
 
 class _Raised(NamedTuple):
-    """What went wrong in a lane."""
+    """An error in a thread."""
 
     error: Exception
 
 
-def _opened(thing: Any) -> Any:
+def _unwrap(thing: Any) -> Any:
     if isinstance(thing, _Raised):
         raise thing.error
     return thing
@@ -223,17 +223,17 @@ def _opened(thing: Any) -> Any:
 
 
 def run(coroutine: Coroutine[Any, Any, R]) -> R:
-    """Take a coroutine over a blocking port from start to end."""
+    """Run a coroutine over a blocking port to its end."""
     try:
         coroutine.send(None)
     except StopIteration as end:
         return end.value
     coroutine.close()
-    raise RuntimeError("A blocking port gave way.")
+    raise RuntimeError("The coroutine of a blocking port suspended.")
 
 
 def iterate(things: AsyncIterator[T]) -> Iterator[T]:
-    """An asynchronous iterator over a blocking port, as a plain one."""
+    """An asynchronous iterator over a blocking port, as a plain iterator."""
 
     async def step() -> Any:
         return await anext(things, _OVER)

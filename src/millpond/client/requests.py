@@ -1,4 +1,4 @@
-"""One request, tried until it is answered, refused for good, or out of time."""
+"""One request, retried until it is answered, rejected permanently, or out of time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import msgspec
 
 from millpond import values
 from millpond.client.errors import UnreadableError, from_reply, retry_after
-from millpond.client.ports import Reply
+from millpond.client.ports import ClientResponse
 from millpond.errors import InputError, InvalidError, MillpondError, SettingsError, UnavailableError
 from millpond.retry import Backoff
 
@@ -33,33 +33,36 @@ IN_PROCESS: Final = "http://millpond.internal"
 
 _BACKOFF: Final = Backoff(first=timedelta(seconds=0.25), longest=timedelta(seconds=8), jitter=0.5)
 _CONNECT_MAX: Final = 10.0
-# Doing these twice is doing them once; a POST needs a key for that.
+# Idempotent methods; a POST needs a key to be idempotent.
 _REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
-_PASSING: Final = frozenset({408, 429, 502, 503, 504})
 _TOO_MANY: Final = 429
-# It broke before the request had left.
+# The connection failed before the request was sent.
 _UNSENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
 _NEVER: Final = (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError)
 _KEY: Final = re.compile(r"[!-~]+")
 
 
-class Server(NamedTuple):
-    """Where a client sends its requests, and the key that it shows there."""
+class ServerAddress(NamedTuple):
+    """The server's URL and the key of a client."""
 
     url: str
     key: str | None
 
     @classmethod
-    def find(cls, url: str | None, key: str | None, *, is_in_process: bool) -> Server:
-        """What was given, or what the environment says."""
+    def find(cls, url: str | None, key: str | None, *, is_in_process: bool) -> ServerAddress:
+        """The given values, or those of the environment."""
         url = url or os.environ.get("MILLPOND_URL") or (IN_PROCESS if is_in_process else None)
         key = key or os.environ.get("MILLPOND_API_KEY") or None
         if url is None:
-            raise SettingsError("There is no URL of a server.", field="url", hint="Give url=, or set MILLPOND_URL.")
+            raise SettingsError(
+                "The URL of the server is missing.", field="url", hint="Pass url=, or set MILLPOND_URL."
+            )
         if key is None and not is_in_process:
-            raise SettingsError("There is no key.", field="key", hint="Give key=, or set MILLPOND_API_KEY.")
+            raise SettingsError("The key is missing.", field="key", hint="Pass key=, or set MILLPOND_API_KEY.")
         if key is not None and not _KEY.fullmatch(key):
-            raise SettingsError("The key has characters that no key has.", field="key", hint="Is a line break in it?")
+            raise SettingsError(
+                "The key contains invalid characters.", field="key", hint="Check the key for line breaks."
+            )
         return cls(_checked(url), key)
 
     @property
@@ -71,34 +74,40 @@ def _checked(url: str) -> str:
     try:
         read = httpx2.URL(url)
     except httpx2.InvalidURL as error:
-        raise SettingsError(f"It is not a URL: {error}.", field="url") from None
+        raise SettingsError(f"The URL is invalid: {error}.", field="url") from None
     if read.userinfo:
-        raise SettingsError("A URL is no place for a secret.", field="url", hint="Give key=, or set MILLPOND_API_KEY.")
+        raise SettingsError(
+            "The URL must not contain a user name, password or key.",
+            field="url",
+            hint="Pass key=, or set MILLPOND_API_KEY.",
+        )
     if read.scheme not in {"http", "https"} or not read.host:
-        raise SettingsError(f"{url[:200]!r} is not a URL.", field="url", hint="Write it as http://127.0.0.1:8686.")
+        raise SettingsError(
+            f"{url[:200]!r} is not a URL.", field="url", hint="Use a URL such as http://127.0.0.1:8686."
+        )
     return url.rstrip("/").removesuffix("/v1")
 
 
-class Setback(NamedTuple):
-    """A try that brought no answer of use."""
+class FailedRequest(NamedTuple):
+    """An attempt without a usable response."""
 
     error: MillpondError
     is_passing: bool
-    """Another try may fare better."""
+    """Whether another attempt may succeed."""
     is_harmless: bool
-    """Nothing can have been done."""
+    """Whether the request surely had no effect."""
     retry_after: float | None = None
 
 
 class Deadline:
-    """One length of time for all tries together."""
+    """A deadline for all attempts together."""
 
     def __init__(self, seconds: float | None) -> None:
         self._end = None if seconds is None else time.monotonic() + seconds
 
-    def left(self, most: float = float("inf")) -> float:
-        """How many seconds are left, or the most that are of interest."""
-        return most if self._end is None else min(max(self._end - time.monotonic(), 0.0), most)
+    def left(self, limit: float = float("inf")) -> float:
+        """The remaining seconds, up to a maximum."""
+        return limit if self._end is None else min(max(self._end - time.monotonic(), 0.0), limit)
 
     @property
     def is_over(self) -> bool:
@@ -108,7 +117,7 @@ class Deadline:
 class Requests:
     """Sends requests to one server, with its key."""
 
-    def __init__(self, port: Port, server: Server, timeout: float) -> None:
+    def __init__(self, port: Port, server: ServerAddress, timeout: float) -> None:
         self._port = port
         self._server = server
         self._timeout = seconds_of(timeout, field="timeout")
@@ -118,7 +127,7 @@ class Requests:
 
     @property
     def url(self) -> str:
-        """Where the server is."""
+        """The URL of the server."""
         return self._server.url
 
     async def request(
@@ -134,11 +143,11 @@ class Requests:
         is_repeatable: bool | None = None,
         timeout: float | None = None,
     ) -> T:
-        """Any request of the API, such as ``request("GET", "/v1/jobs", params={"limit": 5}, type=wire.Jobs)``.
+        """Send any request of the API, such as ``request("GET", "/v1/jobs", params={"limit": 5}, type=wire.Jobs)``.
 
-        What fails for a passing reason is tried again, with a growing pause or the one that the server asks for, until
-        ``timeout`` seconds are over for all tries together. A POST without an idempotency key is sent again only where
-        the first surely had no effect, unless ``is_repeatable`` says that twice is as good as once.
+        Temporary failures are retried with exponential back-off, or after the delay requested by the server, until
+        ``timeout`` seconds have passed for all attempts together. A POST without an idempotency key is retried only
+        if the first attempt surely had no effect, or if ``is_repeatable`` is true.
         """
         deadline = Deadline(self._timeout if timeout is None else timeout)
         content = None if body is None else encode(body)
@@ -152,7 +161,7 @@ class Requests:
         for failures in count(1):
             options = {"content": content, "params": given(params or {}), "headers": sent}
             outcome = await self._try(method, path, options, deadline)
-            if isinstance(outcome, Reply):
+            if isinstance(outcome, ClientResponse):
                 return decode(outcome, type, f"{method} {path}")
             pause = self._pause(outcome, failures)
             can_repeat = outcome.is_passing and (is_repeatable or outcome.is_harmless)
@@ -161,7 +170,9 @@ class Requests:
             await self._port.sleep(pause)
         raise AssertionError  # the count has no end
 
-    async def _try(self, method: str, path: str, options: dict[str, Any], deadline: Deadline) -> Reply | Setback:
+    async def _try(
+        self, method: str, path: str, options: dict[str, Any], deadline: Deadline
+    ) -> ClientResponse | FailedRequest:
         seconds = max(deadline.left(), 0.001)
         limits = httpx2.Timeout(seconds, connect=min(seconds, _CONNECT_MAX))
         request = self._port.build(method, path, timeout=limits, **options)
@@ -173,28 +184,27 @@ class Requests:
             raise _closed(error) from None
         return self._judge(reply)
 
-    def _judge(self, reply: Reply) -> Reply | Setback:
+    def _judge(self, reply: ClientResponse) -> ClientResponse | FailedRequest:
         if reply.status < 300 or reply.status == 304:  # noqa: PLR2004 - the successes of HTTP, and "not modified"
             return reply
         error = from_reply(*reply)
-        is_passing = reply.status in _PASSING or error.retryable
-        return Setback(error, is_passing, reply.status == _TOO_MANY, retry_after(error, reply.headers))
+        return FailedRequest(error, error.retryable, reply.status == _TOO_MANY, retry_after(error, reply.headers))
 
-    def _broken(self, error: httpx2.HTTPError, seconds: float) -> Setback:
-        """The connection failed, or brought what is not HTTP."""
+    def _broken(self, error: httpx2.HTTPError, seconds: float) -> FailedRequest:
+        """The connection failed, or the response is not valid HTTP."""
         if isinstance(error, httpx2.TimeoutException) and not isinstance(error, _UNSENT):
-            told = UnavailableError(f"No answer came from {self.url} within {seconds:.3g} s.")
+            failure = UnavailableError(f"{self.url} did not respond within {seconds:.3g} s.")
         else:
             reason = str(error) or type(error).__name__
-            told = UnavailableError(
-                f"{self.url} could not be reached: {reason}.", hint="Is the server running, and is this its address?"
+            failure = UnavailableError(
+                f"{self.url} could not be reached: {reason}.", hint="Check the address, and that the server is running."
             )
-        told.__cause__ = error
-        return Setback(told, not isinstance(error, _NEVER), isinstance(error, _UNSENT))
+        failure.__cause__ = error
+        return FailedRequest(failure, not isinstance(error, _NEVER), isinstance(error, _UNSENT))
 
     @staticmethod
-    def _pause(setback: Setback, failures: int) -> float:
-        pause = _BACKOFF.delay(failures, random.random()).total_seconds()  # noqa: S311 - spreads the tries, hides nothing
+    def _pause(setback: FailedRequest, failures: int) -> float:
+        pause = _BACKOFF.delay(failures, random.random()).total_seconds()  # noqa: S311 - jitter
         return pause if setback.retry_after is None else max(setback.retry_after, min(pause, 1.0))
 
 
@@ -202,11 +212,11 @@ def _closed(error: RuntimeError) -> Exception:
     return InvalidError("The client is closed.") if "closed" in str(error) else error
 
 
-# What goes in and comes out
+# Encoding and decoding
 
 
-def decode(reply: Reply, type: Any, what: str) -> Any:
-    """An answer's body in the form that was asked for."""
+def decode(reply: ClientResponse, type: Any, what: str) -> Any:
+    """The body of a response, decoded as the requested type."""
     if type is bytes:
         return reply.body
     if type is str:
@@ -217,12 +227,13 @@ def decode(reply: Reply, type: Any, what: str) -> Any:
         return msgspec.json.decode(reply.body, type=type)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UnreadableError(
-            f"The answer to {what} is not what Millpond says there: {error}.", hint="Does the URL lead to Millpond?"
+            f"The response to {what} does not match the API: {error}.",
+            hint="Check that the URL is that of a Millpond server.",
         ) from error
 
 
 def encode(body: Any) -> bytes:
-    """A body as JSON; bytes are taken as they are."""
+    """A body as JSON; bytes are sent unchanged."""
     if isinstance(body, bytes):
         return body
     written = _written(body, field="body")
@@ -233,7 +244,7 @@ def encode(body: Any) -> bytes:
 
 
 def plain(value: Any, *, field: str) -> Any:
-    """A value as JSON can hold it; records, dataclasses and pydantic's models are written out."""
+    """A value that can be encoded as JSON; structs, dataclasses and pydantic models are converted."""
     written = _written(value, field=field)
     values.check(written, field=field)
     return written
@@ -243,9 +254,9 @@ def _written(value: Any, *, field: str) -> Any:
     try:
         return msgspec.to_builtins(value, enc_hook=_model)
     except RecursionError:
-        raise InputError("It is nested too deeply.", field=field) from None
+        raise InputError("The value is nested too deeply.", field=field) from None
     except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"It is not a JSON value: {error}.", field=field) from error
+        raise InputError(f"The value is not a JSON value: {error}.", field=field) from error
 
 
 def _model(value: Any) -> Any:
@@ -261,9 +272,9 @@ def given(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def segment(name: str) -> str:
-    """A name as one part of a path, whatever stands in it."""
+    """A name as one segment of a path, with any characters."""
     if not name or set(name) == {"."}:
-        raise InvalidError(f"{name!r} names nothing.", field="id")
+        raise InvalidError(f"{name!r} is not a valid name.", field="id")
     return quote(name, safe="")
 
 
@@ -272,5 +283,5 @@ def seconds_of(length: Any, *, field: str) -> float:
 
 
 def length(given: timedelta | str | float, *, field: str) -> str | float:
-    """A length of time as the server reads it."""
+    """A duration in the format of the server."""
     return given if isinstance(given, str) else seconds_of(given, field=field)

@@ -1,4 +1,4 @@
-"""Server-sent events, as far as Millpond speaks them."""
+"""Server-sent events, as far as Millpond uses them."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ if TYPE_CHECKING:
 FRAME_MAX: Final = 4 * 1024 * 1024
 
 
-class Frame(NamedTuple):
-    """One message of a stream."""
+class StreamMessage(NamedTuple):
+    """A message of a stream."""
 
     event: str
     data: bytes
 
 
 class Parser:
-    """Makes frames of the bytes as they come; comments and hints are passed over."""
+    """Decodes frames from chunks of bytes; comments are ignored."""
 
     def __init__(self) -> None:
         self._rest = b""
         self._event = ""
         self._data: list[bytes] = []
 
-    def feed(self, chunk: bytes) -> Iterator[Frame]:
-        """The frames that these bytes complete; a frame without an end is a ValueError."""
+    def feed(self, chunk: bytes) -> Iterator[StreamMessage]:
+        """The frames completed by these bytes; raises ValueError if a frame is too long."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         for line in lines:
             yield from self._take(line.removesuffix(b"\r"))
         if len(self._rest) + sum(map(len, self._data)) > FRAME_MAX:
             raise ValueError(f"a frame of more than {FRAME_MAX:,} bytes")
 
-    def _take(self, line: bytes) -> Iterator[Frame]:
+    def _take(self, line: bytes) -> Iterator[StreamMessage]:
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if name == b"event":
@@ -42,5 +42,5 @@ class Parser:
             self._data.append(value)
         elif not line:
             if self._data or self._event:
-                yield Frame(self._event, b"\n".join(self._data))
+                yield StreamMessage(self._event, b"\n".join(self._data))
             self._event, self._data = "", []

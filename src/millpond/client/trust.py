@@ -1,4 +1,4 @@
-"""Whom HTTPS believes."""
+"""The certificates trusted for HTTPS."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ if TYPE_CHECKING:
 
 @cache
 def trusted() -> ssl.SSLContext:
-    """The certificates that are trusted: reading them takes longer than a call, and once is enough for a process."""
+    """The trusted certificates, loaded once per process because loading takes longer than a request."""
     return httpx2.create_ssl_context()

@@ -1,4 +1,4 @@
-"""The verbs of a client: what can be done with jobs and credits, written once for both clients."""
+"""The client's methods for jobs and credits, written once for both clients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millpond.client.errors import WaitTimeoutError, check_outcome, from_problem
 from millpond.client.files import Files
 from millpond.client.handles import Handle
 from millpond.client.requests import ANYTHING, Deadline, encode, given, length, plain, segment
-from millpond.client.watching import Watch
+from millpond.client.watching import EventReader
 from millpond.errors import InputError, InvalidError, MillpondError
 
 if TYPE_CHECKING:
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from millpond.client.ports import Port
-    from millpond.client.requests import Server
+    from millpond.client.requests import ServerAddress
 
 H = TypeVar("H", bound=Handle)
 T = TypeVar("T")
 
 POLL_MAX: Final = 25.0
 LATE_MAX: Final = 2.0
-"""How much longer than the caller waits for a job the last look at it may take, in seconds."""
+"""How many seconds the last read may take beyond the caller's timeout."""
 _LANES: Final = 8
 _CROWDED_POLL: Final = 1.0
 _BULK_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -37,10 +37,10 @@ _SUBMIT_FIELDS: Final = frozenset(wire.Submit.__struct_fields__)
 
 
 class Verbs(Admin, Files, Generic[H]):
-    """What a client can do. ``H`` is the handle that it gives out."""
+    """The client's methods. ``H`` is the type of its job handles."""
 
     def __init__(
-        self, port: Port, server: Server, timeout: float, *, handle: Callable[..., H], can_stream: bool = True
+        self, port: Port, server: ServerAddress, timeout: float, *, handle: Callable[..., H], can_stream: bool = True
     ) -> None:
         super().__init__(port, server, timeout)
         self._handle = handle
@@ -58,9 +58,9 @@ class Verbs(Admin, Files, Generic[H]):
         on_event: Callable[[wire.Event], object] | None = None,
         **options: Any,
     ) -> H:
-        """Submit a job and wait for it; any other outcome than success is raised. Options are those of ``submit``.
+        """Submit a job and wait for its output; raise if it does not succeed. The options are those of ``submit``.
 
-        When ``timeout`` seconds are over, the job goes on, unless ``cancel_on_timeout`` says otherwise.
+        After ``timeout`` seconds the job continues to run, unless ``cancel_on_timeout`` is set.
         """
         deadline = Deadline(timeout)
         job = await self.submit(kind, input, **options)
@@ -88,14 +88,16 @@ class Verbs(Admin, Files, Generic[H]):
         run_at: datetime | None = None,
         expires_in: timedelta | str | float | None = None,
         webhook: wire.JobWebhook | Mapping[str, Any] | str | None = None,
+        tags: Mapping[str, str] | None = None,
     ) -> H:
-        """Submit a job. Without a key of its own the call makes one, so that its retries are the same job.
+        """Submit a job. If no idempotency key is given, one is generated, so that retries do not create another job.
 
-        ``webhook`` is a URL that is told of it, or that with ``secret`` and ``events``; where no secret is given, the
-        handle's ``webhook_secret`` is what is signed with.
+        ``webhook`` is a URL that receives the events of the job, optionally with ``secret`` and ``events``. If no
+        secret is given, requests are signed with the handle's ``webhook_secret``. ``tags`` are up to 16 key-value pairs
+        by which jobs can be found.
         """
         key = idempotency_key or _new_key()
-        options = {"account": account, "priority": priority, "run_at": run_at, "webhook": webhook}
+        options = {"account": account, "priority": priority, "run_at": run_at, "webhook": webhook, "tags": tags}
         body = _submit(kind=kind, input=input, expires_in=expires_in, **options)
         accepted = await self.request(
             "POST", "/v1/jobs", body=body, params={"tenant": tenant}, type=wire.Accepted, idempotency_key=key
@@ -105,7 +107,7 @@ class Verbs(Admin, Files, Generic[H]):
     async def submit_many(
         self, requests: Iterable[Mapping[str, Any]], *, tenant: str | None = None
     ) -> list[H | MillpondError]:
-        """Submit many jobs; each is accepted or refused by itself. A request holds the arguments of ``submit``."""
+        """Submit many jobs; each is accepted or rejected separately. A request holds the arguments of ``submit``."""
         answers: list[H | MillpondError] = []
         for body in _bulks([_keyed(index, request) for index, request in enumerate(requests)]):
             results = await self.request(
@@ -117,13 +119,13 @@ class Verbs(Admin, Files, Generic[H]):
     def _answer(self, result: wire.Result) -> H | MillpondError:
         if result.job is not None:
             return self._handle(self, result.job.id, result.job)
-        told: dict[str, Any] = msgspec.to_builtins(result.problem) or {}
-        return from_problem({"code": "error"} | told, result.status)
+        problem: dict[str, Any] = msgspec.to_builtins(result.problem) or {}
+        return from_problem({"code": "error"} | problem, result.status)
 
     async def quote(
         self, kind: str, input: Any = None, *, account: str | None = None, tenant: str | None = None
     ) -> wire.Quote:
-        """What a job would cost, and whether the account could pay."""
+        """The price of a job, and whether the account has enough credits."""
         body = wire.AskPrice(kind=kind, input=_input(input), account=account)
         return await self.request(
             "POST", "/v1/quotes", body=body, params={"tenant": tenant}, type=wire.Quote, is_repeatable=True
@@ -132,11 +134,11 @@ class Verbs(Admin, Files, Generic[H]):
     # Reading and waiting
 
     def job(self, job_id: str) -> H:
-        """A handle of a job that is known by its id. Nothing is asked yet."""
+        """A handle of a job with a known id. No request is sent."""
         return self._handle(self, job_id)
 
     async def get(self, job: Handle | str) -> H:
-        """A job as it stands."""
+        """The current state of a job."""
         return self._known(job, await self._read(job, 0, None))
 
     def jobs(
@@ -145,21 +147,26 @@ class Verbs(Admin, Files, Generic[H]):
         kind: str | None = None,
         state: str | None = None,
         phase: wire.Phase | None = None,
+        tags: Mapping[str, str] | None = None,
         account: str | None = None,
         tenant: str | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[H]:
-        """All jobs that fit, the newest first, page by page; ``limit`` is the size of a page."""
-        return self._jobs(
-            {"kind": kind, "state": state, "phase": phase, "account": account, "tenant": tenant, "limit": limit}
-        )
+        """All jobs that match, newest first; ``limit`` is the page size.
+
+        A job matches ``tags`` if it has all of them.
+        """
+        tag = [f"{key}:{value}" for key, value in tags.items()] if tags else None
+        owner = {"account": account, "tenant": tenant}
+        return self._jobs({"kind": kind, "state": state, "phase": phase, "tag": tag, **owner, "limit": limit})
 
     async def _jobs(self, params: dict[str, Any]) -> AsyncIterator[H]:
         async for record in self.pages("/v1/jobs", wire.Jobs, params):
-            yield self._handle(self, record.id, record)
+            whole = await self._read(record.id, 0, None) if record.omitted else record
+            yield self._handle(self, record.id, whole)
 
     async def wait(self, job: Handle | str, *, timeout: float | None = None) -> H:
-        """Wait until a job has ended, whichever way."""
+        """Wait until a job has ended, with any outcome."""
         deadline = Deadline(timeout)
         pauses = 0
         while True:
@@ -169,17 +176,17 @@ class Verbs(Admin, Files, Generic[H]):
                 return known
             if deadline.is_over:
                 raise WaitTimeoutError(
-                    f"{known.id} is {known.state} after {timeout:.3g} s; it goes on.",
+                    f"{known.id} is still {known.state} after {timeout:.3g} s. It continues to run.",
                     job=known,
-                    hint="Wait again, or cancel it.",
+                    hint="Wait again, or cancel the job.",
                 )
-            # A proxy or an old server may answer at once; then the pause is ours.
+            # A proxy or an old server may respond immediately; then the client pauses.
             pauses = pauses + 1 if started.left() > POLL_MAX / 2 else 0
             if pauses > 1:
                 await self._port.sleep(deadline.left(min(0.1 * pauses, 2.0)))
 
     async def _read(self, job: Handle | str, wait: float, deadline: Deadline | None) -> wire.Job:
-        """Read a job, once it has ended or the time is over."""
+        """Read a job once it has ended or the timeout has passed."""
         params = {"wait": f"{wait:.3f}"} if wait else None
         timeout = self._timeout + wait
         if deadline is not None:
@@ -187,18 +194,18 @@ class Verbs(Admin, Files, Generic[H]):
         return await self.request("GET", f"/v1/jobs/{_id(job)}", params=params, type=wire.Job, timeout=timeout)
 
     async def result(self, job: Handle | str, type: type[T] = ANYTHING, *, timeout: float | None = None) -> T:
-        """Wait for a job's output, read as this type; any other outcome than success is raised."""
+        """Wait for a job's output, decoded as the given type; raise if the job does not succeed."""
         known = await self.wait(job, timeout=timeout)
         check_outcome(known)
         return convert(known.output, type)
 
     def events(self, job: Handle | str, *, after: int = 0, timeout: float | None = None) -> AsyncIterator[wire.Event]:
-        """What happens to a job, as it happens, each event once, until it has ended.
+        """The events of a job as they occur, each once, until it has ended.
 
-        A stream that breaks is taken up again after the last event; where streams do not come through, it polls.
+        A broken stream is resumed after the last event. If streams do not work, the client polls.
         """
         handle, path, deadline = self._of(job), f"/v1/jobs/{_id(job)}", Deadline(timeout)
-        watch = Watch(
+        watch = EventReader(
             port=self._port,
             job=handle,
             path=f"{path}/stream",
@@ -210,13 +217,13 @@ class Verbs(Admin, Files, Generic[H]):
         return watch.events(can_stream=self._can_stream)
 
     async def as_completed(self, jobs: Iterable[Handle | str], *, timeout: float | None = None) -> AsyncIterator[H]:
-        """The jobs as they end, in that order, whichever way they end."""
+        """The jobs in the order in which they end, with any outcome."""
         line = deque(self._of(job) for job in jobs)
         deadline = Deadline(timeout)
         running = len(line)
 
         async def lane() -> AsyncIterator[H]:
-            """Take a job from the line, look at it, and put it back unless it has ended."""
+            """Poll the next job, and queue it again unless it has ended."""
             while line:
                 job = line.popleft()
                 patience = POLL_MAX if len(line) == 0 else _CROWDED_POLL
@@ -224,7 +231,9 @@ class Verbs(Admin, Files, Generic[H]):
                 if job.is_ended:
                     yield job
                 elif deadline.is_over:
-                    raise WaitTimeoutError(f"Not all jobs have ended after {timeout:.3g} s; they go on.", job=job)
+                    raise WaitTimeoutError(
+                        f"Not all jobs have ended after {timeout:.3g} s. They continue to run.", job=job
+                    )
                 else:
                     line.append(job)
 
@@ -236,11 +245,11 @@ class Verbs(Admin, Files, Generic[H]):
             line.clear()  # ends the lanes
 
     def logs(self, job: Handle | str, *, after: int = 0) -> AsyncIterator[wire.LogLine]:
-        """The lines of a job's log so far."""
+        """The lines of a job's log."""
         return self._numbered(f"/v1/jobs/{_id(job)}/logs", wire.Logs, after)
 
     async def _numbered(self, path: str, type: Any, after: int) -> AsyncIterator[Any]:
-        """All things of a list that is numbered, from one number on."""
+        """All items of a numbered list, starting after a number."""
         following: int | None = after
         while following is not None:
             page = await self.request("GET", path, params={"after": following}, type=type)
@@ -248,19 +257,23 @@ class Verbs(Admin, Files, Generic[H]):
                 yield thing
             following = page.next
 
-    # Steering
+    # Changing
 
     async def cancel(self, job: Handle | str) -> wire.Canceled:
-        """Stop a job, or ask its worker to."""
+        """Cancel a job. If it is running, its worker is asked to stop."""
         return await self.request("POST", f"/v1/jobs/{_id(job)}/cancel", type=wire.Canceled, is_repeatable=True)
 
-    async def retry(self, job: Handle | str) -> H:
-        """Run an ended job once more; the handle is of the job that runs now."""
-        accepted = await self.request("POST", f"/v1/jobs/{_id(job)}/retry", type=wire.Accepted)
+    async def retry(self, job: Handle | str, *, even_if_succeeded: bool = False) -> H:
+        """Retry an ended job; returns the handle of the job that runs now.
+
+        A job that succeeded is retried only with ``even_if_succeeded``.
+        """
+        body = wire.RetryJob(even_if_succeeded=True) if even_if_succeeded else None
+        accepted = await self.request("POST", f"/v1/jobs/{_id(job)}/retry", body=body, type=wire.Accepted)
         return self._handle(self, accepted.id, accepted)
 
     async def answer(self, job: Handle | str, answer: Any) -> wire.State:
-        """Give a parked job what it waits for."""
+        """Answer a parked job."""
         body = wire.GiveAnswer(answer=plain(answer, field="answer"))
         return await self.request("POST", f"/v1/jobs/{_id(job)}/answer", body=body, type=wire.State)
 
@@ -271,31 +284,31 @@ class Verbs(Admin, Files, Generic[H]):
         *,
         expires_in: timedelta | str | float = "15m",
     ) -> wire.Token:
-        """A token with which a browser may watch one job, or cancel it too."""
+        """Create a token with which a browser can watch a job, and cancel it if allowed."""
         body = wire.MakeToken(scopes=list(scopes), expires_in=length(expires_in, field="expires_in"))
         return await self.request("POST", f"/v1/jobs/{_id(job)}/tokens", body=body, type=wire.Token, is_repeatable=True)
 
     # Credits and kinds
 
     async def wallet(self, *, tenant: str | None = None, account: str | None = None) -> wire.Wallet:
-        """What an account has, and what is held for its jobs."""
+        """The balances of an account."""
         params = {"tenant": tenant, "account": account}
         return await self.request("GET", "/v1/wallet", params=params, type=wire.Wallet)
 
     def entries(self, *, tenant: str | None = None, account: str | None = None) -> AsyncIterator[wire.Entry]:
-        """The ledger of an account, the newest entry first."""
+        """The ledger entries of an account, newest first."""
         return self.pages("/v1/wallet/entries", wire.Entries, {"tenant": tenant, "account": account})
 
     async def kinds(self) -> list[wire.KindInfo]:
-        """All kinds of jobs: what they take, what they cost, how they live."""
+        """All kinds with their input schemas, prices and lifecycles."""
         return (await self.request("GET", "/v1/kinds", type=wire.Kinds)).data
 
     async def kind(self, name: str) -> wire.KindInfo:
-        """One kind of job."""
+        """A kind."""
         return await self.request("GET", f"/v1/kinds/{segment(name)}", type=wire.KindInfo)
 
     async def diagram(self, kind: str) -> str:
-        """The lifecycle of a kind, as Mermaid text."""
+        """The lifecycle of a kind as a Mermaid diagram."""
         return await self.request(
             "GET", f"/v1/kinds/{segment(kind)}/diagram", headers={"Accept": "text/plain"}, type=str
         )
@@ -303,7 +316,7 @@ class Verbs(Admin, Files, Generic[H]):
     # The rest
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         await self._port.close()
 
     def _known(self, job: Handle | str, record: wire.Job) -> H:
@@ -316,14 +329,16 @@ class Verbs(Admin, Files, Generic[H]):
 
 
 def convert(output: Any, type: Any) -> Any:
-    """An output as the type that its reader wants."""
+    """An output, decoded as the requested type."""
     validate = getattr(type, "model_validate", None)
     if validate is not None:
         return validate(output)
     try:
         return msgspec.convert(output, type)
     except msgspec.ValidationError as error:
-        raise InputError(f"The output is no {getattr(type, '__name__', type)}: {error}.", field="output") from error
+        raise InputError(
+            f"The output cannot be decoded as {getattr(type, '__name__', type)}: {error}.", field="output"
+        ) from error
 
 
 def _id(job: Handle | str) -> str:
@@ -337,7 +352,7 @@ def _new_key() -> str:
 def _input(given: Any) -> dict[str, Any]:
     written = plain({} if given is None else given, field="input")
     if not isinstance(written, dict):
-        raise InputError("It must be an object: names and values.", field="input")
+        raise InputError("The value must be an object with names and values.", field="input")
     return cast("dict[str, Any]", written)
 
 
@@ -350,7 +365,7 @@ def _submit(
 
 
 def _webhook(given: wire.JobWebhook | Mapping[str, Any] | str) -> wire.JobWebhook:
-    """A URL alone, or with its secret and events."""
+    """A webhook URL alone, or with its secret and events."""
     if isinstance(given, wire.JobWebhook):
         return given
     try:
@@ -360,11 +375,11 @@ def _webhook(given: wire.JobWebhook | Mapping[str, Any] | str) -> wire.JobWebhoo
 
 
 def _keyed(index: int, request: Mapping[str, Any]) -> bytes:
-    """One job of a bulk, with a key, written out."""
+    """A job of a bulk submit, encoded, with its key."""
     if unknown := sorted(request.keys() - _SUBMIT_FIELDS):
-        raise InvalidError(f"There is no such option of a job: {', '.join(unknown)}.", field=f"requests[{index}]")
+        raise InvalidError(f"Unknown job options: {', '.join(unknown)}.", field=f"requests[{index}]")
     if "kind" not in request:
-        raise InvalidError("It has no kind.", field=f"requests[{index}].kind")
+        raise InvalidError("The kind is missing.", field=f"requests[{index}].kind")
     try:
         return encode(_submit(**{"idempotency_key": _new_key()} | given(request)))
     except MillpondError as error:
@@ -373,7 +388,7 @@ def _keyed(index: int, request: Mapping[str, Any]) -> bytes:
 
 
 def _bulks(jobs: list[bytes]) -> Iterator[bytes]:
-    """The bodies of bulk submits, none with too many jobs or bytes."""
+    """The bodies of bulk submits, each within the limits of jobs and bytes."""
     bulk: list[bytes] = []
     size = 0
     for job in jobs:

@@ -1,4 +1,4 @@
-"""The events of one job, each once and in order, over connections that may break at any moment."""
+"""The events of a job, each once and in order, over connections that may break at any time."""
 
 from __future__ import annotations
 
@@ -18,54 +18,54 @@ if TYPE_CHECKING:
     from typing import Any
 
     from millpond.client.handles import Handle
-    from millpond.client.ports import Port, Stream
+    from millpond.client.ports import Port, ResponseStream
     from millpond.client.requests import Deadline
-    from millpond.client.sse import Frame
+    from millpond.client.sse import StreamMessage
 
-# The server pings every 15 seconds: a stream that is silent for longer does not come through.
+# The server pings every 15 seconds, so a stream that is silent for this long is broken.
 SILENCE_MAX: Final = 40.0
-# A read of a stream cannot be cut short, so the end of a deadline is not left to one.
+# A read of a stream cannot be interrupted, so polling takes over this long before the deadline.
 _PING: Final = 16.0
-# So many streams may bring not one byte before we stop believing in them.
-_BARREN_MAX: Final = 2
+# After this many streams in a row without a byte, the client only polls.
+_EMPTY_STREAMS_MAX: Final = 2
 _PAUSE_MAX: Final = 2.0
 _POLL: Final = 1.0
 _OK: Final = 200
 _SERVER_ERROR: Final = 500
-# A stream may be refused where a page would not be.
+# With these statuses, a stream may be rejected although a page would not be.
 _STREAM_ALONE: Final = frozenset({406, 408, 429})
 _BROKEN: Final = (httpx2.HTTPError, msgspec.DecodeError, ValueError)
 
 
 @dataclass
-class Watch:
-    """One reader of one job's events."""
+class EventReader:
+    """A reader of a job's events."""
 
     port: Port
     job: Handle
     path: str
     read: Callable[[float], Coroutine[Any, Any, wire.Job]]
-    """Reads the job, once it has ended or so many seconds are over; tries again while the server is away."""
+    """Read the job once it has ended or the seconds have passed; retry while the server is unavailable."""
     page: Callable[[int], AsyncIterator[wire.Event]]
-    """All events there are after a number; tries again as well."""
+    """All events after a number; retries while the server is unavailable."""
     deadline: Deadline
     seen: int
     is_over: bool = False
-    barren: int = 0
+    empty_streams: int = 0
 
     async def events(self, *, can_stream: bool) -> AsyncGenerator[wire.Event]:
-        """What happens to the job: as a stream while streams come through, otherwise by asking again and again."""
+        """The events of the job: as a stream if streams work, otherwise by polling."""
         breaks = 0
         while not self.is_over:
             seen = self.seen
-            is_live = can_stream and self.barren < _BARREN_MAX and self.deadline.left() > _PING
+            is_live = can_stream and self.empty_streams < _EMPTY_STREAMS_MAX and self.deadline.left() > _PING
             if is_live:
                 async with aclosing(self._streamed()) as streamed:
                     async for event in streamed:
                         yield event
             if self.is_over:
                 return
-            # It broke, or there is none: what was missed is read in pages, which also waits for a server to come back.
+            # The stream broke, or there is none: read the missed events in pages, which also waits for the server.
             async for event in self._caught_up(0 if is_live else _POLL):
                 yield event
             self._check_time()
@@ -75,7 +75,9 @@ class Watch:
 
     def _check_time(self) -> None:
         if self.deadline.is_over and not self.is_over:
-            raise WaitTimeoutError(f"{self.job.id} has not ended in the time that was given; it goes on.", job=self.job)
+            raise WaitTimeoutError(
+                f"{self.job.id} has not ended within the timeout. It continues to run.", job=self.job
+            )
 
     async def _caught_up(self, wait: float) -> AsyncGenerator[wire.Event]:
         record = await self.read(self.deadline.left(wait))
@@ -83,13 +85,13 @@ class Watch:
         async for event in self.page(self.seen):
             self.seen = event.seq
             yield event
-        self.is_over = record.phase == "ended"  # what came before its end stood in the pages, which were read after it
+        self.is_over = record.phase == "ended"  # the pages were read after the record, so none is missing
 
     async def _streamed(self) -> AsyncGenerator[wire.Event]:
-        """The events of one stream, until it ends, breaks, or falls silent."""
+        """The events of one stream, until it ends, breaks or stalls."""
         headers = {
             "Accept": "text/event-stream",
-            "Accept-Encoding": "identity",  # what is compressed comes late
+            "Accept-Encoding": "identity",  # compression delays events
             "Last-Event-ID": str(self.seen),
         }
         limits = httpx2.Timeout(10.0, read=self.deadline.left(SILENCE_MAX))
@@ -99,9 +101,9 @@ class Watch:
             async with self.port.open(request) as stream, aclosing(stream.chunks) as chunks:
                 if not await self._is_live(stream):
                     return
-                self.barren += 1
+                self.empty_streams += 1
                 async for chunk in chunks:
-                    self.barren = 0
+                    self.empty_streams = 0
                     for event in filter(None, map(self._take, parser.feed(chunk))):
                         yield event
                     if self.is_over or self.deadline.left() <= _PING:
@@ -109,18 +111,18 @@ class Watch:
         except _BROKEN:
             return
 
-    async def _is_live(self, stream: Stream) -> bool:
-        """Whether it is a stream; a refusal that is for good is raised."""
+    async def _is_live(self, stream: ResponseStream) -> bool:
+        """Whether the response is a stream; permanent errors are raised."""
         kind = stream.headers.get("content-type", "")
         if stream.status == _OK and kind.startswith("text/event-stream"):
             return True
         if stream.status < _SERVER_ERROR and stream.status not in _STREAM_ALONE and stream.status != _OK:
             body = b"".join([chunk async for chunk in stream.chunks])
             raise from_reply(stream.status, stream.headers, body)
-        self.barren += 1
+        self.empty_streams += 1
         return False
 
-    def _take(self, frame: Frame) -> wire.Event | None:
+    def _take(self, frame: StreamMessage) -> wire.Event | None:
         """The event of a frame, unless it was seen before; a gap breaks the stream."""
         if frame.event == "end":
             self.is_over = True

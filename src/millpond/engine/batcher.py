@@ -1,8 +1,8 @@
-"""The smart batcher: while one batch is under way the next collects.
+"""The batcher: while one batch is running, the next one collects.
 
-An idle system waits for nothing; a busy one pays one round trip and one commit for hundreds of calls. Each item
-has its own result or error. An error of the whole batch is not believed: the batch is split and its parts are
-run again, until the item that caused it stands alone.
+An idle system does not wait; a busy one needs one round trip and one commit for hundreds of calls. Each item has its
+own result or error. If a whole batch fails, it is split and its parts are run again, until the item that caused the
+error is alone.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ SIZE_MAX: Final = 500
 
 
 class Batcher(Generic[Item, Result]):
-    """Gathers the items of concurrent callers into batches, at most ``lanes`` of them at a time.
+    """Combines the items of concurrent callers into batches, at most ``lanes`` of them at a time.
 
-    A batch is all or nothing. Items that cannot share a statement are told ``apart`` and do not share a batch. One
-    that stands for several weighs as many.
+    A batch is all or nothing. Items with different values of ``apart`` cannot share a statement, and do not share a
+    batch. An item that stands for several has their number as its weight (``weigh``).
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class Batcher(Generic[Item, Result]):
     async def _drain(self) -> None:
         try:
             while self._pending:
-                batch = self._taken()
-                # A caller that has gone (timed out, canceled) has not been served yet: its item is left out.
+                batch = self._next_batch()
+                # Items whose caller is gone (timed out, canceled) are left out.
                 wanted = [(item, future) for item, future in batch if not future.done()]
                 groups: dict[object, list[tuple[Item, asyncio.Future[Result]]]] = {}
                 for item, future in wanted:
@@ -70,7 +70,7 @@ class Batcher(Generic[Item, Result]):
         finally:
             self._free += 1
 
-    def _taken(self) -> list[tuple[Item, asyncio.Future[Result]]]:
+    def _next_batch(self) -> list[tuple[Item, asyncio.Future[Result]]]:
         batch = [self._pending.popleft()]
         weight = self._weigh(batch[0][0])
         while self._pending and (weight := weight + self._weigh(self._pending[0][0])) <= self._size:
@@ -82,7 +82,7 @@ class Batcher(Generic[Item, Result]):
             answered = list(zip(batch, await self._run([item for item, _ in batch]), strict=True))
         except UnavailableError as error:
             _fail(batch, error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the callers
+        except Exception as error:  # noqa: BLE001 - every error is passed to the callers
             if len(batch) == 1:
                 _fail(batch, error)
                 return

@@ -1,50 +1,53 @@
-"""The engine: every verb in one place. Each is one transaction; the hot ones share theirs through batchers."""
+"""The engine: every verb in one place. Each is one transaction; frequent ones are combined by batchers."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, Unpack
 
 import msgspec
 
 from millpond import ids, kinds, logs, values
 from millpond.app import Millpond
-from millpond.engine import events, gates, jobs, leases, ledger, queues, registry, transactions, verify
-from millpond.engine.access import Access
-from millpond.engine.artifacts import Artifacts
+from millpond.engine import verify
+from millpond.engine.access.access import Access
 from millpond.engine.batcher import Batcher
-from millpond.engine.deliveries import Deliveries
-from millpond.engine.dispatches import BACK_TOPIC, CANCEL_TOPIC
-from millpond.engine.endpoints import Endpoints
-from millpond.engine.errands import Errands
-from millpond.engine.estimates import Estimates
-from millpond.engine.gates import Gates
-from millpond.engine.homes import Homes
-from millpond.engine.jobs import Submission, Submitted
-from millpond.engine.leases import End, Want
-from millpond.engine.lines import Lines
-from millpond.engine.providers import Providers
-from millpond.engine.scaling import Scaling
-from millpond.engine.source import EngineSource
-from millpond.engine.split import Split
-from millpond.engine.tallies import Tallies
-from millpond.engine.vault import Safe, Vault
-from millpond.engine.views import Views
-from millpond.engine.workers import Workers
+from millpond.engine.bulk.operations import BulkOperations
+from millpond.engine.credits import ledger
+from millpond.engine.fleet.scaling import Scaling
+from millpond.engine.fleet.source import HEARTBEAT, LEASE, EngineSource
+from millpond.engine.fleet.workers import Workers
+from millpond.engine.jobs import events, gates, jobs, tracebacks, transactions
+from millpond.engine.jobs.artifacts import Artifacts
+from millpond.engine.jobs.gates import Gates
+from millpond.engine.jobs.jobs import Submission, Submitted
+from millpond.engine.providers.providers import Providers
+from millpond.engine.queue import leases, queues, registry
+from millpond.engine.queue.dispatches import BACK_TOPIC, CANCEL_TOPIC
+from millpond.engine.queue.leases import ClaimRequest, End
+from millpond.engine.reads.counters import Counters
+from millpond.engine.reads.estimates import Estimates
+from millpond.engine.reads.summaries import JobSummaries
+from millpond.engine.reads.views import Views
+from millpond.engine.tenant_databases.databases import TenantDatabases
+from millpond.engine.tenant_databases.remote import RemoteExecutor
+from millpond.engine.webhooks.deliveries import Deliveries
+from millpond.engine.webhooks.endpoints import Endpoints
+from millpond.engine.webhooks.vault import Safe, Vault
 from millpond.errors import (
     CanceledError,
     InvalidError,
     LeaseLostError,
     MillpondError,
-    MoveDeniedError,
     NotFoundError,
     OutboundRefusedError,
+    TransitionDeniedError,
 )
 from millpond.kinds import Kind
 from millpond.outbound import Outbound
-from millpond.store.borrowed import borrow
+from millpond.store.callers_transaction import adopt
 from millpond.store.db import Database, new_id
 from millpond.store.migrate import migrate
 
@@ -53,25 +56,26 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from uuid import UUID
 
-    from millpond.engine.dispatches import Lanes
-    from millpond.engine.events import Event
-    from millpond.engine.jobs import CancelAnswer, JobRecord, Prioritized
-    from millpond.engine.leases import Lease, Note, Pulse, Return
-    from millpond.engine.ledger import Balance, Entry, Refund, Seen
+    from millpond.engine.credits.ledger import Balance, Entry, Refund, RefundTarget
+    from millpond.engine.jobs.events import Event, JobHistory
+    from millpond.engine.jobs.jobs import CancelAnswer, JobRecord, KeyedRequest, Prioritized, SubmitOptions
+    from millpond.engine.queue.dispatches import Lanes
+    from millpond.engine.queue.leases import HeartbeatAnswer, Lease, LeasedJob, Note, Return
     from millpond.engine.verify import Violation
     from millpond.errors import IdempotencyConflictError
     from millpond.lifecycle import Lifecycle
     from millpond.providers import Provider
     from millpond.storage import Storage
-    from millpond.store.borrowed import Borrowed
+    from millpond.store.callers_transaction import CallersTransaction
+    from millpond.webhooks import Hook
 
 BULK_MAX: Final = 10_000
 _BULK_SIZE: Final = 1_000
-_BULK_LANES: Final = 4  # some are prepared here, or wait for the disk, while the database is at the others
+_BULK_LANES: Final = 4  # some are prepared here, or wait for the disk, while the database works on the others
 
 
 class Engine:
-    """A product's jobs on one database, with tenants that may live in others."""
+    """The jobs of an app in one database, and those of tenants with databases of their own."""
 
     def __init__(
         self,
@@ -79,57 +83,57 @@ class Engine:
         app: Millpond | None = None,
         *,
         storage: Storage | None = None,
-        homes: Homes | None = None,
+        tenant_databases: TenantDatabases | None = None,
         outbound: Outbound | None = None,
         providers: Iterable[Provider] = (),
         vault: Vault | Callable[[], Vault] | None = None,
     ) -> None:
         self.db = db
         self.outbound = outbound or Outbound()
-        """What calls URLs of users: unless told otherwise, nothing of the inside is open to it."""
+        """Sends requests to user-supplied URLs; by default none to private addresses."""
         self.safe = Safe(vault, db)
-        """What secrets of webhooks are encrypted with."""
-        self.homes = homes or Homes(db)
+        """Encrypts the secrets of webhooks."""
+        self.tenant_databases = tenant_databases or TenantDatabases(db)
         self.app = app or Millpond()
-        self.bell: Ringer = _Silence()
-        """What wakes those who wait; the bell hangs itself here."""
-        self.access = Access(db, lambda topics: self.bell.ring(topics), self.home)  # noqa: PLW0108 - the bell comes later
-        self.views = Views(self.homes)
-        self.lines = Lines(self.homes)
-        self.errands = Errands(self)
-        self.audience: Audience = _Nobody()
-        """Who wants to know of which jobs something was just written; the hub puts itself here."""
-        self.estimates = Estimates(db, self.homes)
-        self.tallies = Tallies(self.homes)
-        self.artifacts = Artifacts(self.home, self.all_homes, storage)
+        self.notifier: NotifierProtocol = _NoNotifier()
+        """Wakes waiting processes. A notifier replaces it when it is attached."""
+        self.access = Access(db, lambda topics: self.notifier.notify(topics), self.database)  # noqa: PLW0108 - the notifier is attached later
+        self.views = Views(self.tenant_databases)
+        self.summaries = JobSummaries(self.tenant_databases)
+        self.bulk_operations = BulkOperations(self)
+        self.audience: Audience = _NoAudience()
+        """Is called with the jobs that have just changed; the hub replaces it."""
+        self.estimates = Estimates(db, self.tenant_databases)
+        self.counters = Counters(self.tenant_databases)
+        self.artifacts = Artifacts(self.database, self.databases, storage)
         self.workers = Workers(self)
         self.scaling = Scaling(self)
         self.endpoints = Endpoints(self)
         self.deliveries = Deliveries(self)
         self.providers = Providers(self, providers)
         self.gates = Gates(self.app.gates)
-        """What inputs and outputs must pass, by name: those of the app, and those that blueprints hang here."""
-        door = self.homes.door
+        """The gates by name: those of the app, and those that products add."""
+        executor = self.tenant_databases.executor
         self._submits: Batcher[Submission, Submitted] = Batcher(
-            self._submit_batch, apart=lambda item: door(item.tenant)
+            self._submit_batch, apart=lambda item: executor(item.tenant)
         )
         self._finishes: Batcher[End, str] = Batcher(
-            lambda batch: leases.finish(door(batch[0].lease.tenant), batch),
+            lambda batch: leases.finish(executor(batch[0].lease.tenant), batch),
             lanes=2,
-            apart=lambda end: (end.outcome, door(end.lease.tenant)),
+            apart=lambda end: (end.outcome, executor(end.lease.tenant)),
         )
         self._returns: Batcher[Return, str] = Batcher(
-            lambda batch: leases.give_back(door(batch[0].lease.tenant), batch),
-            apart=lambda item: (item.cause, door(item.lease.tenant)),
+            lambda batch: leases.give_back(executor(batch[0].lease.tenant), batch),
+            apart=lambda item: (item.cause, executor(item.lease.tenant)),
         )
         self._notes: Batcher[Sequence[Note], bool] = Batcher(
-            lambda batch: leases.note_groups(door(batch[0][0].lease.tenant), batch),
-            apart=lambda notes: door(notes[0].lease.tenant),
+            lambda batch: leases.note_groups(executor(batch[0][0].lease.tenant), batch),
+            apart=lambda notes: executor(notes[0].lease.tenant),
             weigh=len,
         )
         self._watchers: set[asyncio.Task[None]] = set()
-        self._is_guest = False
-        """Whether what it works with is another's, but for the connections."""
+        self._is_shared = False
+        """Whether everything but the connections belongs to another engine."""
 
     @classmethod
     async def open(
@@ -145,96 +149,112 @@ class Engine:
         providers: Iterable[Provider] = (),
         vault: Vault | Callable[[], Vault] | None = None,
     ) -> Engine:
-        """Connect, bring the schema up to date and make the app's kinds known. Without storage it takes no files.
+        """Connect, migrate the schema and register the app's kinds. Without storage it accepts no files.
 
-        Each of ``tenant_databases`` is the address of the database in which a tenant lives. Without a vault there are
-        no webhooks: their secrets are kept encrypted.
+        ``tenant_databases`` maps each tenant that has a database of its own to its address. Without a vault, which
+        encrypts their secrets, there are no webhooks.
         """
         app = app or Millpond()
-        drawn = list(lifecycles)
+        declared = list(lifecycles)
 
         async def prepare(address: str) -> None:
             if applied := await migrate(address):
                 logs.emit("db.migrated", applied=applied)
             db = await Database.open(address, size=1)
             try:
-                await registry.register(db, app.kinds.values(), drawn)
+                await registry.register(db, app.kinds.values(), declared)
             finally:
                 await db.close()
 
         if applied := await migrate(dsn):
             logs.emit("db.migrated", applied=applied)
         db = await Database.open(dsn, size=pool_size)
-        homes = await Homes.open(db, tenant_databases or {}, size=pool_size, step=prepare)
-        engine = cls(db, app, storage=storage, homes=homes, outbound=outbound, providers=providers, vault=vault)
-        await registry.register(engine.db, engine.app.kinds.values(), drawn)
+        databases = await TenantDatabases.open(db, tenant_databases or {}, size=pool_size, step=prepare)
+        engine = cls(
+            db, app, storage=storage, tenant_databases=databases, outbound=outbound, providers=providers, vault=vault
+        )
+        await registry.register(engine.db, engine.app.kinds.values(), declared)
         return engine
 
     async def beside(self, *, pool_size: int, cut: timedelta) -> Engine:
-        """The same engine over a few connections of its own, on which the database cuts what takes longer than this.
+        """The same engine on a few connections of its own, where statements that take longer than ``cut`` are canceled.
 
-        For those who must take nothing from the others. It behaves as another process would: what one does, the other
-        hears by the bell. To close it closes its connections alone. Make the bell first.
+        For callers that must not slow down the others. It behaves like another process: each of the two learns through
+        the notifier what the other does. Closing it closes only its own connections. Attach the notifier first.
         """
         db = await Database.open(self.db.dsn, size=pool_size, cut=cut)
         made = Engine(
             db,
             self.app,
             storage=self.artifacts.store if self.artifacts.has_store else None,
-            homes=await self.homes.beside(db, size=pool_size, cut=cut),
+            tenant_databases=await self.tenant_databases.beside(db, size=pool_size, cut=cut),
             outbound=self.outbound,
             vault=self.safe.vault,
         )
-        made._is_guest = True
+        made._is_shared = True
         made.providers = self.providers.beside(made)
-        made.gates, made.bell, made.audience = self.gates, self.bell, self.audience
+        made.gates, made.notifier, made.audience = self.gates, self.notifier, self.audience
         made.workers.rules = self.workers.rules
-        made.deliveries.listen(self.deliveries.stir)
-        for hear in (made.access.hear, made.workers.hear):
-            self.bell.listen(hear)
+        made.deliveries.listen(self.deliveries.poll_soon)
+        for listener in (made.access.hear, made.workers.hear):
+            self.notifier.listen(listener)
         return made
 
     async def close(self) -> None:
         for watcher in self._watchers:
             watcher.cancel()
         await self.workers.close()
-        if not self._is_guest:
+        if not self._is_shared:
             await self.providers.close()
             await self.outbound.close()
         await self.access.close()
-        await self.homes.close()
+        await self.tenant_databases.close()
         await self.db.close()
 
-    def home(self, tenant: str) -> Database:
-        """Where the tables of a tenant are."""
-        return self.homes.of(tenant)
+    def database(self, tenant: str) -> Database:
+        """The database with the tables of a tenant."""
+        return self.tenant_databases.of(tenant)
 
-    def all_homes(self) -> Iterable[Database]:
-        """Every database in which there are tables of tenants."""
-        return self.homes.all
+    def databases(self) -> Iterable[Database]:
+        """All databases with tables of tenants."""
+        return self.tenant_databases.all
 
-    # Customers
+    # Clients
 
-    async def submit(self, kind: str, input: Any = None, *, tx: Any = None, **options: Any) -> Submitted:
-        """Take a job in: its key, cap, hold, row, place in the queue and first events commit together.
+    async def submit(
+        self,
+        kind: str,
+        input: Any = None,
+        *,
+        tx: Any = None,
+        hook: Hook | None = None,
+        **options: Unpack[SubmitOptions],
+    ) -> Submitted:
+        """Submit a job: its key, cap, hold, row, place in the queue and first events commit together.
 
-        With ``tx``, a connection or session of asyncpg, psycopg or SQLAlchemy, they do so with the caller's own rows.
-        With ``hook`` a URL is told of it, signed with a secret of its own.
+        With ``tx``, a connection or session of asyncpg, psycopg or SQLAlchemy, they commit with the caller's own rows.
+        With ``hook``, webhooks about the job are sent to a URL of its own, signed with a secret of its own.
         """
-        if options.get("hook") is not None:
-            hooked = await self._hooked(kind, {"input": input, **options})
-            if isinstance(hooked, Submitted):
-                return hooked
-            options = {name: value for name, value in hooked.items() if name != "input"}
-        item = jobs.prepare(self.app.kinds, kind, input, **options)
-        self.providers.check(self.app.kinds[item.kind])
-        passed = await self._passed(item)
+        item = await self._item(kind, input, hook, **options)
+        passed = item if isinstance(item, Submitted) else await self._admit_one(item)
         if isinstance(passed, Submitted):
             return passed
-        return await (self._submits.add(passed) if tx is None else self._submit_in(borrow(tx), passed))
+        return await (self._submits.add(passed) if tx is None else self._submit_in(adopt(tx), passed))
 
-    async def _passed(self, item: Submission) -> Submission | Submitted:
-        """A job to be as its gate, if its kind has one, lets it pass; or what its key was answered."""
+    async def _item(
+        self, kind: str, input: Any = None, hook: Hook | None = None, **options: Unpack[SubmitOptions]
+    ) -> Submission | Submitted:
+        """A validated and priced request for a job, or the stored answer to its key."""
+        if hook is None:
+            item = jobs.prepare(self.app.kinds, kind, input, **options)
+        else:
+            item = await self._with_hook(kind, input, hook, options)
+        if isinstance(item, Submission):
+            self.providers.check(self.app.kinds[item.kind])
+        return item
+
+    async def _admit_one(self, item: Submission) -> Submission | Submitted:
+        """The request as the gate of its kind, if any, lets it pass; or the stored answer to its key."""
         if self.app.kinds[item.kind].gate is None:
             return item
         (passed,) = await self._admit([item])
@@ -242,40 +262,71 @@ class Engine:
             raise passed
         return passed
 
-    async def replay(self, kind: str, input: Any = None, **options: Any) -> Submitted | None:
-        """What the key of a submit was answered before, or none if it is new; for who would rather know first.
+    async def replay(
+        self,
+        kind: str,
+        input: Any = None,
+        *,
+        tenant: str,
+        account: str,
+        idempotency_key: str,
+        scope: str | None = None,
+        request: Any = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> Submitted | None:
+        """The stored answer to the key of a submit, or none if it is new: for callers that check this first.
 
-        Whatever has changed since, a replay is a replay: what the input is made from need not be there any more.
+        A replay does not depend on what has changed since: what the input is made from need not exist any more.
         """
-        item = jobs.prepare(self.app.kinds, kind, input, **options)
-        known = (await jobs.replays(self.home(item.tenant), [item])).get(item.job_id)
+        item = jobs.keyed(
+            self.app.kinds,
+            kind,
+            input,
+            tenant=tenant,
+            account=account,
+            idempotency_key=idempotency_key,
+            scope=scope,
+            request=request,
+            tags=tags,
+        )
+        known = await self._answered(item)
         if isinstance(known, Exception):
             raise known
         return known
 
-    async def _admit(self, items: Sequence[Submission]) -> list[Submission | Submitted | Exception]:
-        """Jobs of kinds with gates: each as its gate lets it pass, or its refusal.
+    async def _answered(self, item: Submission | KeyedRequest) -> Submitted | IdempotencyConflictError | None:
+        """The stored answer to the key of an item. Its kind may have had a gate then and none now, or vice versa."""
+        digested = gates.digested(item)
+        likely, other = (item, digested) if self.app.kinds[item.kind].gate is None else (digested, item)
+        return (await self._replayed([other], [likely])).get(item.job_id)
 
-        A key that was answered is answered as before: gates are asked of nothing twice, whatever they would say today.
+    async def _admit(self, items: Sequence[Submission]) -> list[Submission | Submitted | Exception]:
+        """Check jobs of kinds with gates: each result is the job as it may pass, a stored answer or a refusal.
+
+        A key that has an answer is replayed: its gate is not asked again, whatever it would decide today.
         """
-        marked = [gates.digested(item) for item in items]
-        replayed = await self._replayed(items, marked)
-        return await asyncio.gather(*(self._pass(item, replayed.get(item.job_id)) for item in marked))
+        digested = [gates.digested(item) for item in items]
+        replayed = await self._replayed(items, digested)
+        return await asyncio.gather(*(self._admit_or_replay(item, replayed.get(item.job_id)) for item in digested))
 
     async def _replayed(
-        self, items: Sequence[Submission], marked: Sequence[Submission]
+        self, items: Sequence[Submission | KeyedRequest], digested: Sequence[Submission | KeyedRequest]
     ) -> dict[UUID, Submitted | IdempotencyConflictError]:
-        """What their keys were answered, as they are and as gates mark them."""
+        """The stored answers to the keys of these items, by their requests and by the digests of these."""
         replayed: dict[UUID, Submitted | IdempotencyConflictError] = {}
-        for home in {self.home(item.tenant) for item in marked if item.key is not None}:
-            own = [n for n, item in enumerate(marked) if item.key is not None and self.home(item.tenant) is home]
-            replayed |= await jobs.replays(home, [marked[n] for n in own])
-            strange = [n for n in own if isinstance(replayed.get(marked[n].job_id), Exception)]
-            if strange:  # Its kind may have had no gate at the time.
-                replayed |= await jobs.replays(home, [items[n] for n in strange])
+        for database in {self.database(item.tenant) for item in digested if item.key is not None}:
+            own = [
+                n for n, item in enumerate(digested) if item.key is not None and self.database(item.tenant) is database
+            ]
+            replayed |= await jobs.replays(database, [digested[n] for n in own])
+            conflicting = [n for n in own if isinstance(replayed.get(digested[n].job_id), Exception)]
+            if conflicting:  # Its kind may have had no gate at that time.
+                replayed |= await jobs.replays(database, [items[n] for n in conflicting])
         return replayed
 
-    async def _pass(self, item: Submission, known: Submitted | Exception | None) -> Submission | Submitted | Exception:
+    async def _admit_or_replay(
+        self, item: Submission, known: Submitted | Exception | None
+    ) -> Submission | Submitted | Exception:
         if known is not None:
             return known
         try:
@@ -283,69 +334,69 @@ class Engine:
         except MillpondError as error:
             return error
 
-    async def _hooked(self, kind: str, options: dict[str, Any]) -> dict[str, Any] | Submitted:
-        """The URL that a job is submitted with, checked, and its secret encrypted: it is bound to the id of the job.
+    async def _with_hook(self, kind: str, input: Any, hook: Hook, options: SubmitOptions) -> Submission | Submitted:
+        """A validated request for a job with its own webhook, whose encrypted secret is bound to the id of the job.
 
-        A key that was answered is answered as before, also where its URL is not there any more.
+        A key that has an answer is replayed, even if the URL is no longer accepted.
         """
         tenant, job_id = values.check_name(options.get("tenant"), field="tenant"), options.get("job_id") or new_id()
+        options = {**options, "job_id": job_id}
         found = kinds.find(self.app.kinds, kind)
         try:
-            sealed = await self.deliveries.seal(options["hook"], found, tenant, job_id)
+            sealed = await self.deliveries.seal(hook, found, tenant, job_id)
         except OutboundRefusedError:
             if options.get("idempotency_key") is None:
                 raise
-            asked = self.deliveries.asked(options["hook"], found)
-            item = jobs.prepare(self.app.kinds, **dict[str, Any](options, kind=kind, hook=asked, job_id=job_id))
-            known = (await self._replayed([item], [gates.digested(item)])).get(job_id)
+            asked = self.deliveries.asked(hook, found)
+            item = jobs.prepare(self.app.kinds, kind, input, hook=asked, **options)
+            known = await self._answered(item)
             if known is None:
                 raise
             if isinstance(known, Exception):
                 raise known from None
             return known
-        return options | {"hook": sealed, "job_id": job_id}
+        return jobs.prepare(self.app.kinds, kind, input, hook=sealed, **options)
 
     async def hook_secret(self, tenant: str, job_id: UUID | str) -> str:
-        """The secret of the URL that a job was submitted with: the answer to a replay tells it as the first did."""
+        """The secret of a job's own webhook: a replay returns it like the first answer."""
         hook = await self.deliveries.hook_of(tenant, ids.parse("job", job_id))
         if hook is None:
-            raise NotFoundError("The job was submitted without a URL.", field="id")
+            raise NotFoundError("The job was submitted without a webhook URL.", field="id")
         return hook.secret
 
-    async def _submit_in(self, tx: Borrowed, item: Submission) -> Submitted:
-        if self.home(item.tenant) is not self.db:
-            raise transactions.away()
+    async def _submit_in(self, tx: CallersTransaction, item: Submission) -> Submitted:
+        if self.database(item.tenant) is not self.db:
+            raise transactions.remote_tenant()
         submitted = await transactions.submit(tx, item)
-        if not isinstance(self.bell, _Silence):
-            watcher = asyncio.create_task(self._ring_after(tx, item.queue))
+        if not isinstance(self.notifier, _NoNotifier):
+            watcher = asyncio.create_task(self._notify_after(tx, item.queue))
             self._watchers.add(watcher)
             watcher.add_done_callback(self._watchers.discard)
         return submitted
 
-    async def _ring_after(self, tx: Borrowed, queue: str) -> None:
-        """By the time its transaction commits, others may stand in line before the job."""
+    async def _notify_after(self, tx: CallersTransaction, queue: str) -> None:
+        """Notify workers after the commit. By then they may have passed the job's position in the queue."""
         await transactions.ended(tx)
-        self.ring_back({queue})
-        self.deliveries.stir()
+        self.notify_requeued({queue})
+        self.deliveries.poll_soon()
 
-    async def submit_many(self, requests: Sequence[dict[str, Any]]) -> list[Submitted | Exception]:
-        """Take many jobs in; each is accepted or refused by itself.
+    async def submit_many(self, requests: Sequence[Mapping[str, Any]]) -> list[Submitted | Exception]:
+        """Submit many jobs; each is accepted or refused by itself. :class:`SubmitRequest` has their fields.
 
-        They are sent some hundreds at a time. Where an account cannot pay for all, the first of each such part get
-        what there is.
+        They are sent in parts. If an account cannot pay for all its jobs, the first ones of each part are accepted.
         """
         if len(requests) > BULK_MAX:
-            raise InvalidError(f"At most {BULK_MAX:,} jobs may be submitted at once.", field="jobs")
-        gate = asyncio.Semaphore(_BULK_LANES)
+            raise InvalidError(f"At most {BULK_MAX:,} jobs can be submitted at once.", field="jobs")
+        lanes = asyncio.Semaphore(_BULK_LANES)
 
-        async def send(chunk: Sequence[dict[str, Any]]) -> list[Submitted | Exception]:
-            async with gate:
+        async def send(chunk: Sequence[Mapping[str, Any]]) -> list[Submitted | Exception]:
+            async with lanes:
                 return await self._submit_chunk(chunk)
 
         chunks = [requests[n : n + _BULK_SIZE] for n in range(0, len(requests), _BULK_SIZE)]
         return [answer for answers in await asyncio.gather(*map(send, chunks)) for answer in answers]
 
-    async def _submit_chunk(self, requests: Sequence[dict[str, Any]]) -> list[Submitted | Exception]:
+    async def _submit_chunk(self, requests: Sequence[Mapping[str, Any]]) -> list[Submitted | Exception]:
         if any(request.get("hook") is not None for request in requests):
             ready = await asyncio.gather(*map(self._prepared_with_hook, requests))
         else:
@@ -353,8 +404,8 @@ class Engine:
         prepared = await self._admit_some(ready)
         items = [item for item in prepared if isinstance(item, Submission)]
         submitted: dict[int, Submitted | Exception] = {}
-        for door in {self.homes.door(item.tenant) for item in items}:
-            own = [item for item in items if self.homes.door(item.tenant) is door]
+        for executor in {self.tenant_databases.executor(item.tenant) for item in items}:
+            own = [item for item in items if self.tenant_databases.executor(item.tenant) is executor]
             try:
                 answers: Iterable[Submitted | Exception] = await self._submit_batch(own)
             except MillpondError as error:
@@ -365,7 +416,7 @@ class Engine:
     async def _admit_some(
         self, prepared: Sequence[Submission | Submitted | Exception]
     ) -> Sequence[Submission | Submitted | Exception]:
-        """Send those through their gates that have one."""
+        """Check the items whose kinds have gates."""
         kinds = self.app.kinds
         gated = [item for item in prepared if isinstance(item, Submission) and kinds[item.kind].gate is not None]
         if not gated:
@@ -374,29 +425,27 @@ class Engine:
         return [passed.get(id(item), item) for item in prepared]
 
     async def _submit_batch(self, items: Sequence[Submission]) -> list[Submitted | Exception]:
-        """Take in jobs of tenants that share a home."""
+        """Submit jobs of tenants that share a database."""
         queues = {item.queue for item in items}
-        door = self.homes.door(items[0].tenant)
-        if isinstance(door, Split):
-            answers = await door.dispatch(items, await jobs.submit(door, items))
-            self.bell.ring(queues)
-            self.deliveries.stir()
+        executor = self.tenant_databases.executor(items[0].tenant)
+        if isinstance(executor, RemoteExecutor):
+            answers = await executor.dispatch(items, await jobs.submit(executor, items))
+            self.notifier.notify(queues)
+            self.deliveries.poll_soon()
             return answers
-        topics = self.bell.carry(queues)
-        submitted = await jobs.submit(door, items, topics)
-        self.bell.ring(queues, carried=topics is not None)
-        self.deliveries.stir()
+        topics = self.notifier.payload_for_statement(queues)
+        submitted = await jobs.submit(executor, items, topics)
+        self.notifier.notify(queues, is_sent=topics is not None)
+        self.deliveries.poll_soon()
         return submitted
 
-    async def _prepared_with_hook(self, request: dict[str, Any]) -> Submission | Submitted | Exception:
+    async def _prepared_with_hook(self, request: Mapping[str, Any]) -> Submission | Submitted | Exception:
         try:
-            has_hook = request.get("hook") is not None
-            hooked = await self._hooked(request.get("kind", ""), request) if has_hook else request
-            return hooked if isinstance(hooked, Submitted) else self._prepared(hooked)
+            return await self._item(**request)
         except Exception as error:  # noqa: BLE001 - each item has its own outcome
             return error
 
-    def _prepared(self, request: dict[str, Any]) -> Submission | Exception:
+    def _prepared(self, request: Mapping[str, Any]) -> Submission | Exception:
         try:
             item = jobs.prepare(self.app.kinds, **request)
             self.providers.check(self.app.kinds[item.kind])
@@ -405,63 +454,101 @@ class Engine:
             return error
 
     async def read(self, tenant: str, job_id: UUID | str) -> JobRecord:
-        return await jobs.read(self.home(tenant), tenant, job_id)
+        return await jobs.read(self.database(tenant), tenant, job_id)
 
-    async def list_jobs(self, tenant: str, account: str, **filters: Any) -> list[JobRecord]:
-        return await jobs.list_jobs(self.home(tenant), tenant, account, **filters)
+    async def list_jobs(
+        self,
+        tenant: str,
+        account: str,
+        *,
+        before: UUID | None = None,
+        kind: str | None = None,
+        state: str | None = None,
+        phase: str | None = None,
+        limit: int = 50,
+    ) -> list[JobRecord]:
+        return await jobs.list_jobs(
+            self.database(tenant), tenant, account, before=before, kind=kind, state=state, phase=phase, limit=limit
+        )
+
+    async def memo(self, tenant: str, job_id: UUID | str) -> str | None:
+        """The memo that the job's code has stored, as JSON."""
+        return await jobs.memo(self.database(tenant), tenant, job_id)
+
+    async def histories(self, tenant: str, job_ids: Sequence[UUID]) -> dict[UUID, JobHistory]:
+        """Summaries of the events of these jobs: when they changed, and how often they were tried."""
+        return await events.histories(self.database(tenant), tenant, job_ids)
+
+    async def held(self, job_ids: Sequence[UUID]) -> dict[UUID, LeasedJob]:
+        """The jobs of these that are leased, with their leases."""
+        return await leases.held(self.db, job_ids)
 
     async def cancel(self, tenant: str, job_id: UUID | str, *, grace: timedelta = jobs.GRACE) -> CancelAnswer:
-        """End a job that has not started, or ask the worker of one that has to stop."""
-        answer = await jobs.cancel(self.homes.door(tenant), tenant, job_id, grace=grace)
+        """End a job that has not started, or ask the worker of a started one to stop it."""
+        answer = await jobs.cancel(self.tenant_databases.executor(tenant), tenant, job_id, grace=grace)
         if answer.is_accepted:
-            self.bell.ring({f"{CANCEL_TOPIC}{answer.job_id}"})
-            await self.providers.hurry(tenant, answer.job_id)
+            self.notifier.notify({f"{CANCEL_TOPIC}{answer.job_id}"})
+            await self.providers.poll_soon(tenant, answer.job_id)
             self._touch((answer.job_id,))
         return answer
 
     async def answer(self, tenant: str, job_id: UUID | str, answer: Any, *, size_max: int = values.BYTES_MAX) -> str:
-        """Give a parked job what it waits for; tells its state."""
-        state, queue = await jobs.answer(self.homes.door(tenant), tenant, job_id, answer, size_max=size_max)
+        """Answer a parked job, and return its state."""
+        state, queue = await jobs.answer(
+            self.tenant_databases.executor(tenant), tenant, job_id, answer, size_max=size_max
+        )
         self._touch((ids.parse("job", job_id),))
-        self.ring_back({queue})
+        self.notify_requeued({queue})
         return state
 
     async def retry(
-        self, tenant: str, job_id: UUID | str, *, idempotency_key: str | None = None, errand: str | None = None
+        self,
+        tenant: str,
+        job_id: UUID | str,
+        *,
+        even_if_succeeded: bool = False,
+        idempotency_key: str | None = None,
+        operation: str | None = None,
     ) -> Submitted:
-        """Run an ended job once more: in place where its lifecycle says so, otherwise as a new job.
+        """Run an ended job again: in place if its lifecycle has a transition for it, otherwise as a new job.
 
-        A key makes that new job once. In place there is none to remember it by, and it is refused: a job that has
-        begun anew has not ended, so that a second retry changes nothing while it runs. An errand is part of what its
-        key stands for: what another has retried is a conflict.
+        A job that succeeded is retried only ``even_if_succeeded``: it would be paid for, and take effect, twice.
+
+        With a key the new job is made only once. A retry in place refuses a key, because there is no new job to store
+        it with. It can be repeated safely while the job runs: a job that has started again has not ended, and is
+        refused. The bulk operation is part of the request that a key stands for: if another one has used the key, that
+        is a conflict.
         """
         job = await self.read(tenant, job_id)
         kind = self.app.kinds.get(job.kind)
         if kind is not None:
             self.providers.check(kind)
-        if kind is not None and any(m.moment == "retried" for m in kind.lifecycle.moves):
+        if kind is not None and any(m.event == "retried" for m in kind.lifecycle.transitions):
             if idempotency_key is not None:
                 raise InvalidError(
-                    f"Jobs of kind {kind.name!r} are retried in place: no key is remembered for that.",
+                    f"Jobs of kind {kind.name!r} are retried in place, which does not support an idempotency key.",
                     field="idempotency_key",
-                    hint="Send it without one, and read the job first where it may have been retried already.",
+                    hint="Omit the key. If the job may have been retried already, read it first.",
                 )
+            if any(m.event == "retried" and m.source == job.state for m in kind.lifecycle.transitions):
+                jobs.check_success(job, even_if_succeeded=even_if_succeeded)
             if kind.gate is not None:
-                await self.gates.admit_again(kind, job)
+                await self.gates.check_retry(kind, job)
             with jobs.denied_as(job.job_id, kind.lifecycle.initial):
-                submitted = await jobs.revive(self.homes.door(tenant), job, kind.expires_in)
+                submitted = await jobs.revive(self.tenant_databases.executor(tenant), job, kind.expires_in)
             jobs.report_path(job.job_id, job.kind, job.state, kind.lifecycle.initial, submitted.state)
         else:
+            jobs.check_success(job, even_if_succeeded=even_if_succeeded)
             hook = await self._same_hook(job)
-            item = jobs.again(self.app.kinds, job, idempotency_key=idempotency_key, errand=errand, **hook)
-            passed = await self._passed(item)
+            item = jobs.again(self.app.kinds, job, idempotency_key=idempotency_key, operation=operation, **hook)
+            passed = await self._admit_one(item)
             submitted = passed if isinstance(passed, Submitted) else await self._submits.add(passed)
-        self.ring_back({job.queue})
+        self.notify_requeued({job.queue})
         self._touch((job.job_id,))
         return submitted
 
     async def _same_hook(self, job: JobRecord) -> dict[str, Any]:
-        """The URL of a job that is repeated is told of the new one too."""
+        """The options that give the retry of a job the same webhook; empty if the job has none."""
         hook = await self.deliveries.hook_of(job.tenant, job.job_id)
         if hook is None:
             return {}
@@ -470,25 +557,27 @@ class Engine:
         return {"hook": await self.deliveries.seal(hook, kind, job.tenant, job_id), "job_id": job_id}
 
     async def events(self, tenant: str, job_id: UUID | str, after: int = 0, *, limit: int = 500) -> list[Event]:
-        """What happened to a job after this number, in order."""
-        found = await events.after(self.home(tenant), tenant, ids.parse("job", job_id), after, limit=limit)
+        """The events of a job after this number, in order."""
+        found = await events.after(self.database(tenant), tenant, ids.parse("job", job_id), after, limit=limit)
         if not found:  # either nothing new, or no such job
             await self.read(tenant, job_id)
         return found
 
     # Operators
 
-    async def move(self, tenant: str, job_id: UUID | str, state: str) -> str:
-        """Take a job to a state along an arrow of its lifecycle."""
-        moved = await jobs.move(self.homes.door(tenant), tenant, job_id, state)
+    async def transition(self, tenant: str, job_id: UUID | str, state: str) -> str:
+        """Move a job to a state by a transition of its lifecycle."""
+        transitioned = await jobs.transition(self.tenant_databases.executor(tenant), tenant, job_id, state)
         self._touch((ids.parse("job", job_id),))
-        return moved
+        return transitioned
 
-    async def grant(self, tenant: str, account: str, amount: int, **options: Any) -> int:
-        return await ledger.grant(self.home(tenant), tenant, account, amount, **options)
+    async def grant(
+        self, tenant: str, account: str, amount: int, *, reference: str | None = None, reason: str | None = None
+    ) -> int:
+        return await ledger.grant(self.database(tenant), tenant, account, amount, reference=reference, reason=reason)
 
-    async def adjust(self, tenant: str, account: str, amount: int, **options: Any) -> int:
-        return await ledger.adjust(self.home(tenant), tenant, account, amount, **options)
+    async def adjust(self, tenant: str, account: str, amount: int, *, reference: str | None = None, reason: str) -> int:
+        return await ledger.adjust(self.database(tenant), tenant, account, amount, reference=reference, reason=reason)
 
     async def refund(
         self,
@@ -499,76 +588,90 @@ class Engine:
         key: str | None = None,
         reason: str,
         actor: str,
-        seen: Seen | None = None,
+        seen: RefundTarget | None = None,
     ) -> Refund:
-        """Give an account back what an ended job has cost it: so much, or all that is left; once, however often sent.
+        """Refund what an ended job has cost: ``amount``, or all that is left; once, however often it is sent.
 
-        The job stays as it ended. It is audited in the same commit; where the tenant lives elsewhere, after it.
+        The job does not change. The refund is audited in the same commit, or after it if the tenant has a database of
+        its own.
         """
-        return await ledger.refund(self.homes.door(tenant), tenant, job_id, amount, key, reason, actor, seen)
+        return await ledger.refund(
+            self.tenant_databases.executor(tenant), tenant, job_id, amount, key, reason, actor, seen
+        )
 
     async def prioritize(self, tenant: str, job_id: UUID | str, priority: int) -> Prioritized:
-        """Give a job that waits for its turn another priority: the highest goes first."""
-        told = await jobs.prioritize(self.homes.door(tenant), tenant, job_id, priority)
-        if told.is_changed:
-            self._touch((told.job_id,))
-            self.ring_back({told.queue})
-        return told
+        """Change the priority of a job that has not started: the highest goes first."""
+        prioritized = await jobs.prioritize(self.tenant_databases.executor(tenant), tenant, job_id, priority)
+        if prioritized.is_changed:
+            self._touch((prioritized.job_id,))
+            self.notify_requeued({prioritized.queue})
+        return prioritized
 
     async def balance(self, tenant: str, account: str) -> Balance:
-        return await ledger.balance(self.home(tenant), tenant, account)
+        return await ledger.balance(self.database(tenant), tenant, account)
 
-    async def entries(self, tenant: str, account: str, **page: Any) -> list[Entry]:
-        return await ledger.entries(self.home(tenant), tenant, account, **page)
+    async def entries(self, tenant: str, account: str, *, before: int | None = None, limit: int = 50) -> list[Entry]:
+        return await ledger.entries(self.database(tenant), tenant, account, before=before, limit=limit)
 
     async def set_cap(self, tenant: str, account: str, active_max: int | None) -> Balance:
-        return await ledger.set_cap(self.home(tenant), tenant, account, active_max)
+        return await ledger.set_cap(self.database(tenant), tenant, account, active_max)
 
     async def verify(self, *, newest: timedelta | None = None) -> list[Violation]:
-        """What breaks the invariants, in all databases and between them."""
-        return await verify.verify_all(self.homes, newest=newest)
+        """All violations of invariants, in all databases and between them."""
+        return await verify.verify_all(self.tenant_databases, newest=newest)
 
     async def pause(self, queue: str) -> None:
         await queues.pause(self.db, queue)
 
     async def resume(self, queue: str) -> None:
         await queues.resume(self.db, queue)
-        self.ring_back({queue})
+        self.notify_requeued({queue})
 
     # Workers
 
-    def source(self, **options: Any) -> EngineSource:
-        """Where a worker in this process gets its jobs from: ``Worker(engine.source(), app)``.
+    def source(
+        self,
+        *,
+        name: str = "",
+        lease: timedelta = LEASE,
+        heartbeat: timedelta = HEARTBEAT,
+        with_fleet: bool = False,
+    ) -> EngineSource:
+        """The source of jobs for a worker in this process: ``Worker(engine.source(), app)``.
 
-        ``lease`` is how long a silent worker keeps its jobs, ``heartbeat`` how often it says that it lives, and
-        ``name`` what it is called. Make the bell first, so that it is heard.
+        ``lease`` is how long a worker that stops responding keeps its jobs, ``heartbeat`` how often it extends its
+        leases, and ``name`` its name. Attach the notifier first, so that its notifications arrive.
         """
-        return EngineSource(self, **options)
+        return EngineSource(self, name, lease, heartbeat, with_fleet)
 
     async def claim(self, lanes: Lanes, want: int, *, worker: str, duration: timedelta) -> list[Lease]:
-        return await self.claim_for(lanes, [Want(worker, want)], duration)
+        return await self.claim_for(lanes, [ClaimRequest(worker, want)], duration)
 
-    async def claim_for(self, lanes: Lanes, wants: Sequence[Want], duration: timedelta) -> list[Lease]:
+    async def claim_for(self, lanes: Lanes, wants: Sequence[ClaimRequest], duration: timedelta) -> list[Lease]:
         """Claim for several workers at once; each lease is under the token of its want."""
-        claimed = await leases.claim(self.homes.everywhere, lanes, wants, duration)
+        claimed = await leases.claim(self.tenant_databases.executor_for_all, lanes, wants, duration)
         if claimed:
             self._touch(lease.job_id for lease in claimed)
         return claimed
 
-    async def extend(self, held: Sequence[Lease], duration: timedelta) -> Pulse:
+    async def extend(self, held: Sequence[Lease], duration: timedelta) -> HeartbeatAnswer:
         return await leases.extend(self.db, held, duration)
 
     async def note(self, *notes: Note) -> bool:
-        """Write progress, a stage or a line of log; tells whether the job must stop.
+        """Write progress, a stage or a log line, and return whether the job must stop.
 
-        Several of one lease are written all, or none: where they are tried again, none of them has been overtaken.
+        Several notes of one lease are all written, or none: when they are sent again, no later note has overtaken them.
         """
         must_stop = await self._notes.add(notes)
         self.audience.touch((notes[0].lease.job_id,))
         return must_stop
 
+    async def keep_traceback(self, lease: Lease, text: str) -> None:
+        """Store where the code of a job raised the error of this attempt, for operators."""
+        await tracebacks.keep(self.tenant_databases.executor(lease.tenant), lease, text)
+
     async def finish(self, end: End) -> str:
-        """End a job as its worker says; one that is to be delivered first, and ended well, goes on to that."""
+        """End a job as its worker reports. If it succeeded and its kind requires a delivery, it is delivered first."""
         kind = self.app.kinds.get(end.lease.kind)
         released = await self._release(kind, end)
         is_withheld, end = released.outcome != end.outcome, released
@@ -576,11 +679,11 @@ class Engine:
             end = msgspec.structs.replace(end, outcome="delivering")
         try:
             state = await self._finishes.add(end)
-        except MoveDeniedError as denied:
+        except TransitionDeniedError as denied:
             denied.details["outcome"] = end.outcome
             if not is_withheld:
                 raise
-            # Its lifecycle has no arrow for that; every job that runs can fail.
+            # Its lifecycle has no transition for 'blocked'; every running job can fail.
             end = msgspec.structs.replace(end, outcome="failed")
             state = await self._finishes.add(end)
         self.estimates.saw(end)
@@ -588,47 +691,49 @@ class Engine:
         return state
 
     async def _ended(self, kind: Kind | None, lease: Lease) -> None:
-        """Its worker has no more to do with a job; nor has whoever else was at it."""
+        """Notify the watchers, and the providers if the kind needs any, that a worker is done with a job."""
         if kind is not None and kind.needs:
-            await self.providers.hurry(lease.tenant, lease.job_id)
+            await self.providers.poll_soon(lease.tenant, lease.job_id)
         self._touch((lease.job_id,))
 
     async def _release(self, kind: Kind | None, end: End) -> End:
-        """What its gate lets pass of an output, or of an error."""
+        """Check the output or the error of a job with its gate."""
         if end.outcome != "succeeded" and end.error is None:
             return end
-        kind = kind or await self._declared(end.lease.kind)
+        kind = kind or await self._undeclared(end.lease.kind)
         if kind.gate is None:
             return end
         if end.outcome == "succeeded":
             return await self.gates.release(kind, end)
-        told = await self.gates.release_error(kind, end.lease.tenant, end.error or {})
-        return msgspec.structs.replace(end, error=told)
+        error = await self.gates.release_error(kind, end.lease.tenant, end.error or {})
+        return msgspec.structs.replace(end, error=error)
 
-    async def _declared(self, kind: str) -> Kind:
-        """A kind that is not this app's: the database knows its gate."""
+    async def _undeclared(self, kind: str) -> Kind:
+        """A kind that this app does not declare, with the gate that the database has for it."""
         row = await self.db.run(registry.SQL["gate"], kind)
         return Kind(name=kind, gate=None if row is None else row["gate"])
 
     async def give_back(self, item: Return) -> str:
-        """Send a job back into the queue; tells its fate: 'requeued', 'failed' or 'canceled'."""
-        kind = self.app.kinds.get(item.lease.kind) or await self._declared(item.lease.kind)
+        """Return a job to the queue, or end it; returns its fate: 'requeued', 'failed' or 'canceled'."""
+        kind = self.app.kinds.get(item.lease.kind) or await self._undeclared(item.lease.kind)
         if kind.gate is not None:
-            told = await self.gates.release_error(kind, item.lease.tenant, item.error)
-            item = dataclasses.replace(item, error=told)
+            error = await self.gates.release_error(kind, item.lease.tenant, item.error)
+            item = dataclasses.replace(item, error=error)
         fate = await self._returns.add(item)
         if fate != "requeued":
             await self._ended(kind, item.lease)
             return fate
         self._touch((item.lease.job_id,))
         if item.delay is None:
-            self.ring_back({item.lease.queue})
+            self.notify_requeued({item.lease.queue})
         return fate
 
     async def park(self, lease: Lease, memo: Any = None) -> str:
-        """Put a job aside until its answer comes; one whose cancel was asked for ends instead. Tells its state."""
+        """Park a job until it is answered, and return its state. A job whose cancel was requested ends instead."""
         try:
-            state = await leases.park(self.homes.door(lease.tenant), lease, memo, size_max=self._size_max(lease))
+            state = await leases.park(
+                self.tenant_databases.executor(lease.tenant), lease, memo, size_max=self._size_max(lease)
+            )
         except LeaseLostError:
             if not await leases.is_canceling(self.db, lease):
                 raise
@@ -640,9 +745,9 @@ class Engine:
         return state
 
     async def proceed(self, lease: Lease, answer: Any, memo: Any = None) -> str:
-        """Take a job that would wait for an answer on, because that is there; its worker keeps it. Tells the state."""
-        door = self.homes.door(lease.tenant)
-        state = await leases.proceed(door, lease, memo, answer, size_max=self._size_max(lease))
+        """Apply an answer that is already there to a job, which its worker keeps, and return its state."""
+        executor = self.tenant_databases.executor(lease.tenant)
+        state = await leases.proceed(executor, lease, memo, answer, size_max=self._size_max(lease))
         self._touch((lease.job_id,))
         return state
 
@@ -651,53 +756,53 @@ class Engine:
         return values.BYTES_MAX if kind is None else kind.size_max
 
     async def abandon(self, token: UUID) -> None:
-        self.ring_back(await leases.abandon(self.homes.everywhere, token))
+        self.notify_requeued(await leases.abandon(self.tenant_databases.executor_for_all, token))
 
     async def close_leases(self, tokens: Iterable[UUID]) -> None:
         await leases.close(self.db, tokens)
         await self.estimates.learn()
 
     def _touch(self, job_ids: Iterable[UUID]) -> None:
-        """Something has happened to jobs: who watches them may look, and there may be something to tell."""
+        """Wake the watchers of jobs that have changed, and the sending of webhooks."""
         self.audience.touch(job_ids)
-        self.deliveries.stir()
+        self.deliveries.poll_soon()
 
-    def ring_back(self, queues: Iterable[str]) -> None:
-        """Ring for jobs that joined the line not at its end: workers must look behind the place they came to."""
-        self.bell.ring({f"{BACK_TOPIC}{queue}" for queue in queues})
+    def notify_requeued(self, queues: Iterable[str]) -> None:
+        """Notify workers of jobs that joined a queue elsewhere than at its end: they must scan the whole queue."""
+        self.notifier.notify({f"{BACK_TOPIC}{queue}" for queue in queues})
 
 
-class Ringer(Protocol):
-    """Wakes those who wait for topics: names of queues, or what a prefix above says."""
+class NotifierProtocol(Protocol):
+    """Wakes tasks and processes that wait for topics: names of queues, or topics with a prefix from ``dispatches``."""
 
-    def ring(self, topics: set[str], *, carried: bool = False) -> None:
-        """Wake this process at once and the others soon, unless a statement has carried it to them."""
+    def notify(self, topics: set[str], *, is_sent: bool = False) -> None:
+        """Wake this process at once and the others soon, unless a statement has notified them already."""
         ...
 
-    def carry(self, topics: set[str]) -> str | None:
-        """What a statement should ring for on its way; nothing, if the others have only just been woken."""
+    def payload_for_statement(self, topics: set[str]) -> str | None:
+        """The payload that a statement should send itself; none if the others were notified just now."""
         ...
 
     def listen(self, heard: Callable[[frozenset[str]], None]) -> None:
-        """Call ``heard`` with the topics whenever it rings."""
+        """Call ``heard`` with the topics of each notification."""
         ...
 
 
 class Audience(Protocol):
-    """Those who watch jobs in this process."""
+    """The watchers of jobs in this process."""
 
     def touch(self, job_ids: Iterable[UUID]) -> None:
-        """Something was written about these jobs."""
+        """These jobs have changed."""
         ...
 
 
-class _Silence:
-    def ring(self, topics: set[str], *, carried: bool = False) -> None: ...
+class _NoNotifier:
+    def notify(self, topics: set[str], *, is_sent: bool = False) -> None: ...
 
-    def carry(self, topics: set[str]) -> None: ...
+    def payload_for_statement(self, topics: set[str]) -> None: ...
 
     def listen(self, heard: Callable[[frozenset[str]], None]) -> None: ...
 
 
-class _Nobody:
+class _NoAudience:
     def touch(self, job_ids: Iterable[UUID]) -> None: ...

@@ -1,4 +1,4 @@
-"""Verify: every invariant, on a live database. What an operator runs after a restore, and every test ends with."""
+"""Verify: checks every invariant on a live database. An operator runs it after a restore, and every test at its end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from millpond import ids
-from millpond.engine import split
+from millpond.engine.tenant_databases import remote
 from millpond.errors import UnavailableError
 from millpond.store.db import fetch
 from millpond.store.queries import queries
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import timedelta
 
-    from millpond.engine.homes import Homes
-    from millpond.engine.split import Split
+    from millpond.engine.tenant_databases.databases import TenantDatabases
+    from millpond.engine.tenant_databases.remote import RemoteExecutor
     from millpond.store.db import Database, Row
     from millpond.store.queries import Query
 
 SQL: Final = queries("millpond.engine", "verify")
 
 _ACROSS: Final = frozenset({"unended_jobs_have_a_dispatch", "dispatches_agree_with_their_job"})
-"""What compares a tenant's tables with those of the queue, and so cannot be asked where the queue is not."""
-_LOOKS: Final = 4
+"""The queries that compare a tenant's tables with those of the queue, and need both in one database."""
+_COMPARISONS: Final = 4
 _PAUSE: Final = 0.5
 _PAGE: Final = 10_000
-_MOST: Final = 100
+_REPORTED_MAX: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +46,26 @@ class Violation:
         return f"{self.invariant}: {self.subject}{job}: {self.detail}"
 
 
-async def verify_all(everywhere: Homes, *, newest: timedelta | None = None) -> list[Violation]:
-    """What breaks the invariants in any database, or between central and a tenant's."""
-    found = await verify(everywhere.central, newest=newest)
-    for pair in dict.fromkeys(everywhere.splits.values()):
+async def verify_all(databases: TenantDatabases, *, newest: timedelta | None = None) -> list[Violation]:
+    """All violations in any database, or between central and a tenant's."""
+    found = await verify(databases.central, newest=newest)
+    for pair in dict.fromkeys(databases.executors.values()):
         try:
-            found += await verify(pair.home, newest=newest, leave_out=_ACROSS)
+            found += await verify(pair.database, newest=newest, leave_out=_ACROSS)
             found += await _across(pair)
         except UnavailableError as error:
-            found.append(Violation("homes_can_be_reached", ", ".join(pair.home.tenants), None, error.message))
+            found.append(
+                Violation("tenant_databases_can_be_reached", ", ".join(pair.database.tenants), None, error.message)
+            )
     return found
 
 
 async def verify(
     db: Database, *, newest: timedelta | None = None, leave_out: frozenset[str] = frozenset()
 ) -> list[Violation]:
-    """What breaks the invariants, over all jobs or only those born in the ``newest`` stretch of time.
+    """All violations of a database, over all jobs or only those created within the last ``newest``.
 
-    All queries see one snapshot, so that a database at work does not look broken for being at work.
+    All queries share one snapshot, so that changes made meanwhile are not reported as violations.
     """
     found: list[Violation] = []
     async with db.snapshot() as tx:
@@ -77,34 +79,37 @@ async def verify(
     return found
 
 
-async def _across(pair: Split) -> list[Violation]:
-    """What a tenant's jobs and their dispatches do not agree on.
+async def _across(pair: RemoteExecutor) -> list[Violation]:
+    """The differences between a tenant's jobs and their dispatches.
 
-    The two databases cannot be seen as of one moment. What is under way looks odd once, and is something else, or
-    nothing, at the next look.
+    The two databases have no common snapshot. A difference that an operation in progress causes has changed or is gone
+    at the next comparison, so only those that stay the same are reported.
     """
-    odd = await _differences(pair)
-    for _ in range(_LOOKS):
-        if not odd:
+    differences = await _differences(pair)
+    for _ in range(_COMPARISONS):
+        if not differences:
             break
         await asyncio.sleep(_PAUSE)
         again = await _differences(pair)
-        odd = {job_id: told for job_id, told in odd.items() if again.get(job_id) == told}
+        differences = {job_id: found for job_id, found in differences.items() if again.get(job_id) == found}
     return [
         Violation(
-            "dispatches_agree_with_their_job", job["tenant"], job_id, f"the job is {told[0]}, its dispatch {told[1]}"
+            "dispatches_agree_with_their_job",
+            job["tenant"],
+            job_id,
+            f"the job is {states[0]}, but its dispatch is {states[1]}",
         )
-        for job_id, (job, told) in list(odd.items())[:_MOST]
+        for job_id, (job, states) in list(differences.items())[:_REPORTED_MAX]
     ]
 
 
-async def _differences(pair: Split) -> dict[UUID, tuple[Row, tuple[object, object]]]:
-    jobs = await _pages(pair.home, split.SQL["live"], pair.home.tenants)
-    queued = await _pages(pair.central, split.SQL["dispatches"], pair.home.tenants)
+async def _differences(pair: RemoteExecutor) -> dict[UUID, tuple[Row, tuple[object, object]]]:
+    jobs = await _pages(pair.database, remote.SQL["live"], pair.database.tenants)
+    queued = await _pages(pair.central, remote.SQL["dispatches"], pair.database.tenants)
     return {
-        job_id: (jobs.get(job_id) or queued[job_id], told)
+        job_id: (jobs.get(job_id) or queued[job_id], states)
         for job_id in jobs.keys() | queued.keys()
-        if (told := (_told(jobs.get(job_id)), _told(queued.get(job_id))))[0] != told[1]
+        if (states := (_columns(jobs.get(job_id)), _columns(queued.get(job_id))))[0] != states[1]
     }
 
 
@@ -117,5 +122,5 @@ async def _pages(db: Database, query: Query, tenants: Sequence[str]) -> dict[UUI
     return found
 
 
-def _told(row: Row | None) -> object:
+def _columns(row: Row | None) -> object:
     return "absent, or ended" if row is None else tuple(row.values())

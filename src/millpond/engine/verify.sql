@@ -1,6 +1,7 @@
--- Verify: the invariants, each as a query for what breaks it. An empty answer is a proof; a row names the offender.
--- `$1` is the oldest job to look at (the zero id for all). These queries compare the homes with each other on
--- purpose, which nothing else may do.
+-- Verify: the invariants, each as a query for its violations. No row means that the invariant holds; a row names what
+-- violates it.
+-- `$1` is the lowest job id to check (the zero id for all). These queries compare tenant and central tables with each
+-- other, which nothing else may do.
 
 -- name: account_equals_its_entries :many
 select format('%s/%s', coalesce(a.tenant, e.tenant), coalesce(a.account, e.account)) as subject, null::uuid as job_id,
@@ -17,7 +18,7 @@ where $1::uuid is not null
 limit 100;
 
 -- name: entries_form_a_chain :many
--- Each entry's balance is the one before it and its own amount; numbers have no gap.
+-- The balance of each entry is that of the one before it plus its own amount; the numbers have no gap.
 select format('%s/%s', e.tenant, e.account) as subject, e.job_id,
     format('entry %s: %s available and %s held do not follow from the entry before', e.seq, e.available_after, e.held_after) as detail
 from (
@@ -58,7 +59,8 @@ where $1::uuid is not null and a.active is distinct from coalesce(j.active, 0)
 limit 100;
 
 -- name: ended_jobs_are_settled_once :many
--- A job that costs has one hold a run; that of an earlier run and of an ended job is settled, that of a live one is not.
+-- A job with a price has one hold for each run. The holds of earlier runs and of ended jobs are settled; that of a live
+-- job is not.
 select j.state as subject, j.id as job_id,
     format('price %s, captured %s, outcome %s: its hold and settlement of run %s do not fit', j.price, j.captured, j.outcome, r.run) as detail
 from millpond.jobs j
@@ -75,7 +77,7 @@ end is not true
 limit 100;
 
 -- name: refunds_fit_what_was_captured :many
--- What was given back of a job's price went to the account that had paid it, and is no more than that.
+-- The refunds of a job go to the account that paid for it, and do not exceed what it paid.
 select format('%s/%s', r.tenant, r.account) as subject, r.job_id,
     format('%s credits of it were given back; it has cost %s', r.back, coalesce(c.paid, 0)) as detail
 from (
@@ -93,17 +95,17 @@ limit 100;
 -- name: unended_jobs_have_a_dispatch :many
 select coalesce(j.state, d.phase) as subject, coalesce(j.id, d.job_id) as job_id,
     case
-        when d.job_id is null then 'it has not ended and stands in no queue: nothing will ever happen to it'
+        when d.job_id is null then 'it has not ended, has no dispatch and will never run'
         when j.id is null then 'a dispatch without its job'
         else format('the job is %s, its dispatch %s', j.phase, d.phase)
     end as detail
 from (select id, state, phase from millpond.jobs where id >= $1 and phase <> 'ended') j
-full join (select job_id, phase from millpond.dispatches where job_id >= $1 and not is_away) d on d.job_id = j.id
+full join (select job_id, phase from millpond.dispatches where job_id >= $1 and not is_remote) d on d.job_id = j.id
 where d.phase is distinct from j.phase
 limit 100;
 
 -- name: dispatches_agree_with_their_job :many
--- What both homes keep of a job is the same in both.
+-- The columns that a job and its dispatch have in common are equal.
 select d.queue as subject, d.job_id,
     format('the job is %s, its dispatch %s',
         (j.tenant, j.account, j.kind, j.queue, -j.priority, j.epoch, j.attempts, j.expires_at),
@@ -116,14 +118,14 @@ limit 100;
 
 -- name: ready_dispatches_stand_in_line :many
 select coalesce(r.queue, d.queue) as subject, coalesce(r.job_id, d.job_id) as job_id,
-    case when r.job_id is null then 'it is ready and does not stand in line' else 'it stands in line and is not ready' end as detail
+    case when r.job_id is null then 'it is ready and not in the ready table' else 'it is in the ready table and not ready' end as detail
 from (select * from millpond.dispatches where phase = 'ready') d
 full join millpond.ready r on r.queue = d.queue and r.rank = d.rank and r.turn = d.turn and r.job_id = d.job_id
 where coalesce(r.job_id, d.job_id) >= $1 and (r.job_id is null or d.job_id is null)
 limit 100;
 
 -- name: leased_dispatches_have_a_lease :many
--- Nobody holds a job without a lease, and no lease outlives its end by more than the reaper needs.
+-- Every leased job has a lease, and no lease stays longer after its expiry than the reaper needs.
 select d.queue as subject, d.job_id,
     case when l.token is null then 'its lease does not exist'
         else format('its lease ran out at %s and was not taken back', l.expires_at) end as detail
@@ -157,8 +159,8 @@ where (j.events, j.events) is distinct from (coalesce(e.events, 0), coalesce(e.l
 limit 100;
 
 -- name: states_follow_from_events :many
--- Each event's state follows from the one before it by an arrow, and the last one's is the job's, with the outcome
--- that its lifecycle gives it.
+-- The state of each event follows from the one before it by a transition of the lifecycle; the last one is the state of
+-- the job, with the outcome that the lifecycle gives it.
 select j.state as subject, j.id as job_id,
     case when e.seq is null then 'it has no event'
         else format('event %s (%s) says %s after %s', e.seq, e.type, e.state, coalesce(e.before, 'nothing')) end as detail
@@ -176,14 +178,14 @@ where j.id >= $1 and (
         where s.lifecycle = j.lifecycle and s.state = j.state and s.outcome is not distinct from j.outcome
     ))
     or (e.before is distinct from e.state and not exists (
-        select from millpond.lifecycle_moves m
-        where m.lifecycle = j.lifecycle and m.from_state = coalesce(e.before, '*') and m.to_state = e.state and m.moment = e.type
+        select from millpond.lifecycle_transitions m
+        where m.lifecycle = j.lifecycle and m.from_state = coalesce(e.before, '*') and m.to_state = e.state and m.event = e.type
     ))
 )
 limit 100;
 
 -- name: jobs_end_once_a_run :many
--- As many ends as runs (one fewer while the last is under way), and after an end nothing but a retry.
+-- A job has as many ends as runs (one fewer while the last run is in progress), and after an end there is only a retry.
 select j.state as subject, j.id as job_id, format('%s ends in %s runs', count(e.seq) filter (where e.ends), j.run) as detail
 from millpond.jobs j
 join (
@@ -204,7 +206,7 @@ where k.job_id >= $1 and not exists (select from millpond.jobs j where j.id = k.
 limit 100;
 
 -- name: delivering_jobs_are_delivered :many
--- A job whose URL has yet to take the news has the delivery that decides, and no other job has one.
+-- A job that is being delivered has the delivery that decides its end, and no other job has one.
 select coalesce(j.state, d.fate) as subject, coalesce(j.id, d.job_id) as job_id,
     case when d.job_id is null then 'it is being delivered, and there is no delivery that decides'
         else 'a delivery is to decide its end, and it is not being delivered' end as detail
@@ -217,44 +219,45 @@ where j.id is null or d.job_id is null
 limit 100;
 
 -- name: deliveries_go_in_order :many
--- Of what goes to one URL about one job, nothing was taken, or is in hand, while something before it is pending; unless
--- somebody had one of them sent once more.
-select d.moment as subject, d.job_id, format('number %s went before number %s', l.seq, d.seq) as detail
+-- Of the deliveries of a job to one URL, none is delivered or being sent while an earlier one is pending, unless one of
+-- the two was sent again on request.
+select d.event as subject, d.job_id, format('number %s went before number %s', l.seq, d.seq) as detail
 from millpond.deliveries d
 join millpond.deliveries l on l.job_id = d.job_id and l.seq > d.seq and l.endpoint_id is not distinct from d.endpoint_id
 where d.job_id >= $1 and d.due_at is not null and d.tries_before = 0 and l.tries_before = 0
     and (l.fate = 'delivered' or l.is_out)
 limit 100;
 
--- name: hooks_are_told :many
--- Each moment of a job that its URL is to be told of has its delivery. Those that are done are kept for a while.
-select e.type as subject, e.job_id, format('its URL is to be told of event %s, and there is no delivery', e.seq) as detail
+-- name: hooks_have_deliveries :many
+-- Each lifecycle event of a job that its own webhook subscribes to has its delivery. Completed deliveries are kept for
+-- a limited time, so only recent events are checked.
+select e.type as subject, e.job_id, format('its webhook subscribes to event %s, and there is no delivery', e.seq) as detail
 from millpond.hooks h
-join millpond.events e on e.job_id = h.job_id and e.type = any(h.moments)
+join millpond.events e on e.job_id = h.job_id and e.type = any(h.events)
 where h.job_id >= $1 and e.at > millpond.clock() - interval '1 hour' and not exists (
     select from millpond.deliveries d where d.job_id = e.job_id and d.seq = e.seq and d.endpoint_id is null
 )
 limit 100;
 
 -- name: endpoints_are_subscribed :many
--- An endpoint that is disabled is told of nothing; every other one of what it wants.
+-- A disabled endpoint is subscribed to nothing; every other endpoint to the events that it wants.
 select coalesce(e.tenant, s.tenant) as subject, null::uuid as job_id,
-    case when s.endpoint_id is null then format('endpoint %s is told of nothing', e.id)
-        when e.id is not null then format('endpoint %s is not told of what it wants', e.id)
-        else format('endpoint %s is disabled, or gone, and is told of something', s.endpoint_id) end as detail
-from (select e.id, e.tenant, e.moments from millpond.endpoints e where e.disabled_at is null) e
+    case when s.endpoint_id is null then format('endpoint %s has no subscriptions', e.id)
+        when e.id is not null then format('endpoint %s lacks a subscription', e.id)
+        else format('endpoint %s is disabled or deleted, and has subscriptions', s.endpoint_id) end as detail
+from (select e.id, e.tenant, e.events from millpond.endpoints e where e.disabled_at is null) e
 full join (
-    select s.endpoint_id, s.tenant, array_agg(s.moment collate "default") as moments from millpond.subscriptions s
+    select s.endpoint_id, s.tenant, array_agg(s.event collate "default") as events from millpond.subscriptions s
     group by s.endpoint_id, s.tenant
 ) s on s.endpoint_id = e.id
 where $1::uuid is not null and (
     e.id is null or s.endpoint_id is null
-    or ('*' <> all(e.moments) and not (e.moments <@ s.moments and s.moments <@ e.moments))
+    or ('*' <> all(e.events) and not (e.events <@ s.events and s.events <@ e.events))
 )
 limit 100;
 
 -- name: deliveries_follow_their_endpoint :many
--- Nothing waits for ever for an endpoint that has been enabled, or gone, for a while.
+-- No delivery waits for ever for an endpoint that was enabled or deleted some time ago.
 select d.tenant as subject, d.job_id, format('endpoint %s is not disabled, and number %s waits for it', d.endpoint_id, d.id) as detail
 from millpond.deliveries d
 left join millpond.endpoints e on e.id = d.endpoint_id
@@ -262,26 +265,29 @@ where $1::uuid is not null and d.due_at = 'infinity' and e.disabled_at is null
     and coalesce(e.enabled_at, e.created_at, '-infinity') < millpond.clock() - interval '10 minutes'
 limit 100;
 
--- name: submissions_are_looked_after :many
--- What a provider has for a job that has not ended is looked at again at some time, or the job would never hear of it.
-select s.status as subject, s.job_id, 'its job has not ended, and nobody will look at it again' as detail
-from millpond.submissions s join millpond.jobs j on j.id = s.job_id and j.run = s.run
-where s.job_id >= $1 and j.phase <> 'ended' and s.due_at is null and s.prediction_id is not null and s.status <> 'unwanted'
+-- name: predictions_are_scheduled :many
+-- The prediction of a job that has not ended is scheduled to be polled again; otherwise the job would never receive its
+-- result.
+select s.status as subject, s.job_id, 'its job has not ended, and it is not scheduled to be polled' as detail
+from millpond.predictions s join millpond.jobs j on j.id = s.job_id and j.run = s.run
+where s.job_id >= $1 and j.phase <> 'ended' and s.due_at is null and s.external_id is not null and s.status <> 'unwanted'
     and s.kept is null
 limit 100;
 
--- name: provided_jobs_have_a_submission :many
--- A job that waits for a provider has something there that the reconciler comes back to, or nothing would ever wake it.
+-- name: provided_jobs_have_a_prediction :many
+-- A job that waits for a provider has a prediction that the reconciler polls again; otherwise nothing would ever wake
+-- the job.
 select j.state as subject, j.id as job_id, 'it waits for a provider, and nothing that was submitted for it is open' as detail
 from millpond.jobs j join millpond.kinds k on k.kind = j.kind
 where j.id >= $1 and j.phase = 'parked' and k.declaration ->> 'runs' = 'provider' and not exists (
-    select from millpond.submissions s
+    select from millpond.predictions s
     where s.job_id = j.id and s.run = j.run and s.due_at is not null and s.status <> 'unwanted'
 )
 limit 100;
 
--- name: counts_are_those_of_jobs :many
--- What is counted as jobs move is what there is. Only over all jobs: of the newest alone nothing is counted.
+-- name: counters_agree_with_jobs :many
+-- The counters agree with the jobs. Checked only over all jobs, because the counters do not count the newest ones
+-- alone.
 select format('%s/%s', coalesce(c.tenant, j.tenant), coalesce(c.kind, j.kind)) as subject, null::uuid as job_id,
     format('%s jobs are %s (%s) and hold %s credits; counted are %s, and %s credits', coalesce(j.n, 0),
         coalesce(c.state, j.state), coalesce(c.phase, j.phase), coalesce(j.held, 0), coalesce(c.n, 0), coalesce(c.held, 0)) as detail
@@ -295,7 +301,7 @@ full join (
         select c.tenant, c.kind, c.state, c.phase, c.n, c.held from millpond.counts c
         union all
         select c.tenant, c.kind, c.state, c.phase, c.n, c.held
-        from millpond.counted(array(select t from millpond.tallies t)) c
+        from millpond.counted(array(select t from millpond.counter_changes t)) c
     ) c
     where c.phase <> 'ended'
     group by c.tenant, c.kind, c.state, c.phase

@@ -1,10 +1,10 @@
-"""The outbound guard: every URL that a user gives us is called through here.
+"""The outbound guard: all calls to user-supplied URLs.
 
-It looks a name up once, checks every address it gets, and connects to that very address. It follows no redirect, asks
-no proxy, keeps no cookie, and reads no more and waits no longer than it was told.
+It resolves the host name once, checks all its addresses, and connects to one of these. It follows no redirects, uses no
+proxy, stores no cookies, and limits the size and the time of a response.
 """
 
-from millpond.outbound.outbound import Answer, Outbound, Streamed
+from millpond.outbound.outbound import Outbound, OutboundResponse, Streamed
 from millpond.outbound.targets import Target
 
-__all__ = ["Answer", "Outbound", "Streamed", "Target"]
+__all__ = ["Outbound", "OutboundResponse", "Streamed", "Target"]

@@ -1,4 +1,4 @@
-"""The door to the network: a connection is made here or nowhere, to an address that was just looked at."""
+"""The network backend: every connection is made here, to an address that was just checked."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from millpond.outbound.targets import Target
 
 _ADDRESSES_TRIED: Final = 4
-_SECONDS_EACH: Final = 5.0  # so that one address of several that is silent does not use up all the time
+_SECONDS_EACH: Final = 5.0  # so that one of several addresses that does not respond does not use up all the time
 
 
 class Lookup(Protocol):
-    """The addresses that may be called for a host; raises where one of them may not."""
+    """Resolves a host to its addresses; raises an error if one of them is not allowed."""
 
     async def __call__(self, host: str, port: int) -> Sequence[Address]: ...
 
 
 class Wire(httpcore2.AsyncNetworkStream):
-    """A connection that knows to which address it was made, also once it is closed."""
+    """A connection that keeps the address it was made to, even when it is closed."""
 
     def __init__(self, stream: httpcore2.AsyncNetworkStream, address: Address) -> None:
         self.address = address
@@ -46,15 +46,15 @@ class Wire(httpcore2.AsyncNetworkStream):
     ) -> httpcore2.AsyncNetworkStream:
         try:
             return Wire(await self._stream.start_tls(ssl_context, server_hostname, timeout), self.address)
-        except BaseException:  # also when time is up: nobody else closes a connection that is half made
+        except BaseException:  # also on a timeout: nothing else closes a connection that is half open
             await self._stream.aclose()
             raise
 
 
-class Door(httpcore2.AsyncNetworkBackend):
-    """Connects to the very address that was looked at: no name is looked up a second time.
+class NetworkBackend(httpcore2.AsyncNetworkBackend):
+    """Connects to an address that was checked: the name is not resolved a second time.
 
-    TLS comes on top, and goes by the name.
+    TLS is started later, and verifies the name.
     """
 
     def __init__(self, look_up: Lookup) -> None:
@@ -65,21 +65,21 @@ class Door(httpcore2.AsyncNetworkBackend):
         self,
         host: str,
         port: int,
-        timeout: float | None = None,  # noqa: ARG002, ASYNC109 - httpcore's word; the caller's deadline holds
+        timeout: float | None = None,  # noqa: ARG002, ASYNC109 - httpcore's name; the caller's deadline applies
         local_address: str | None = None,  # noqa: ARG002 - as above
         socket_options: Iterable[Any] | None = None,  # noqa: ARG002 - as above
     ) -> Wire:
         try:
             addresses = await self._look_up(host, port)
         except socket.gaierror as error:
-            raise OutboundFailedError("The name of the host could not be looked up.", reason="dns") from error
+            raise OutboundFailedError("The host name could not be resolved.", reason="dns") from error
         for address in addresses[:_ADDRESSES_TRIED]:
             try:
                 async with asyncio.timeout(_SECONDS_EACH if len(addresses) > 1 else None):
                     return Wire(await self._sockets.connect_tcp(str(address), port), address)
             except (httpcore2.ConnectError, TimeoutError):
                 continue
-        raise OutboundFailedError("The host does not take connections.", reason="connect")
+        raise OutboundFailedError("The host refused the connection.", reason="connect")
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -88,16 +88,15 @@ class Door(httpcore2.AsyncNetworkBackend):
 class Pools:
     """Connections that are kept open for the next call, in many small pools.
 
-    A pool looks at each of its connections whenever a call begins or ends, so one large pool would be slow for
-    everybody.
+    A pool scans all its connections whenever a call begins or ends, so one large pool would slow all calls down.
     """
 
     SHARDS: Final = 64
     KEPT_SECONDS: Final = 4.0
-    """Shorter than the five seconds after which many servers hang up: the last call on a connection is often lost."""
+    """Shorter than five seconds, after which many servers close a connection: a call at that moment is often lost."""
 
     def __init__(self, look_up: Lookup, *, connections: int, tls: ssl.SSLContext | None) -> None:
-        self._door = Door(look_up)
+        self._backend = NetworkBackend(look_up)
         self._kept = max(1, connections // self.SHARDS)
         self._tls = tls
         self._pools: dict[tuple[str, int], httpcore2.AsyncConnectionPool] = {}
@@ -117,18 +116,18 @@ class Pools:
         shard = (target.scheme, hash(target.origin) % self.SHARDS)
         if shard not in self._pools:
             if target.scheme == "https" and self._tls is None:
-                self._tls = httpcore2.default_ssl_context()  # reads some hundred certificates: once
+                self._tls = httpcore2.default_ssl_context()  # only once, because it reads some hundred certificates
             self._pools[shard] = httpcore2.AsyncConnectionPool(
                 self._tls,
-                max_connections=None,  # whoever calls is counted before
+                max_connections=None,  # the caller limits the number of calls
                 max_keepalive_connections=self._kept,
                 keepalive_expiry=self.KEPT_SECONDS,
-                network_backend=self._door,
+                network_backend=self._backend,
             )
         return self._pools[shard]
 
     async def _sweep(self) -> None:
-        """Close what has been idle for long; by itself a pool does so at its next call only."""
+        """Close connections that have been idle for long; a pool itself does so only at its next call."""
         now = asyncio.get_running_loop().time()
         if now - self._swept < self.KEPT_SECONDS:
             return
@@ -148,9 +147,11 @@ FAILURES: Final = (httpcore2.NetworkError, httpcore2.ProtocolError, OSError)
 
 
 def failure(error: Exception) -> OutboundFailedError:
-    """What is told of a call that failed; why in detail is for nobody who may not know our network."""
-    if isinstance(error, httpcore2.ConnectError):  # the door tells of its own failures: this one is of TLS
-        return OutboundFailedError("The host and we do not agree on TLS, or its certificate is not good.", reason="tls")
-    if isinstance(error, httpcore2.ProtocolError) and error.__context__ is not None:  # what its parser complained of
-        return OutboundFailedError("The host does not speak HTTP as we know it.", reason="protocol")
-    return OutboundFailedError("The host hung up before it had answered.", reason="reset")
+    """The error of a failed call, without the details, which would reveal the internal network to the user."""
+    if isinstance(error, httpcore2.ConnectError):  # the backend translates its own errors, so this one is of TLS
+        return OutboundFailedError(
+            "The TLS connection failed, or the certificate of the host is invalid.", reason="tls"
+        )
+    if isinstance(error, httpcore2.ProtocolError) and error.__context__ is not None:  # an error of the parser
+        return OutboundFailedError("The response of the host is not valid HTTP.", reason="protocol")
+    return OutboundFailedError("The host closed the connection before the response was complete.", reason="reset")

@@ -1,4 +1,4 @@
-"""Calls to URLs of users."""
+"""Calls to user-supplied URLs."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ _LOOK_UP_SECONDS: Final = 5.0
 _OURS: Final = frozenset({"host", "content-length", "transfer-encoding", "connection"})
 _NOTHING: Final[Mapping[str, str]] = {}
 _UNKNOWN: Final = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
-_HINT: Final = "Name one that the whole world can reach, or have an operator open it (MILLPOND_OUTBOUND_ALLOW)."
+_HINT: Final = "Use a public URL, or have an operator allow the address with MILLPOND_OUTBOUND_ALLOW."
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What came back."""
+class OutboundResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """The response to a call."""
 
     status: int
     headers: dict[str, str]
-    """Names in small letters; what came several times is joined with commas."""
+    """Names in lower case; the values of repeated headers are joined with commas."""
     body: bytes
     is_cut: bool
-    """The body went on, or broke off, or took too long. The status was told all the same."""
+    """Whether the body is incomplete: too long, interrupted or too slow. The status is valid all the same."""
     address: str
-    """Where the call went."""
+    """The IP address that was called."""
     seconds: float
 
 
 class Streamed:
-    """An answer whose body is read piece by piece: ``async for chunk in streamed``."""
+    """A response whose body is read piece by piece: ``async for chunk in streamed``."""
 
     def __init__(self, response: httpcore2.Response, size_max: int) -> None:
         self.status = response.status
@@ -73,15 +73,15 @@ class Streamed:
                 yield chunk
 
     def _too_large(self) -> TooLargeError:
-        return TooLargeError(f"What the URL answers is larger than {self._size_max:,} bytes.")
+        return TooLargeError(f"The response of the URL is larger than {self._size_max:,} bytes.")
 
 
 class Outbound:
-    """Calls URLs that users gave us, and none that leads inside.
+    """Calls user-supplied URLs, and rejects those that lead to private addresses or reserved ports.
 
-    ``allow`` opens parts of the inside: ``loopback``, networks, addresses, names; ``connections`` is how many calls are
-    under way at once. ``resolve`` looks up names (the machine's resolver unless told otherwise) and ``tls`` says which
-    certificates are good.
+    ``allow`` lists private targets and reserved ports that are allowed: ``loopback``, networks, addresses, names,
+    ``*:PORT``. ``connections`` is the largest number of calls at once. ``resolve`` resolves names (by default with the
+    machine's resolver), and ``tls`` defines which certificates are valid.
     """
 
     def __init__(
@@ -101,13 +101,13 @@ class Outbound:
         self._pools: tuple[Pools, ...] | None = None
 
     def check(self, url: str, *, field: str = "url") -> Target:
-        """Refuse what can be refused without asking anybody: the shape of a URL, addresses, names of the inside."""
+        """Reject what can be rejected without resolving a name: malformed URLs, private addresses, internal names."""
         return self._check(targets.read(url, field=field), field)
 
     async def admit(self, url: str, *, field: str = "url") -> Target:
-        """Refuse what leads inside now; so its giver is told at once. Whenever it is called, it is checked again.
+        """Reject a URL that leads to a private address now, so that the user learns of it at once.
 
-        A resolver that fails is no fault of the URL: that passes.
+        The URL is checked again at each call. If the resolver fails, the URL passes, because that is not its fault.
         """
         target = self.check(url, field=field)
         try:
@@ -115,7 +115,7 @@ class Outbound:
                 await self._look_up(target.host, target.port, field=field)
         except socket.gaierror as error:
             if error.errno in _UNKNOWN:
-                raise OutboundRefusedError("There is no host of that name.", field=field) from error
+                raise OutboundRefusedError("The host name does not exist.", field=field) from error
         except TimeoutError:
             pass
         return target
@@ -130,20 +130,20 @@ class Outbound:
         seconds: float = 15.0,
         size_max: int = 65_536,
         may: Iterable[str] = (),
-    ) -> Answer:
-        """Make one call, and bring what was answered: the first ``size_max`` bytes of it at most.
+    ) -> OutboundResponse:
+        """Make one call, and return the response with at most the first ``size_max`` bytes of its body.
 
-        A redirect is an answer like any other. ``seconds`` is for all of it, from the name to the last byte. ``may``
-        names origins that are open to this call (``https://api.example.com``).
+        A redirect is returned like any other response. ``seconds`` is the time for everything, from resolving the name
+        to the last byte. ``may`` lists origins that this call may reach in any case (``https://api.example.com``).
         """
         started = time.perf_counter()
-        told: httpcore2.Response | None = None
+        response: httpcore2.Response | None = None
         content = bytearray()
         is_cut = True
         try:
             async with (
-                self._call(method, url, headers, body, seconds=seconds, may=may) as told,
-                aclosing(told.aiter_stream()) as chunks,
+                self._call(method, url, headers, body, seconds=seconds, may=may) as response,
+                aclosing(response.aiter_stream()) as chunks,
             ):
                 async for chunk in chunks:
                     content += chunk
@@ -152,14 +152,14 @@ class Outbound:
                 else:
                     is_cut = False
         except OutboundFailedError:
-            if told is None:
+            if response is None:
                 raise
-        return Answer(
-            status=told.status,
-            headers=_headers(told),
+        return OutboundResponse(
+            status=response.status,
+            headers=_headers(response),
             body=bytes(content[:size_max]),
             is_cut=is_cut,
-            address=_address(told),
+            address=_address(response),
             seconds=time.perf_counter() - started,
         )
 
@@ -175,20 +175,22 @@ class Outbound:
         size_max: int,
         may: Iterable[str] = (),
     ) -> AsyncGenerator[Streamed]:
-        """Make one call whose answer is read piece by piece. One that is larger than ``size_max`` is an error."""
+        """Make one call whose response is read piece by piece. A body larger than ``size_max`` raises an error."""
         async with self._call(method, url, headers, body, seconds=seconds, may=may) as response:
             yield Streamed(response, size_max)
 
     async def dial(self, url: str, *, seconds: float = 15.0) -> Wire:
-        """Make a bare connection to where a URL leads, for programs that speak by themselves. The caller closes it."""
+        """Open a plain connection to the host of a URL, for a program that speaks HTTP itself. The caller closes it."""
         from millpond.outbound import network  # noqa: PLC0415 - as in _call
 
         target = self.check(url)
         try:
             async with asyncio.timeout(seconds):
-                return await network.Door(self._look_up).connect_tcp(target.host, target.port)
+                return await network.NetworkBackend(self._look_up).connect_tcp(target.host, target.port)
         except TimeoutError as error:
-            raise OutboundFailedError(f"There was no connection within {seconds:g} s.", reason="timeout") from error
+            raise OutboundFailedError(
+                f"The connection could not be established within {seconds:g} s.", reason="timeout"
+            ) from error
 
     async def close(self) -> None:
         self._resolver.close()
@@ -199,23 +201,27 @@ class Outbound:
         if target.address is not None:
             is_open = is_public(target.address) or self._openings.has_address(target.address, target.port)
         else:
-            # What a name of the inside leads to may have been opened as an address: that is seen when it is looked up.
+            # The address of an internal name may be allowed: that is checked when the name is resolved.
             is_open = not target.is_name_inside or bool(self._openings.networks)
         if not (is_open or self._openings.has_name(target.host, target.port)):
-            raise _leads_inside(field)
+            raise _private(field)
+        if not self._openings.has_port(target.host, target.port, target.address):
+            raise _reserved(target.port, field)
         return target
 
     async def _look_up(self, host: str, port: int, *, field: str = "url") -> Sequence[Address]:
-        """All addresses of a host; one among them that leads inside is enough to refuse them all."""
+        """All addresses of a host; if one of them, or the port at one of them, is not allowed, all are rejected."""
         target = Target(scheme="http", host=host, port=port, path="/", address=_literal(host))
         self._check(target, field)
         addresses = await self._addresses(host, port)
+        if not all(self._openings.has_port(host, port, address) for address in addresses):
+            raise _reserved(port, field)
         if self._openings.has_name(host, port):
             return addresses
         for address in addresses:
             is_open = not target.is_name_inside and is_public(address)
             if not (is_open or self._openings.has_address(address, port)):
-                raise _leads_inside(field)
+                raise _private(field)
         return addresses
 
     async def _addresses(self, host: str, port: int) -> Sequence[Address]:
@@ -228,14 +234,14 @@ class Outbound:
     async def _call(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes, *, seconds: float, may: Iterable[str]
     ) -> AsyncGenerator[httpcore2.Response]:
-        from millpond.outbound import network  # noqa: PLC0415 - most processes that know of us never call anybody
+        from millpond.outbound import network  # noqa: PLC0415 - most processes that import this module make no calls
 
         target = targets.read(url)
         is_free = any(target.origin == targets.read(origin).origin for origin in may)
         if not is_free:
             self._check(target, "url")
         if self._pools is None:
-            # Where an origin is open to some calls only, no other call must find a connection to it: hence two.
+            # Two sets: a connection to an origin that only some calls may reach must not be used by other calls.
             self._pools = tuple(
                 network.Pools(look_up, connections=self._connections, tls=self._tls)
                 for look_up in (self._look_up, self._addresses)
@@ -243,38 +249,41 @@ class Outbound:
         deadline = asyncio.timeout(seconds)
         try:
             async with deadline, self._slots, AsyncExitStack() as stack:
-                response = await self._pools[is_free].call(target, method, _sent(target, method, headers, body), body)
+                sent = _request_headers(target, method, headers, body)
+                response = await self._pools[is_free].call(target, method, sent, body)
                 stack.push_async_callback(response.aclose)
                 yield response
         except TimeoutError as error:
             if not deadline.expired():
                 raise
-            raise OutboundFailedError(f"There was no whole answer within {seconds:g} s.", reason="timeout") from error
+            raise OutboundFailedError(
+                f"The response was not complete within {seconds:g} s.", reason="timeout"
+            ) from error
         except network.FAILURES as error:
             raise network.failure(error) from error
 
 
-def _sent(target: Target, method: str, headers: Mapping[str, str], body: bytes) -> dict[str, str]:
-    """The headers of a call: the caller's, and those that are ours to say. Nothing compressed is asked for."""
-    told = {"accept": "*/*", "accept-encoding": "identity", "user-agent": _user_agent()}
-    told |= {name.lower(): value for name, value in headers.items() if name.lower() not in _OURS}
+def _request_headers(target: Target, method: str, headers: Mapping[str, str], body: bytes) -> dict[str, str]:
+    """The headers of a call: the caller's, and those that are set here. They ask for an uncompressed response."""
+    found = {"accept": "*/*", "accept-encoding": "identity", "user-agent": _user_agent()}
+    found |= {name.lower(): value for name, value in headers.items() if name.lower() not in _OURS}
     if body or method in {"POST", "PUT", "PATCH"}:
-        told["content-length"] = str(len(body))
-    return {"host": target.authority} | told
+        found["content-length"] = str(len(body))
+    return {"host": target.authority} | found
 
 
 @cache
 def _user_agent() -> str:
-    """Once: it is read from the files of the package."""
+    """Cached, because the version is read from the files of the package."""
     return f"Millpond/{version('millpond')}"
 
 
 def _headers(response: httpcore2.Response) -> dict[str, str]:
-    told: dict[str, str] = {}
+    found: dict[str, str] = {}
     for raw_name, raw_value in response.headers:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
-        told[name] = f"{told[name]}, {value}" if name in told else value
-    return told
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found
 
 
 def _address(response: httpcore2.Response) -> str:
@@ -289,5 +298,10 @@ def _literal(host: str) -> Address | None:
         return None
 
 
-def _leads_inside(field: str) -> OutboundRefusedError:
-    return OutboundRefusedError("The URL leads inside a network, or nowhere.", field=field, hint=_HINT)
+def _reserved(port: int, field: str) -> OutboundRefusedError:
+    hint = f"Use 80, 443 or another port from 1024, or have an operator allow HOST:{port} with MILLPOND_OUTBOUND_ALLOW."
+    return OutboundRefusedError(f"The port {port} is reserved for another protocol.", field=field, hint=hint)
+
+
+def _private(field: str) -> OutboundRefusedError:
+    return OutboundRefusedError("The URL must be public; private addresses are rejected.", field=field, hint=_HINT)

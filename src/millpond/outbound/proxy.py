@@ -1,7 +1,7 @@
-"""A proxy on this machine, through which a program of others reaches what the guard admits, and nothing else.
+"""A local HTTP proxy, through which an external program reaches only what the outbound guard allows.
 
-Such a program looks names up and follows redirects by itself. So it is told to ask us for every connection: what it
-names is checked as any URL of a user is, each time, and the connection goes to the very address that was checked.
+Such a program resolves names and follows redirects by itself. So it is configured to use this proxy for every
+connection: each target is checked like a user-supplied URL, and the connection is made to the address that was checked.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 _HEAD_MAX: Final = 32 * 1024
 _BODY_MAX: Final = 8 * 1024 * 1024
-"""Bytes of what the program sends in one request."""
+"""The largest body of a request, in bytes."""
 _PIECE: Final = 64 * 1024
 _SECONDS: Final = 30.0
-"""For a request to be told, and for a connection to be made."""
+"""The time to receive a request, and to open a connection."""
 _HOPS: Final = frozenset(
     {
         "connection",
@@ -44,12 +44,12 @@ _HOPS: Final = frozenset(
         "upgrade",
     }
 )
-"""What is said from one hop to the next only."""
+"""The hop-by-hop headers, which are not forwarded."""
 _REASONS: Final = {400: "Bad Request", 403: "Forbidden", 407: "Proxy Authentication Required", 502: "Bad Gateway"}
 
 
 class _Head(msgspec.Struct, frozen=True):
-    """The first lines of a request."""
+    """The request line and the headers of a request."""
 
     method: str
     place: str
@@ -57,10 +57,10 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 class Proxy:
-    """Serves one program, over as many connections as it likes: ``async with Proxy(outbound, …) as proxy``.
+    """Serves one program, over any number of connections: ``async with Proxy(outbound, …) as proxy``.
 
-    ``size_max`` is for all that it is sent back, ``seconds`` for each answer. What went wrong is kept, since the
-    program itself tells of it in words of its own, if at all.
+    ``size_max`` limits all responses together, and ``seconds`` each one. The last errors are kept here, because the
+    program itself may report them differently, or not at all.
     """
 
     def __init__(self, outbound: Outbound, *, size_max: int, seconds: float) -> None:
@@ -71,11 +71,11 @@ class Proxy:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.size = 0
-        """How many bytes came back so far."""
+        """The number of bytes of all responses so far."""
         self.refusal: OutboundRefusedError | None = None
-        """The last place that the guard did not admit."""
+        """The error of the last target that the guard rejected."""
         self.failure: OutboundFailedError | None = None
-        """The last connection that came to nothing."""
+        """The error of the last call that failed."""
 
     def __repr__(self) -> str:
         return f"<Proxy at port {self.port}>"
@@ -87,16 +87,16 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        """With a password, so that nobody else on this machine comes through it. Not for logs."""
+        """The URL with a password, so that no other user of this machine can use the proxy. Not for logs."""
         return f"http://millpond:{self._password}@127.0.0.1:{self.port}"
 
     @property
     def is_spent(self) -> bool:
-        """Whether more came back than may."""
+        """Whether the responses have exceeded the size limit."""
         return self.size > self._size_max
 
     def hide(self, text: str) -> str:
-        """A text without the password."""
+        """Remove the password from a text."""
         return text.replace(self._password, "…")
 
     async def __aenter__(self) -> Self:
@@ -111,7 +111,7 @@ class Proxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """In a task of our own: one that asyncio makes complains when it is canceled."""
+        """Serve in a task created here: one created by asyncio would log an error when it is canceled."""
         task = asyncio.create_task(self._serve(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -120,36 +120,36 @@ class Proxy:
         try:
             await self._answer(reader, writer)
         except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # it hung up, or does not speak HTTP
+            pass  # the program disconnected, or does not speak HTTP
         finally:
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request; the connection ends with it."""
+        """Answer one request; the connection is closed after it."""
         async with asyncio.timeout(_SECONDS):
             head = _read_head(await reader.readuntil(b"\r\n\r\n"))
         if not self._is_known(head.headers.get("proxy-authorization", "")):
-            await _say(writer, 407, {"proxy-authenticate": 'Basic realm="millpond"'})
+            await _respond(writer, 407, {"proxy-authenticate": 'Basic realm="millpond"'})
             return
         try:
             if head.method == "CONNECT":
                 await self._connect(head, reader, writer)
             else:
-                await self._pass_on(head, reader, writer)
+                await self._forward(head, reader, writer)
         except OutboundRefusedError as error:
             self.refusal = error
-            await _say(writer, 403)
+            await _respond(writer, 403)
         except OutboundFailedError as error:
             self.failure = error
-            await _say(writer, 502)  # where the head of an answer is out, this tears it, which tells the program too
+            await _respond(writer, 502)  # breaks a response that has begun, so that the program notices too
 
-    def _is_known(self, said: str) -> bool:
+    def _is_known(self, authorization: str) -> bool:
         expected = base64.b64encode(f"millpond:{self._password}".encode()).decode()
-        return hmac.compare_digest(said.encode(), f"Basic {expected}".encode())
+        return hmac.compare_digest(authorization.encode(), f"Basic {expected}".encode())
 
-    # Bare connections, for https
+    # Tunnels, for https
 
     async def _connect(self, head: _Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         wire = await self._outbound.dial(f"https://{head.place}", seconds=_SECONDS)
@@ -166,7 +166,7 @@ class Proxy:
             await wire.aclose()
 
     async def _bring(self, wire: Wire, writer: asyncio.StreamWriter) -> None:
-        from millpond.outbound import network  # noqa: PLC0415 - whoever got here has it
+        from millpond.outbound import network  # noqa: PLC0415 - already imported by the call
 
         with contextlib.suppress(*network.FAILURES):
             while piece := await wire.read(_PIECE):
@@ -176,8 +176,8 @@ class Proxy:
 
     # Whole requests, for http
 
-    async def _pass_on(self, head: _Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Made anew, so that nothing of it is read in two ways: not its length, nor which host it is for."""
+    async def _forward(self, head: _Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Forward a request that is built anew, so that its length and its host cannot be read in two ways."""
         body = await _read_body(head, reader, writer)
         headers = {name: text for name, text in head.headers.items() if name not in _HOPS}
         left = max(self._size_max - self.size, 0)
@@ -185,7 +185,7 @@ class Proxy:
             async with self._outbound.stream(
                 head.method, head.place, headers=headers, body=body, seconds=self._seconds, size_max=left
             ) as streamed:
-                await _say(writer, streamed.status, _told(streamed), has_body=True)
+                await _respond(writer, streamed.status, _response_headers(streamed), has_body=True)
                 async for piece in streamed:
                     self._count(piece)
                     writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
@@ -198,11 +198,11 @@ class Proxy:
     def _count(self, piece: bytes) -> None:
         self.size += len(piece)
         if self.is_spent:
-            raise ConnectionError("More came back than may.")
+            raise ConnectionError("The response exceeds the size limit.")
 
 
 async def _send(reader: asyncio.StreamReader, wire: Wire) -> None:
-    from millpond.outbound import network  # noqa: PLC0415 - whoever got here has it
+    from millpond.outbound import network  # noqa: PLC0415 - already imported by the call
 
     with contextlib.suppress(*network.FAILURES):
         while piece := await reader.read(_PIECE):
@@ -225,7 +225,7 @@ async def _read_body(head: _Head, reader: asyncio.StreamReader, writer: asyncio.
             return b"".join([piece async for piece in _chunks(reader)])
         size = int(head.headers.get("content-length", "0"))
         if not 0 <= size <= _BODY_MAX:
-            raise ValueError("It sends more than may be sent.")
+            raise ValueError("The request exceeds the size limit.")
         return await reader.readexactly(size)
 
 
@@ -234,22 +234,22 @@ async def _chunks(reader: asyncio.StreamReader) -> AsyncGenerator[bytes]:
     while size := int((await reader.readuntil(b"\r\n")).partition(b";")[0], 16):
         left -= size
         if size < 0 or left < 0:
-            raise ValueError("It sends more than may be sent.")
+            raise ValueError("The request exceeds the size limit.")
         yield await reader.readexactly(size)
         await reader.readexactly(2)
     while await reader.readuntil(b"\r\n") != b"\r\n":
         pass
 
 
-def _told(streamed: Streamed) -> dict[str, str]:
+def _response_headers(streamed: Streamed) -> dict[str, str]:
     return {name: text for name, text in streamed.headers.items() if name not in _HOPS and name != "content-length"}
 
 
-async def _say(
+async def _respond(
     writer: asyncio.StreamWriter, status: int, headers: dict[str, str] | None = None, *, has_body: bool = False
 ) -> None:
     form = {"transfer-encoding": "chunked"} if has_body else {"content-length": "0"}
-    told = {**(headers or {}), **form, "connection": "close"}
-    lines = [f"HTTP/1.1 {status} {_REASONS.get(status, 'Told')}", *(f"{name}: {text}" for name, text in told.items())]
+    sent = {**(headers or {}), **form, "connection": "close"}
+    lines = [f"HTTP/1.1 {status} {_REASONS.get(status, 'Status')}", *(f"{name}: {text}" for name, text in sent.items())]
     writer.write(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace"))
     await writer.drain()

@@ -1,4 +1,4 @@
-"""Names into addresses, as the machine's own resolver knows them."""
+"""Resolves names to addresses, with the machine's own resolver."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 KEPT_SECONDS: Final = 5.0
-"""For how long a good answer is kept."""
-_THREADS: Final = 32  # for names that are known to be quick, and as many for all others
-_SHARE: Final = 4  # of the latter, so many at once for names of one domain
+"""How long a result is kept."""
+_THREADS: Final = 32  # for names that are known to be fast, and as many for all others
+_SHARE: Final = 4  # of the latter, the most at once for the names of one domain
 _QUICK: Final = 1.0
 _KNOWN_MAX: Final = 10_000
 
 
 class Resolver:
-    """Asks for each name once at a time, in threads of its own, and keeps what it was told for a moment.
+    """Resolves each name once at a time, in threads of its own, and keeps the result for a moment.
 
-    A name whose server is silent holds a thread for many seconds, and whoever has a domain has as many such names as
-    he likes. So a name that has not just proved to be quick waits for threads that are apart, and of those the names
-    of one domain have a few. Names that are known to be quick are never behind them.
+    A name whose DNS server does not respond blocks a thread for many seconds, and the owner of a domain can have any
+    number of such names. So a name whose last lookup was not fast is resolved in a separate set of threads, in which
+    the names of one domain can only use a few. Names that are known to be fast never wait for the others.
 
-    That answers are kept opens no way inside. Whoever connects checks the addresses he was told, each time and however
-    old they are, and connects to one of these and no other: a name that begins to lead elsewhere is found out then.
+    Keeping results does not weaken the guard. The caller checks the addresses before each connection, however old they
+    are, and connects to one of these and no other: if a name now resolves to a private address, it is rejected then.
     """
 
     def __init__(self) -> None:
         self._quick: ThreadPoolExecutor | None = None
         self._others: ThreadPoolExecutor | None = None
-        self._asked: dict[str, asyncio.Future[list[str]]] = {}
+        self._pending: dict[str, asyncio.Future[list[str]]] = {}
         self._known: dict[str, tuple[float, list[str]]] = {}
-        """Names that were quick the last time: when that was, and what they led to."""
+        """The names whose last lookup was fast: its time and its addresses."""
         self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
-        told_at, addresses = self._known.get(host, (0.0, []))
-        if addresses and time.monotonic() < told_at + KEPT_SECONDS:
+        resolved_at, addresses = self._known.get(host, (0.0, []))
+        if addresses and time.monotonic() < resolved_at + KEPT_SECONDS:
             return addresses
-        asked = self._asked.get(host)
-        if asked is None:
-            asked = self._asked[host] = asyncio.ensure_future(self._ask(host, port))
-            asked.add_done_callback(lambda done: self._forget(host, done))
-        return await asyncio.shield(asked)
+        pending = self._pending.get(host)
+        if pending is None:
+            pending = self._pending[host] = asyncio.ensure_future(self._resolve(host, port))
+            pending.add_done_callback(lambda done: self._forget(host, done))
+        return await asyncio.shield(pending)
 
-    async def _ask(self, host: str, port: int) -> list[str]:
+    async def _resolve(self, host: str, port: int) -> list[str]:
         loop = asyncio.get_running_loop()
         if self._known.pop(host, None) is not None:
             self._quick = self._quick or ThreadPoolExecutor(_THREADS, thread_name_prefix="resolver")
@@ -65,7 +65,7 @@ class Resolver:
         return addresses
 
     def _share(self, host: str) -> asyncio.Semaphore:
-        """What the names of a domain share; it is forgotten when none of them waits."""
+        """The semaphore that the names of a domain share; it is dropped when none of them waits."""
         domain = ".".join(host.rstrip(".").split(".")[-2:])
         share = self._shares.get(domain)
         if share is None:
@@ -73,20 +73,20 @@ class Resolver:
         return share
 
     def _forget(self, host: str, done: asyncio.Future[list[str]]) -> None:
-        del self._asked[host]
+        del self._pending[host]
         if not done.cancelled():
-            done.exception()  # those who waited may all have gone
+            done.exception()  # retrieved here, because all waiting callers may be gone
 
     def close(self) -> None:
-        for asked in self._asked.values():
-            asked.cancel()
+        for pending in self._pending.values():
+            pending.cancel()
         for threads in (self._quick, self._others):
             if threads is not None:
                 threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _timed(host: str, port: int) -> tuple[list[str], float]:
-    """What a name leads to, and how long it took to be told: not how long it waited for a thread."""
+    """The addresses of a name, and how long the lookup took, without the wait for a thread."""
     began = time.monotonic()
     found = _look_up(host, port)
     return found, time.monotonic() - began

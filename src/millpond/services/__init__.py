@@ -1,9 +1,11 @@
-"""The background services of a deployment. Any number of processes may run them side by side."""
+"""The background services of a deployment. Any number of processes may run them concurrently."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from millpond.services.bulk_runner import bulk_runner
+from millpond.services.counter import counter
 from millpond.services.courier import courier
 from millpond.services.ensurer import ensurer
 from millpond.services.expirer import expirer
@@ -11,19 +13,17 @@ from millpond.services.pruner import pruner
 from millpond.services.reaper import reaper
 from millpond.services.reconciler import reconciler
 from millpond.services.scheduler import scheduler
-from millpond.services.steward import steward
 from millpond.services.sweeper import sweeper
-from millpond.services.tallier import tallier
 
 if TYPE_CHECKING:
     from millpond.engine.engine import Engine
-    from millpond.services.service import Part
+    from millpond.services.service import BackgroundTask
     from millpond.settings import Settings
 
 
-def all_services(engine: Engine, settings: Settings) -> list[Part]:
+def all_services(engine: Engine, settings: Settings) -> list[BackgroundTask]:
     return [
-        *([ensurer(engine)] if engine.homes.away else ()),
+        *([ensurer(engine)] if engine.tenant_databases.remote else ()),
         courier(engine, settings),
         expirer(engine),
         pruner(
@@ -33,9 +33,9 @@ def all_services(engine: Engine, settings: Settings) -> list[Part]:
             webhook_retention=settings.webhook_retention,
         ),
         reaper(engine),
-        *(reconciler(engine, line.name) for line in engine.providers.lines),
+        *(reconciler(engine, client.name) for client in engine.providers.clients),
         scheduler(engine),
-        steward(engine, grace=settings.grace),
+        bulk_runner(engine, grace=settings.grace),
         sweeper(engine, retention=settings.retention),
-        tallier(engine),
+        counter(engine),
     ]

@@ -1,8 +1,8 @@
-"""The ensurer: sees that jobs of tenants in other databases have their dispatches, and these their jobs.
+"""The ensurer: ensures that jobs of tenants with a database of their own have dispatches, and dispatches have jobs.
 
-What is owed it makes good after a moment. And it walks, some at a time, over all such jobs and dispatches, for what got
-out of step and would not be met by a verb for long: an answered job whose dispatch is still parked, one that has ended
-while it waits for its time, and all that an older state of a database brings back.
+It creates missing dispatches after a short delay. It also compares all such jobs and dispatches, some at a time, to
+find differences that no verb would find for long: an answered job whose dispatch is still parked, an ended job
+whose dispatch waits for its start time, and everything that restoring an older state of a database brings back.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from millpond.engine.engine import Engine
 
 JOBS_MAX: Final = 500
-MOMENT: Final = timedelta(seconds=2)
-"""Whoever takes a job in has so long to put it into the queue himself."""
+DELAY: Final = timedelta(seconds=2)
+"""How long the process that accepted a job has to create its dispatch."""
 
 
-def ensurer(engine: Engine, every: timedelta = timedelta(seconds=1), *, moment: timedelta = MOMENT) -> Service:
+def ensurer(engine: Engine, every: timedelta = timedelta(seconds=1), *, delay: timedelta = DELAY) -> Service:
     async def run_once() -> int:
         grown: set[str] = set()
-        for split in dict.fromkeys(engine.homes.splits.values()):
-            if split.home.is_up:
+        for executor in dict.fromkeys(engine.tenant_databases.executors.values()):
+            if executor.database.is_up:
                 try:
-                    grown |= await split.ensure(moment, JOBS_MAX)
-                    grown |= await split.sweep(JOBS_MAX)
-                except UnavailableError:  # It is looked after.
+                    grown |= await executor.ensure(delay, JOBS_MAX)
+                    grown |= await executor.sweep(JOBS_MAX)
+                except UnavailableError:  # The database is probed until it is back.
                     pass
-                except MillpondError as error:  # What one home is ill with must not stop the others.
+                except MillpondError as error:  # A failure of one database must not stop the others.
                     logs.emit("service.failed", service="ensurer", error=f"{type(error).__name__}: {error}")
-        engine.ring_back(grown)
+        engine.notify_requeued(grown)
         return len(grown)
 
     return Service("ensurer", every, run_once)

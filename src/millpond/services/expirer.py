@@ -1,6 +1,6 @@
 """The expirer: ends the jobs that have reached their deadline.
 
-A job whose URL has taken the news has succeeded, also where nobody has concluded that yet: so this comes first.
+A job whose delivery was accepted has succeeded, even if it is not concluded yet, so such jobs are concluded first.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from millpond.engine import deliveries, jobs
-from millpond.engine.split import passed_over
+from millpond.engine.jobs import jobs
+from millpond.engine.tenant_databases.remote import skip_unavailable
+from millpond.engine.webhooks import deliveries
 from millpond.services.service import Service
 
 if TYPE_CHECKING:
@@ -21,11 +22,11 @@ JOBS_MAX: Final = 500
 def expirer(engine: Engine, every: timedelta = timedelta(seconds=0.5)) -> Service:
     async def run_once() -> int:
         done = 0
-        for home in engine.all_homes():
-            with passed_over():
-                while await deliveries.conclude_left(engine, home, JOBS_MAX) == JOBS_MAX:
+        for database in engine.databases():
+            with skip_unavailable():
+                while await deliveries.conclude_unfinished(engine, database, JOBS_MAX) == JOBS_MAX:
                     pass
-        while ended := await jobs.expire(engine.homes.everywhere, JOBS_MAX):
+        while ended := await jobs.expire(engine.tenant_databases.executor_for_all, JOBS_MAX):
             done += ended
         return done
 

@@ -1,4 +1,4 @@
-"""The pruner: makes the weeks to come, drops those past their age, forgets what is over: keys, deliveries, sessions."""
+"""The pruner: creates the coming weeks' partitions, drops old ones, deletes old keys, deliveries and sessions."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from millpond import logs
-from millpond.engine import callbacks, deliveries, endpoints, idempotency, sessions, submissions, tallies
-from millpond.engine.split import passed_over
+from millpond.engine.access import sessions
+from millpond.engine.jobs import idempotency
+from millpond.engine.providers import callbacks, predictions
+from millpond.engine.reads import counters
+from millpond.engine.tenant_databases.remote import skip_unavailable
+from millpond.engine.webhooks import deliveries, endpoints
 from millpond.services.service import Service
 from millpond.store import partitions
 from millpond.store.migrate import WEEKS_AHEAD
@@ -18,11 +22,11 @@ if TYPE_CHECKING:
     from millpond.store.db import Database
 
 KEYS_MAX: Final = 5_000
-SUBMISSIONS_MAX: Final = 1_000
+PREDICTIONS_MAX: Final = 1_000
 DELIVERIES_MAX: Final = 2_000
-TALLIES_MAX: Final = 5_000
+CHANGES_MAX: Final = 5_000
 SILENCE: Final = timedelta(hours=1)
-"""After how long without its listener an endpoint is forgotten."""
+"""After how long without its listener an endpoint is deleted."""
 LISTENERS_MAX: Final = 100
 SESSIONS_MAX: Final = 1_000
 
@@ -35,15 +39,15 @@ def pruner(
     webhook_retention: timedelta = timedelta(days=30),
     every: timedelta = timedelta(minutes=10),
 ) -> Service:
-    told: set[str] = set()
-    """The providers of which it was said that they are missing."""
+    logged: set[str] = set()
+    """The missing providers that were logged."""
 
     async def run_once() -> int:
-        done = await prune(engine.db) + await engine.endpoints.forget_silent(SILENCE, LISTENERS_MAX)
-        done += await sessions.prune(engine.db, SESSIONS_MAX) + await engine.errands.prune(retention)
-        for home in engine.homes.away:
-            with passed_over():
-                done += await prune(home)
+        done = await prune(engine.db) + await engine.endpoints.delete_silent(SILENCE, LISTENERS_MAX)
+        done += await sessions.prune(engine.db, SESSIONS_MAX) + await engine.bulk_operations.prune(retention)
+        for database in engine.tenant_databases.remote:
+            with skip_unavailable():
+                done += await prune(database)
         return done
 
     async def prune(db: Database) -> int:
@@ -51,13 +55,13 @@ def pruner(
         dropped = await partitions.drop(db, retention)
         for name in dropped:
             logs.emit("partition.dropped", partition=name)
-        done = len(dropped) + await _forsake(engine, db, told)
+        done = len(dropped) + await _close_abandoned(engine, db, logged)
         for forget in (
             partial(idempotency.prune, db, key_window, KEYS_MAX),
-            partial(submissions.prune, db, retention, SUBMISSIONS_MAX),
+            partial(predictions.prune, db, retention, PREDICTIONS_MAX),
             partial(deliveries.prune, db, webhook_retention, DELIVERIES_MAX),
-            partial(callbacks.prune, db, SUBMISSIONS_MAX),
-            partial(tallies.prune, db, TALLIES_MAX),
+            partial(callbacks.prune, db, PREDICTIONS_MAX),
+            partial(counters.prune, db, CHANGES_MAX),
         ):
             while forgotten := await forget():
                 done += forgotten
@@ -68,14 +72,14 @@ def pruner(
     return Service("pruner", every, run_once)
 
 
-async def _forsake(engine: Engine, db: Database, told: set[str]) -> int:
-    """What is due to be asked of a provider that is not set up any more ends with its job; said once of each."""
-    known = [line.name for line in engine.providers.lines]
-    for name in await submissions.strangers(db, known):
-        if name not in told:
-            told.add(name)
+async def _close_abandoned(engine: Engine, db: Database, logged: set[str]) -> int:
+    """Close the predictions of providers that are no longer configured once their jobs have ended; log each once."""
+    known = [client.name for client in engine.providers.clients]
+    for name in await predictions.strangers(db, known):
+        if name not in logged:
+            logged.add(name)
             logs.emit("provider.missing", provider=name)
     done = 0
-    while closed := await submissions.forsake(db, known, SUBMISSIONS_MAX):
+    while closed := await predictions.close_abandoned(db, known, PREDICTIONS_MAX):
         done += closed
     return done

@@ -1,11 +1,12 @@
-"""The reaper: takes back what silent workers hold, cuts off who heeds no cancel, forgets the long silent."""
+"""The reaper: requeues jobs of expired leases, ends jobs that ignore a cancel, deletes workers silent for very long."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from millpond.engine import jobs, leases
+from millpond.engine.jobs import jobs
+from millpond.engine.queue import leases
 from millpond.services.service import Service
 
 if TYPE_CHECKING:
@@ -18,11 +19,11 @@ JOBS_MAX: Final = 200
 def reaper(engine: Engine, every: timedelta = timedelta(seconds=1)) -> Service:
     async def run_once() -> int:
         done = 0
-        while grown := await leases.lapse(engine.homes.everywhere, LEASES_MAX):
-            engine.ring_back(grown)
+        while grown := await leases.lapse(engine.tenant_databases.executor_for_all, LEASES_MAX):
+            engine.notify_requeued(grown)
             done += len(grown)
         done += await engine.workers.sweep(LEASES_MAX)
-        while ended := await jobs.enforce(engine.homes.everywhere, JOBS_MAX):
+        while ended := await jobs.force_cancel(engine.tenant_databases.executor_for_all, JOBS_MAX):
             done += ended
         return done
 

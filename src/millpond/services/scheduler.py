@@ -1,11 +1,11 @@
-"""The scheduler: lets the jobs whose time has come join the line."""
+"""The scheduler: makes jobs ready at their start time."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from millpond.engine import jobs
+from millpond.engine.jobs import jobs
 from millpond.services.service import Service
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ JOBS_MAX: Final = 500
 def scheduler(engine: Engine, every: timedelta = timedelta(seconds=0.25)) -> Service:
     async def run_once() -> int:
         done = 0
-        while grown := await jobs.promote(engine.homes.everywhere, JOBS_MAX):
-            engine.ring_back(grown)
+        while grown := await jobs.promote(engine.tenant_databases.executor_for_all, JOBS_MAX):
+            engine.notify_requeued(grown)
             done += len(grown)
         return done
 

@@ -1,4 +1,4 @@
-"""The sweeper: removes the files that nobody has a use for any more."""
+"""The sweeper: deletes files that are no longer needed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from millpond import logs
-from millpond.engine.artifacts import RETENTION
+from millpond.engine.jobs.artifacts import RETENTION
 from millpond.services.service import Service
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
-"""Storage: where files are. One interface over a folder of this machine and over any S3-compatible bucket.
+"""Storage: one interface for files in a local folder and in any S3-compatible bucket.
 
-A file goes in and out by a signed URL: a request that says itself what it may do, and until when. To sign one takes no
-network call and no query. What is signed goes by this machine's clock, as it does for S3.
+Files are uploaded and downloaded at signed URLs, which contain what they allow and when they expire. Signing needs no
+network call and no query. It uses this machine's clock, as for S3.
 """
 
 from millpond.storage.storage import Object, Storage, check_path, open_storage

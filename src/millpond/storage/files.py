@@ -1,7 +1,8 @@
-"""The file server of a local store: takes and gives files at signed URLs, as a bucket would.
+"""The file server of a local store: receives and serves files at signed URLs, as a bucket does.
 
-It is a process of its own, so that bytes never pass through the API, and it knows neither keys nor the database: a URL
-says all there is to know. What it serves may come from strangers and is shown on our origin. So no script runs in it.
+It is a process of its own, so that files do not pass through the API. It uses neither keys nor the database: a URL
+contains everything. Its files may come from untrusted users and are shown on its origin, so its headers keep browsers
+from running scripts in them.
 """
 
 from __future__ import annotations
@@ -41,16 +42,16 @@ if TYPE_CHECKING:
     Headers = list[tuple[bytes, bytes]]
 
 IDLE_SECONDS: Final = 30.0
-"""How long the next piece of a file may take, in either direction."""
+"""The longest pause between two pieces of a file, in either direction."""
 PACE: Final = 64 * 1024
-"""Bytes a second that an upload must make on the whole."""
+"""The lowest average speed of an upload, in bytes per second."""
 GRACE_SECONDS: Final = 60.0
 DISCARD_MAX: Final = 1024 * 1024
-"""Bytes of a refused upload that are let run off, so that its sender can read the refusal."""
+"""How many bytes of a rejected upload are read and discarded, so that the client can read the error."""
 DISCARD_SECONDS: Final = 5.0
 _PIECE: Final = 256 * 1024
 _METHODS: Final = "GET, HEAD, OPTIONS, PUT"
-_RANGE: Final = re.compile(r"bytes=(?:(?P<first>\d{1,18})-(?P<last>\d{0,18})|-(?P<suffix>\d{1,18}))")
+_RANGE: Final = re.compile(r"bytes=(?:(?P<first>[0-9]{1,18})-(?P<last>[0-9]{0,18})|-(?P<suffix>[0-9]{1,18}))")
 _DOCS: Final = "/docs/problems/"
 
 _ANYWHERE: Final[Headers] = [
@@ -65,7 +66,7 @@ _PREFLIGHT: Final[Headers] = [
 ]
 _HARMLESS: Final[Headers] = [
     (
-        b"content-security-policy",  # a browser shows a film by a page of its own, which must load just that
+        b"content-security-policy",  # a browser shows a video in a page of its own, which must be able to load it
         b"default-src 'none'; img-src 'self'; media-src 'self'; frame-ancestors 'none'; sandbox",
     ),
     (b"referrer-policy", b"no-referrer"),  # the URL is a secret
@@ -73,8 +74,8 @@ _HARMLESS: Final[Headers] = [
 ]
 
 
-class DisconnectedError(Exception):
-    """The other side has gone."""
+class PeerDisconnectedError(Exception):
+    """The client has disconnected."""
 
 
 class FileServer:
@@ -89,12 +90,12 @@ class FileServer:
         request = Request(scope, receive, send)
         try:
             await self._serve(request)
-        except DisconnectedError:
+        except PeerDisconnectedError:
             pass
         except Exception as error:  # noqa: BLE001 - every error is answered
             if not isinstance(error, MillpondError):
                 logs.emit("request.failed", request_id=None, path=scope["path"], error=repr(error))
-            with contextlib.suppress(DisconnectedError):
+            with contextlib.suppress(PeerDisconnectedError):
                 await request.refuse(error if isinstance(error, MillpondError) else StorageUnavailableError())
 
     async def _serve(self, request: Request) -> None:
@@ -107,23 +108,24 @@ class FileServer:
         elif request.method in ("GET", "HEAD"):
             await self._give(request, self._store.check(request.method, request.path, request.query()))
         else:
-            raise MethodNotAllowedError(f"{request.method[:20]} is not possible here.", allow=_METHODS)
+            raise MethodNotAllowedError(f"The method {request.method[:20]} is not allowed.", allow=_METHODS)
 
     # In
 
     async def _take(self, request: Request, grant: Grant) -> None:
-        most = self._store.size_max if grant.size is None else grant.size
-        _check_announced(request, grant, most)
+        limit = self._store.size_max if grant.size is None else grant.size
+        _check_announced(request, grant, limit)
+        await in_thread(self._store.check_vacant, grant.path)  # before the body: the client may send gigabytes
         draft = await in_thread(self._store.draft)
         try:
-            async with _within(GRACE_SECONDS + most / PACE):
-                async for piece in request.body(most):
+            async with _within(GRACE_SECONDS + limit / PACE):
+                async for piece in request.body(limit):
                     await in_thread(draft.write, piece)
             if grant.size is not None:
                 _compare("size", grant.size, draft.size)
             if grant.sha256 is not None:
                 _compare("sha256", grant.sha256, draft.sha256)
-            about = await in_thread(draft.commit, grant.path, grant.content_type)
+            about = await in_thread(draft.commit, grant.path, grant.content_type, replace=False)
         finally:
             await in_thread(draft.close)
         await request.reply(200, headers=[(b"etag", _tag(about))])
@@ -157,8 +159,8 @@ class FileServer:
         await request.end()
 
 
-def _check_announced(request: Request, grant: Grant, most: int) -> None:
-    """Refuse what the headers tell to be wrong, before any of it is read."""
+def _check_announced(request: Request, grant: Grant, limit: int) -> None:
+    """Reject an upload whose headers do not fit the URL, before its body is read."""
     found = request.header(b"content-type") or ""
     if found.replace(" ", "").lower() != grant.content_type.replace(" ", "").lower():
         raise ArtifactMismatchError(
@@ -168,11 +170,11 @@ def _check_announced(request: Request, grant: Grant, most: int) -> None:
             found=found[:100],
         )
     if request.header(b"content-encoding") not in (None, "identity"):
-        raise ArtifactMismatchError("The file must not be compressed on its way.", field="Content-Encoding")
+        raise ArtifactMismatchError("The file must be sent without content encoding.", field="Content-Encoding")
     length = request.header(b"content-length")
-    if length is not None and length.isdigit():
-        if int(length) > most:
-            raise _too_large(most)
+    if length is not None and length.isascii() and length.isdigit():
+        if int(length) > limit:
+            raise _too_large(limit)
         if grant.size is not None:
             _compare("size", grant.size, int(length))
 
@@ -180,7 +182,7 @@ def _check_announced(request: Request, grant: Grant, most: int) -> None:
 def _compare(what: str, expected: Any, found: Any) -> None:
     if expected != found:
         raise ArtifactMismatchError(
-            f"The {what} of the file is {found}, and the URL is signed for {expected}.",
+            f"The {what} of the file is {found}, but the URL is signed for {expected}.",
             field=what,
             expected=expected,
             found=found,
@@ -188,7 +190,7 @@ def _compare(what: str, expected: Any, found: Any) -> None:
 
 
 def _describe(about: Object, grant: Grant) -> Headers:
-    """What every answer says of a file."""
+    """The headers of every response with a file."""
     kind = about.content_type or "application/octet-stream"
     headers: Headers = [
         (b"content-type", kind.encode("latin-1")),
@@ -213,9 +215,9 @@ def _is_known(request: Request, about: Object) -> bool:
 
 
 def _part(request: Request, about: Object) -> tuple[int, int] | None:
-    """Where the wanted bytes begin and end; none where all are wanted.
+    """The start and end of the requested range; None for the whole file.
 
-    All of it is also sent for several parts at once, and to who has begun with another file of this path.
+    The whole file is also sent if several ranges are requested, and if the range is of an earlier file at this path.
     """
     found = _RANGE.fullmatch((request.header(b"range") or "").strip())
     condition = request.header(b"if-range")
@@ -232,7 +234,7 @@ def _part(request: Request, about: Object) -> tuple[int, int] | None:
 
 
 class Request:
-    """One request and its answer."""
+    """One request and its response."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.method: str = scope["method"]
@@ -249,32 +251,32 @@ class Request:
         try:
             return unquote(raw.decode("ascii"), errors="strict").removeprefix("/")
         except UnicodeError:
-            raise MalformedError("The path cannot be read.", hint="Percent-encode it as UTF-8.") from None
+            raise MalformedError("The path cannot be decoded.", hint="Percent-encode the path as UTF-8.") from None
 
     def query(self) -> dict[str, str]:
         try:
             text = self._scope["query_string"].decode("ascii")
             pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=20)
         except ValueError:
-            raise BadSignatureError("The URL carries no signature that can be read.") from None
+            raise BadSignatureError("The URL has no valid signature.") from None
         found = dict(pairs)
         if len(found) < len(pairs):
-            raise BadSignatureError("A parameter stands twice in the URL.")
+            raise BadSignatureError("A parameter occurs more than once in the URL.")
         return found
 
     def header(self, name: bytes) -> str | None:
         value = self._headers.get(name)
         return None if value is None else value.decode("latin-1")
 
-    async def body(self, most: int) -> AsyncGenerator[bytes]:
-        """What comes in, in pieces that are worth a trip to the disk; an end to what does not end."""
+    async def body(self, limit: int) -> AsyncGenerator[bytes]:
+        """The body, in pieces large enough for a write to the disk; raises an error if it is larger than the limit."""
         kept = bytearray()
         size = 0
         while not self._is_read:
             piece = await self._next()
             size += len(piece)
-            if size > most:
-                raise _too_large(most)
+            if size > limit:
+                raise _too_large(limit)
             kept += piece
             if len(kept) >= CHUNK:
                 yield bytes(kept)
@@ -286,7 +288,7 @@ class Request:
         async with _within(IDLE_SECONDS):
             message = await self._receive()
         if message["type"] != "http.request":
-            raise DisconnectedError
+            raise PeerDisconnectedError
         self._is_read = not message.get("more_body")
         return message.get("body", b"")
 
@@ -308,15 +310,15 @@ class Request:
         await self._put({"type": "http.response.body", "body": b""})
 
     async def _put(self, message: MutableMapping[str, Any]) -> None:
-        """A reader that stops reading is left."""
+        """Send a message; disconnects a client that does not read."""
         try:
             async with asyncio.timeout(IDLE_SECONDS):
                 await self._send(message)
         except (TimeoutError, OSError) as error:
-            raise DisconnectedError from error
+            raise PeerDisconnectedError from error
 
     async def refuse(self, error: MillpondError) -> None:
-        """Tell what is wrong; then let some of what is still coming run off, and hang up."""
+        """Send the error, then discard a part of the remaining body, and close the connection."""
         if self._has_begun:
             return
         body = _problem(error)
@@ -338,14 +340,15 @@ class Request:
 
     async def _discard(self) -> None:
         left = DISCARD_MAX
-        with contextlib.suppress(TimeoutError, DisconnectedError, TooSlowError):
+        with contextlib.suppress(TimeoutError, PeerDisconnectedError, TooSlowError):
             async with asyncio.timeout(DISCARD_SECONDS):
-                while not self._is_read and left > 0 and not self.header(b"expect"):  # who asks first, waits
+                # A client that sent Expect is waiting, and sends no body.
+                while not self._is_read and left > 0 and not self.header(b"expect"):
                     left -= len(await self._next())
 
 
 def _problem(error: MillpondError) -> bytes:
-    """RFC 9457, as the API tells its problems."""
+    """The problem details of RFC 9457, as in the API."""
     title = (type(error).__doc__ or "").splitlines()[0].rstrip(".")
     problem = wire.Problem(
         type=f"{_DOCS}{error.code}",
@@ -366,8 +369,8 @@ async def _within(seconds: float) -> AsyncGenerator[None]:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError:
-        raise TooSlowError("The file did not come in time.", hint="Send it without long pauses.") from None
+        raise TooSlowError("The file was not received in time.", hint="Send the file without long pauses.") from None
 
 
-def _too_large(most: int) -> TooLargeError:
-    return TooLargeError(f"The file is larger than the {most:,} bytes that the URL is signed for.", limit=most)
+def _too_large(limit: int) -> TooLargeError:
+    return TooLargeError(f"The file is larger than the {limit:,} bytes that the URL is signed for.", limit=limit)

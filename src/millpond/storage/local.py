@@ -1,9 +1,10 @@
-"""A folder of this machine as a store. Files are served by :mod:`millpond.storage.files`, at URLs that are signed here.
+"""A store in a local folder. Files are served by :mod:`millpond.storage.files`, at URLs that are signed here.
 
-A file is written beside the others, brought to the disk, and then put in its place by one rename: it is there whole or
-not at all. Its last 512 bytes are its footer, which tells its size, type and checksum: so these, too, change with the
-same rename, and what was cut short by a failing disk is never taken for a file. Folders are opened one below the other
-and links are not followed, so no path leads out.
+A file is written under a temporary name, synced to the disk, and then renamed or linked: it is there completely or not
+at all. Signed URLs link it, which fails if the path is taken: what was uploaded once does not change.
+Its last 512 bytes are a footer with its size, type and checksum: so these change with the same rename, and a file that
+a failing disk has truncated is never served. Folders are opened one level at a time and links are not followed, so no
+path leads out of the store.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from millpond.errors import (
+    ArtifactStoredError,
     BadSignatureError,
     InvalidError,
     NotFoundError,
@@ -43,14 +45,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 CHUNK: Final = 1024 * 1024
-"""Bytes that go to or from the disk at once."""
+"""How many bytes are read or written at once."""
 FOOTER: Final = 512
 _MAGIC: Final = b"PSF1"
 _KEY: Final = ".key"
 _DRAFTS: Final = ".drafts"
 _KEY_BYTES: Final = 32
 _STALE: Final = timedelta(minutes=15)
-"""The age of a draft that nobody can be writing any more: the file server waits half a minute for the next piece."""
+"""The age at which a draft is no longer being written: the file server waits half a minute for the next piece."""
 _TRIES: Final = 5
 _STEP: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ASTRAY: Final = (errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST)
@@ -71,19 +73,19 @@ class Grant:
     path: str
     content_type: str
     size: int | None
-    """None: any up to the store's limit."""
+    """None: any size up to the store's limit."""
     sha256: str | None
     filename: str | None
 
 
 class Local:
-    """A store in a folder; the folder and its key are made when they are first needed."""
+    """A store in a folder; the folder and its key are created when they are first needed."""
 
     def __init__(self, root: Path, url: str | None = None, *, size_max: int = SIZE_MAX) -> None:
         self.root = root
         self.size_max = size_max
         self.url = None if url is None else url.rstrip("/")
-        """Where the file server is reached; none where nothing can be signed."""
+        """The URL of the file server; without one, no URLs can be signed."""
         self._key: bytes | None = None
 
     @property
@@ -98,7 +100,7 @@ class Local:
         *,
         lifetime: timedelta,
         filename: str | None = None,
-        content_type: str | None = None,  # noqa: ARG002 - the file itself tells
+        content_type: str | None = None,  # noqa: ARG002 - stored in the file
     ) -> Signed:
         return self._sign("GET", path, lifetime, {"filename": filename}, {})
 
@@ -117,8 +119,8 @@ class Local:
     ) -> Signed:
         if self.url is None:
             raise StorageUnavailableError(
-                "Nobody serves the files of this folder.",
-                hint="Set MILLPOND_FILES_URL to where `millpond serve --role files` is, or name a bucket.",
+                "No file server is configured for the storage directory.",
+                hint="Set MILLPOND_FILES_URL to the URL of `millpond serve --role files`, or use a bucket.",
             )
         expires = int(time.time()) + check_lifetime(lifetime)
         query = {"expires": str(expires)} | {name: value for name, value in given.items() if value is not None}
@@ -136,17 +138,17 @@ class Local:
         return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
     def check(self, method: str, path: str, query: Mapping[str, str]) -> Grant:
-        """What the query of a URL allows, if we have signed it and it is not too late."""
+        """Check the signature and the expiry of a URL, and return what it allows."""
         signed = "GET" if method == "HEAD" else method
         known = {name: value for name, value in query.items() if name in _QUERY}
         given = query.get("signature", "")
         if len(known) + 1 != len(query) or not given.isascii():
-            raise BadSignatureError("The URL is not one that was signed here.")
+            raise BadSignatureError("The URL was not signed by this server.")
         if not hmac.compare_digest(self._signature(signed, path, known), given):
-            raise BadSignatureError(f"The URL is not signed for {method[:10]} of this path with these parameters.")
+            raise BadSignatureError(f"The URL is not signed for {method[:10]} with this path and these parameters.")
         if int(known["expires"]) < time.time():
             at = datetime.fromtimestamp(int(known["expires"]), UTC)
-            raise UrlExpiredError(f"The URL was good until {at:%Y-%m-%dT%H:%M:%SZ}.", expired_at=at)
+            raise UrlExpiredError(f"The URL expired at {at:%Y-%m-%dT%H:%M:%SZ}.", expired_at=at)
         return Grant(
             check_path(path),
             known.get("type", ""),
@@ -157,7 +159,7 @@ class Local:
 
     def _secret(self) -> bytes:
         if self._key is None:
-            with _told():
+            with _translated():
                 self._key = self._read_key() or self._make_key()
         return self._key
 
@@ -167,7 +169,7 @@ class Local:
         return None
 
     def _make_key(self) -> bytes:
-        """Several may do so at once; the first one's is everybody's."""
+        """Create the key. If several processes do so at once, all use the first one."""
         draft = self._drafts() / secrets.token_hex(16)
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
@@ -213,7 +215,7 @@ class Local:
         try:
             async for chunk in _chunks(data):
                 await in_thread(draft.write, chunk)
-            return await in_thread(draft.commit, path, content_type)
+            return await in_thread(draft.commit, path, content_type, replace=True)
         finally:
             await in_thread(draft.close)
 
@@ -222,7 +224,7 @@ class Local:
 
     def _delete(self, path: str) -> None:
         *parts, name = path.split("/")
-        with _told():
+        with _translated():
             try:
                 with self._folder(parts) as folder:
                     os.unlink(name, dir_fd=folder)
@@ -234,7 +236,7 @@ class Local:
                 self._prune(parts)
 
     def _prune(self, parts: list[str]) -> None:
-        """Remove the folders that are empty now; who wants to write into one makes it again."""
+        """Remove the folders that are empty now; the next write creates them again."""
         while parts:
             name = parts.pop()
             try:
@@ -250,7 +252,7 @@ class Local:
 
     def _list(self, prefix: str, after: str, limit: int) -> list[Object]:
         found: list[Object] = []
-        with _told():
+        with _translated():
             for each in self._walk(prefix, after):
                 found.append(each)
                 if len(found) == limit:
@@ -258,7 +260,7 @@ class Local:
         return found
 
     def _walk(self, place: str, after: str) -> Iterator[Object]:
-        """As a bucket lists its files: by their paths, whatever folders they are in."""
+        """List the files in the order of a bucket: by their whole paths, not by folders."""
         entries: list[tuple[str, os.DirEntry[str]]] = []
         with contextlib.suppress(FileNotFoundError), os.scandir(self.root / place) as below:
             for entry in below:
@@ -272,14 +274,14 @@ class Local:
             elif path > after and entry.is_file(follow_symlinks=False):
                 with contextlib.suppress(FileNotFoundError):
                     about = entry.stat(follow_symlinks=False)
-                    yield Object(path, max(about.st_size - FOOTER, 0), _moment(about.st_mtime))
+                    yield Object(path, max(about.st_size - FOOTER, 0), _time(about.st_mtime))
 
     async def tidy(self) -> int:
         return await in_thread(self._tidy)
 
     def _tidy(self) -> int:
         removed = 0
-        with _told(), contextlib.suppress(FileNotFoundError), os.scandir(self.root / _DRAFTS) as drafts:
+        with _translated(), contextlib.suppress(FileNotFoundError), os.scandir(self.root / _DRAFTS) as drafts:
             for draft in drafts:
                 with contextlib.suppress(FileNotFoundError):
                     if draft.stat(follow_symlinks=False).st_mtime < time.time() - _STALE.total_seconds():
@@ -292,9 +294,9 @@ class Local:
     # The disk
 
     def open(self, path: str) -> Opened:
-        """A file to read from; raises NotFoundError where there is none, or only part of one."""
+        """Open a file for reading; raises NotFoundError if it does not exist or is incomplete."""
         *parts, name = path.split("/")
-        with _told():
+        with _translated():
             try:
                 with self._folder(parts) as folder:
                     return Opened.of(path, os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder))
@@ -303,9 +305,14 @@ class Local:
                     raise _absent() from None
                 raise
 
+    def check_vacant(self, path: str) -> None:
+        """Raise an error if a file is stored at this path."""
+        if self._head(path) is not None:
+            raise ArtifactStoredError(field="path")
+
     def draft(self) -> Draft:
-        """A file that is not there yet."""
-        with _told():
+        """Create a temporary file, which becomes a file when it is committed."""
+        with _translated():
             return Draft(self, self._drafts() / secrets.token_hex(16))
 
     def _drafts(self) -> Path:
@@ -314,13 +321,20 @@ class Local:
         drafts.mkdir(mode=0o700, exist_ok=True)
         return drafts
 
-    def place(self, draft: Path, path: str) -> None:
-        """Put a draft where it belongs; the folder may be taken away between two steps of this."""
+    def place(self, draft: Path, path: str, *, replace: bool) -> None:
+        """Give a draft its path; repeated if the folder is removed at the same time.
+
+        Without ``replace`` the draft is linked and not renamed, because a link never replaces a file: of several
+        writers of one path, one succeeds.
+        """
         *parts, name = path.split("/")
         for left in reversed(range(_TRIES)):
             try:
                 with self._folder(parts, make=True) as folder:
-                    os.rename(draft, name, dst_dir_fd=folder)
+                    if replace:
+                        os.rename(draft, name, dst_dir_fd=folder)
+                    else:
+                        _link(draft, name, folder)
                     os.fsync(folder)
                 return
             except FileNotFoundError:
@@ -329,13 +343,13 @@ class Local:
             except OSError as error:
                 if error.errno in _ASTRAY:
                     raise InvalidError(
-                        "The path leads through a file or a link, or is a folder itself.", field="path"
+                        "The path is a directory, or leads through a file or a symbolic link.", field="path"
                     ) from error
                 raise
 
     @contextlib.contextmanager
     def _folder(self, parts: list[str], *, make: bool = False) -> Generator[int]:
-        """A folder held open, reached from the root step by step."""
+        """The descriptor of a folder, opened from the root one level at a time."""
         folder = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for part in parts:
@@ -359,8 +373,17 @@ def _step(folder: int, part: str, *, make: bool) -> int:
     return os.open(part, _STEP, dir_fd=folder)
 
 
+def _link(draft: Path, name: str, folder: int) -> None:
+    try:
+        os.link(draft, name, dst_dir_fd=folder)
+    except FileExistsError:
+        if stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            raise ArtifactStoredError(field="path") from None
+        raise
+
+
 class Opened:
-    """A file that is read. It stays whole for its reader, whatever comes into its place."""
+    """A file that is open for reading. It does not change for the reader when another file replaces it."""
 
     def __init__(self, descriptor: int, about: Object) -> None:
         self.about = about
@@ -399,11 +422,11 @@ def _about(path: str, descriptor: int) -> Object:
         raise _absent() from None
     if footer.size != size:
         raise _absent()
-    return Object(path, size, _moment(found.st_mtime), footer.type, footer.sha256)
+    return Object(path, size, _time(found.st_mtime), footer.type, footer.sha256)
 
 
 class Draft:
-    """A file that is written: nobody sees it before :meth:`commit`, and nothing is left of it without."""
+    """A file that is being written: it is not visible before :meth:`commit`, and removed without it."""
 
     def __init__(self, store: Local, path: Path) -> None:
         self._store = store
@@ -413,7 +436,7 @@ class Draft:
         self.size = 0
 
     def write(self, piece: bytes) -> None:
-        with _told():
+        with _translated():
             self._put(piece)
         self._hash.update(piece)
         self.size += len(piece)
@@ -427,26 +450,26 @@ class Draft:
     def sha256(self) -> str:
         return self._hash.hexdigest()
 
-    def commit(self, path: str, content_type: str) -> Object:
+    def commit(self, path: str, content_type: str, *, replace: bool) -> Object:
         footer = msgspec.json.encode(_Footer(self.size, content_type, self.sha256))
-        with _told():
+        with _translated():
             self._put((_MAGIC + footer).ljust(FOOTER))
             os.fsync(self._file.fileno())
-            self._store.place(self._path, path)
+            self._store.place(self._path, path, replace=replace)
         return Object(path, self.size, datetime.now(UTC), content_type, self.sha256)
 
     def close(self) -> None:
-        """Also after a commit, which leaves nothing to remove."""
+        """Remove the temporary name. To be called after a commit too."""
         self._file.close()
-        with _told():
+        with _translated():
             self._path.unlink(missing_ok=True)
 
 
-# Around it
+# Helpers
 
 
 async def in_thread(call: Callable[P, R], *arguments: P.args, **options: P.kwargs) -> R:
-    """Off the loop, and to its end: what is cut off while a thread writes must not close its file under it."""
+    """Run a call in a thread. A cancellation waits for it, so that the file is not closed while the thread writes."""
     working = asyncio.ensure_future(asyncio.to_thread(call, *arguments, **options))
     try:
         return await asyncio.shield(working)
@@ -456,7 +479,7 @@ async def in_thread(call: Callable[P, R], *arguments: P.args, **options: P.kwarg
 
 
 async def _chunks(data: bytes | AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """What comes in pieces of any size, in pieces that are worth a trip to the disk."""
+    """The data in pieces large enough for a write to the disk."""
     if isinstance(data, bytes):
         for start in range(0, len(data), CHUNK):
             yield data[start : start + CHUNK]
@@ -472,17 +495,17 @@ async def _chunks(data: bytes | AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 @contextlib.contextmanager
-def _told() -> Any:
-    """What the system says, in our own words."""
+def _translated() -> Any:
+    """Translate the errors of the operating system."""
     try:
         yield
     except OSError as error:
-        raise StorageUnavailableError(f"The storage folder cannot be used: {error.strerror}.") from error
+        raise StorageUnavailableError(f"The storage directory cannot be used: {error.strerror}.") from error
 
 
 def _absent() -> NotFoundError:
-    return NotFoundError("There is no such file.", field="path")
+    return NotFoundError("The file does not exist.", field="path")
 
 
-def _moment(seconds: float) -> datetime:
+def _time(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)

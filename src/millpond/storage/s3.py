@@ -38,6 +38,8 @@ _REGION: Final = "us-east-1"
 _RETRY: Final = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
 _TIMEOUTS: Final = {"timeout": "60s", "connect_timeout": "5s"}
 _PIECE: Final = 1024 * 1024
+_ONCE: Final = {"If-None-Match": "*"}
+"""Refuse the upload if the object exists. The header is signed, so that a client cannot leave it out."""
 
 
 class S3:
@@ -64,15 +66,15 @@ class S3:
 
     @classmethod
     def from_url(cls, url: str, environ: Mapping[str, str] | None = None, *, size_max: int = SIZE_MAX) -> S3:
-        """As ``s3://bucket/prefix?endpoint=…&region=…&style=path|host``, with the keys of the environment."""
+        """From ``s3://bucket/prefix?endpoint=…&region=…&style=path|host``, with the keys from the environment."""
         environ = os.environ if environ is None else environ
         place = urlsplit(url)
         options = dict(parse_qsl(place.query))
         if not place.netloc or options.keys() - _OPTIONS or options.get("style", "path") not in _STYLES:
             raise SettingsError(
-                f"{url[:120]!r} names no bucket.",
+                f"{url[:120]!r} does not contain a bucket.",
                 field="storage",
-                hint=f"Write {SCHEME}bucket/prefix?endpoint=URL&region=NAME&style=path, each option if it is needed.",
+                hint=f"Use {SCHEME}bucket/prefix?endpoint=URL&region=NAME&style=path; all options may be omitted.",
             )
         given = [environ.get(f"AWS_{name}") for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN")]
         region = options.pop("region", None) or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
@@ -103,7 +105,7 @@ class S3:
     def sign_put(
         self, path: str, *, lifetime: timedelta, content_type: str, size: int | None, sha256: str | None = None
     ) -> Signed:
-        headers = {"Content-Type": check_type(content_type)}
+        headers = {"Content-Type": check_type(content_type), **_ONCE}
         if check_sha256(sha256) is not None:
             headers["x-amz-checksum-sha256"] = base64.b64encode(bytes.fromhex(sha256 or "")).decode()
         implied = {} if size is None else {"Content-Length": str(check_size(size, self.size_max))}
@@ -119,13 +121,13 @@ class S3:
         query: dict[str, str] | None = None,
         implied: dict[str, str] | None = None,
     ) -> Signed:
-        """``implied`` headers are signed too; their sender's library sets them by itself."""
+        """``implied`` headers are signed too, but not returned: the client's HTTP library sets them itself."""
         seconds, at = check_lifetime(lifetime), datetime.now(UTC).replace(microsecond=0)
         key = self._prefix + check_path(path)
         if self._keys is None:
-            # Keys that come and go are the library's to find. It signs the path alone; what is uploaded is looked at
-            # by `confirm` in any case.
-            with _told():
+            # obstore finds temporary keys, and signs with them, but only the path. `confirm` checks uploads in any
+            # case.
+            with _translated():
                 url = obstore.sign(self._store, method, key, timedelta(seconds=seconds))
         else:
             url = presign(
@@ -143,9 +145,9 @@ class S3:
     # Files
 
     async def head(self, path: str) -> Object | None:
-        # A plain head of obstore's tells no type; a get without a body does.
+        # obstore's head does not return the content type; a get without a body does.
         try:
-            with _told():
+            with _translated():
                 found = await obstore.get_async(self._store, self._prefix + check_path(path), options={"head": True})
         except NotFoundError:
             return None
@@ -155,7 +157,7 @@ class S3:
         return b"".join([piece async for piece in self.stream(path)])
 
     async def stream(self, path: str) -> AsyncIterator[bytes]:
-        with _told():
+        with _translated():
             found = await obstore.get_async(self._store, self._prefix + check_path(path))
             async for piece in found.stream(min_chunk_size=_PIECE):
                 yield bytes(piece)
@@ -165,17 +167,17 @@ class S3:
     ) -> Object:
         key = self._prefix + check_path(path)
         attributes = {"Content-Type": check_type(content_type)}
-        seen = _Seen()
-        with _told():
+        meter = _Meter()
+        with _translated():
             if isinstance(data, bytes):
-                seen.add(data)
+                meter.add(data)
                 await obstore.put_async(self._store, key, data, attributes=attributes, use_multipart=False)
             else:
-                await obstore.put_async(self._store, key, seen.through(data), attributes=attributes)
-        return Object(path, seen.size, datetime.now(UTC), content_type, seen.sha256)
+                await obstore.put_async(self._store, key, meter.through(data), attributes=attributes)
+        return Object(path, meter.size, datetime.now(UTC), content_type, meter.sha256)
 
     async def delete(self, path: str) -> None:
-        with _told(), contextlib.suppress(FileNotFoundError):
+        with _translated(), contextlib.suppress(FileNotFoundError):
             await obstore.delete_async(self._store, self._prefix + check_path(path))
 
     async def list(self, prefix: str = "", *, after: str = "", limit: int = 1_000) -> list[Object]:
@@ -183,7 +185,7 @@ class S3:
             check_path(prefix.removesuffix("/"))
         found: list[Object] = []
         begin = self._prefix + after if after else None
-        with _told():
+        with _translated():
             pages: Any = obstore.list(  # pyright: ignore[reportUnknownMemberType] - it can give Arrow's tables too
                 self._store, (self._prefix + prefix) or None, offset=begin, chunk_size=limit
             )
@@ -194,14 +196,14 @@ class S3:
         return found[:limit]
 
     async def tidy(self) -> int:
-        """Nothing: what is not whole is no object, and its parts are for a lifecycle rule of the bucket."""
+        """Do nothing: an incomplete upload is no object, and a lifecycle rule of the bucket should remove its parts."""
         return 0
 
     async def close(self) -> None: ...
 
 
-class _Seen:
-    """What goes by, counted and hashed."""
+class _Meter:
+    """Counts and hashes the bytes of an upload."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -222,14 +224,18 @@ class _Seen:
 
 
 def _base(bucket: str, endpoint: str, *, is_host: bool) -> str:
-    """Where the bucket's own paths begin. The port that a scheme implies is not part of what is signed."""
+    """The base URL of the bucket. It omits the default port of its scheme, which is not part of the signed host."""
     place = urlsplit(endpoint)
     try:
         port = place.port
     except ValueError:
         port = -1
     if place.scheme not in ("http", "https") or not place.hostname or port == -1:
-        raise SettingsError(f"{endpoint[:120]!r} is no endpoint.", field="storage", hint="Write http://host:port.")
+        raise SettingsError(
+            f"{endpoint[:120]!r} is not a valid endpoint URL.",
+            field="storage",
+            hint="Use a URL such as http://host:port.",
+        )
     host = f"[{place.hostname}]" if ":" in place.hostname else place.hostname
     if port is not None and (place.scheme, port) not in (("http", 80), ("https", 443)):
         host = f"{host}:{port}"
@@ -254,12 +260,12 @@ def _listed(each: Any, prefix: str) -> Object:
 
 
 @contextlib.contextmanager
-def _told() -> Any:
-    """What the library says, in our own words."""
+def _translated() -> Any:
+    """Translate the errors of the library."""
     try:
         yield
     except FileNotFoundError:
-        raise NotFoundError("There is no such file.", field="path") from None
+        raise NotFoundError("The file does not exist.", field="path") from None
     except (BaseError, OSError) as error:
         reason = str(error).strip().splitlines()[0][:300]
         raise StorageUnavailableError(f"The bucket cannot be used: {reason}") from error

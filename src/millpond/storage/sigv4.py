@@ -1,8 +1,8 @@
-"""AWS Signature Version 4 in a query: URLs with which anybody may do one thing in a bucket, for a while.
+"""AWS Signature Version 4 in the query of a URL: each URL allows one operation in a bucket for a limited time.
 
-obstore signs URLs too, but neither headers nor query parameters with them. Without those a URL to upload to would take
-a file of any type and any size, and a URL to download from could not name the file. So this is ours: a hash and five
-HMACs, held against botocore's signer by the tests. Nothing here does input or output.
+obstore signs URLs too, but not their headers and query parameters. Without those, an upload URL would accept a file of
+any type and any size, and a download URL could not set the file name. So Millpond signs URLs itself: a hash and five
+HMACs, which the tests compare with botocore's signer. Nothing here does input or output.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _UNSIGNED: Final = "UNSIGNED-PAYLOAD"
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Who signs."""
+    """The credentials that sign."""
 
     access_key: str
     secret_key: str = field(repr=False)
@@ -42,12 +42,12 @@ def presign(
     headers: Mapping[str, str] | None = None,
     query: Mapping[str, str] | None = None,
 ) -> str:
-    """The URL, signed for a request with exactly these headers. Its path must be encoded already, as S3 wants it."""
+    """Sign a URL for a request with exactly these headers. Its path must already be encoded as S3 requires."""
     place = urlsplit(url)
     stamp = at.strftime("%Y%m%dT%H%M%SZ")
     scope = f"{stamp[:8]}/{region}/s3/aws4_request"
     signed = {"host": place.netloc} | {name.lower(): value.strip() for name, value in (headers or {}).items()}
-    asked = {
+    parameters = {
         **(query or {}),
         "X-Amz-Algorithm": _ALGORITHM,
         "X-Amz-Credential": f"{keys.access_key}/{scope}",
@@ -56,10 +56,10 @@ def presign(
         "X-Amz-SignedHeaders": ";".join(sorted(signed)),
     }
     if keys.session_token is not None:
-        asked["X-Amz-Security-Token"] = keys.session_token
-    pairs = "&".join(f"{name}={value}" for name, value in sorted((encode(n), encode(v)) for n, v in asked.items()))
+        parameters["X-Amz-Security-Token"] = keys.session_token
+    pairs = "&".join(f"{name}={value}" for name, value in sorted((encode(n), encode(v)) for n, v in parameters.items()))
     lines = "".join(f"{name}:{value}\n" for name, value in sorted(signed.items()))
-    canonical = "\n".join((method, place.path or "/", pairs, lines, asked["X-Amz-SignedHeaders"], _UNSIGNED))
+    canonical = "\n".join((method, place.path or "/", pairs, lines, parameters["X-Amz-SignedHeaders"], _UNSIGNED))
     digest = hashlib.sha256(canonical.encode()).hexdigest()
     text = f"{_ALGORITHM}\n{stamp}\n{scope}\n{digest}"
     signature = hmac.new(_key(keys.secret_key, stamp[:8], region), text.encode(), hashlib.sha256).hexdigest()
@@ -67,13 +67,13 @@ def presign(
 
 
 def encode(text: str, safe: str = "") -> str:
-    """Percent-encoded as the signature wants it."""
+    """Percent-encode as the signature requires."""
     return quote(text, safe=f"{safe}-_.~")
 
 
 @lru_cache(16)
 def _key(secret: str, day: str, region: str) -> bytes:
-    """The key of a day: it is the same for all that is signed on it."""
+    """The signing key, which is the same for a whole day and therefore cached."""
     key = f"AWS4{secret}".encode()
     for part in (day, region, "s3", "aws4_request"):
         key = hmac.new(key, part.encode(), hashlib.sha256).digest()

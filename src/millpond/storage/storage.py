@@ -1,4 +1,4 @@
-"""The interface of storage, what may be a path, and how the settings choose a store."""
+"""The interface of storage, the rules for paths, and the choice of a store by the settings."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from millpond.wire import Signed
 
 SIZE_MAX: Final = 5 * 1024**3
-"""Bytes of a file; S3 takes no more at once."""
+"""The largest file, in bytes: the limit of S3 for one request."""
 PATH_MAX: Final = 1_000
-"""Bytes of a path; S3 takes 1,024, and a prefix stands before ours."""
+"""The longest path, in bytes; S3 accepts 1,024, which includes the prefix."""
 PART_MAX: Final = 240
-"""Bytes of what stands between two slashes; file systems take 255."""
+"""The longest segment of a path, in bytes; file systems accept 255."""
 LIFETIME_MAX: Final = 7 * 24 * 3600
-"""Seconds; S3 signs nothing for longer."""
+"""The longest lifetime of a signed URL, in seconds: the limit of S3."""
 TYPE_MAX: Final = 200
 SCHEME: Final = "s3://"
 
@@ -37,7 +37,7 @@ _SHOWN: Final = re.compile(r"(?:image/(?!svg)|video/|audio/|text/plain\b)", re.I
 
 @dataclass(frozen=True, slots=True)
 class Object:
-    """What a store knows of a file. Where it does not tell a thing in a list, that is none."""
+    """A file's metadata in a store. What a listing does not return is None."""
 
     path: str
     size: int
@@ -50,67 +50,68 @@ class Storage(Protocol):
     """A store of files by path. All paths are checked as :func:`check_path` does."""
 
     size_max: int
-    """How many bytes a file that is uploaded may have."""
+    """The largest upload, in bytes."""
 
     @property
     def is_binding(self) -> bool:
-        """Whether what is signed holds an upload to its type, size and checksum."""
+        """Whether a signed URL enforces the type, size and checksum of an upload, and never replaces a file."""
         ...
 
     def sign_get(
         self, path: str, *, lifetime: timedelta, filename: str | None = None, content_type: str | None = None
     ) -> Signed:
-        """A request that reads a file. With a name, browsers save it under that."""
+        """Sign a request that reads a file. With ``filename``, browsers save it under this name."""
         ...
 
     def sign_put(
         self, path: str, *, lifetime: timedelta, content_type: str, size: int | None, sha256: str | None = None
     ) -> Signed:
-        """A request that writes a file of this type and size, and with this checksum if one is given; nothing else.
+        """Sign a request that writes a file with this type and size, and with this checksum if one is given.
 
-        Without a size, which a worker does not know before it has begun, it may have any up to ``size_max``.
+        Without a size, which a worker does not know in advance, the file may have any size up to ``size_max``. The
+        request is refused with HTTP 412 if a file is stored at the path, so that no URL can replace a stored file.
 
-        Its sender sends ``headers`` as they are, and the length of the body as Content-Length.
+        The client must send ``headers`` unchanged, and the length of the body as Content-Length.
         """
         ...
 
     async def head(self, path: str) -> Object | None:
-        """What is known of a file; none where there is none."""
+        """The metadata of a file; None if it does not exist."""
         ...
 
     async def read(self, path: str) -> bytes:
-        """A whole file; raises NotFoundError where there is none."""
+        """Read a whole file; raises NotFoundError if it does not exist."""
         ...
 
     def stream(self, path: str) -> AsyncIterator[bytes]:
-        """A file in pieces."""
+        """Read a file in pieces."""
         ...
 
     async def write(
         self, path: str, data: bytes | AsyncIterator[bytes], *, content_type: str = "application/octet-stream"
     ) -> Object:
-        """Put a file in place, at once and whole, instead of whatever was there."""
+        """Write a file atomically; replaces a file at this path."""
         ...
 
     async def delete(self, path: str) -> None:
-        """Remove a file; none is as good."""
+        """Delete a file, if it exists."""
         ...
 
     async def list(self, prefix: str = "", *, after: str = "", limit: int = 1_000) -> list[Object]:
-        """The files below a prefix, which ends in a slash, in the order of their paths after this one."""
+        """The files below a prefix, which ends in a slash, ordered by path; only those after the path ``after``."""
         ...
 
     async def tidy(self) -> int:
-        """Remove what uploads that broke off have left; tells how much that was."""
+        """Remove the remains of interrupted uploads, and return their number."""
         ...
 
     async def close(self) -> None: ...
 
 
 def open_storage(settings: Settings, url: str | None = None) -> Storage:
-    """The store that the settings name. ``url`` is that of a file server that is started with it."""
+    """The store that the settings name. ``url`` is the URL of a file server that is started with it."""
     if is_bucket(settings):
-        from millpond.storage.s3 import S3  # noqa: PLC0415 - its library is for those who have a bucket
+        from millpond.storage.s3 import S3  # noqa: PLC0415 - its library is only needed for buckets
 
         return S3.from_url(settings.storage, size_max=settings.upload_max)
     from millpond.storage.local import Local  # noqa: PLC0415 - as above
@@ -123,67 +124,71 @@ def is_bucket(settings: Settings) -> bool:
 
 
 def local_root(settings: Settings) -> Path:
-    """The folder in which files are, where they are in one."""
+    """The folder of a local store."""
     if "://" in settings.storage:
         raise SettingsError(
-            f"{settings.storage[:80]!r} is no storage.", field="storage", hint="Name a folder or s3://…"
+            f"{settings.storage[:80]!r} is not a valid storage.", field="storage", hint="Use a directory or s3://…."
         )
     return Path(settings.storage).expanduser() if settings.storage else settings.data_dir.expanduser() / "files"
 
 
-# What may come in
+# Checks of input
 
 
 def check_path(given: str, *, field: str = "path") -> str:
-    """A path that every store takes and that cannot lead out of it; what begins with a dot is the store's own."""
+    """Check that every store accepts a path, and that it does not lead out. Names with a leading dot are reserved."""
     if not given or len(given) > PATH_MAX or _BAD.search(given) or len(given.encode()) > PATH_MAX:
         raise InvalidError(
-            f"It must be 1 to {PATH_MAX:,} bytes of text, without control characters and backslashes.", field=field
+            f"The path must have 1 to {PATH_MAX:,} bytes, without control characters and backslashes.", field=field
         )
     for part in given.split("/"):
         if not part or part.startswith(".") or len(part.encode()) > PART_MAX:
             raise InvalidError(
-                f"{part[:20]!r} cannot stand between its slashes.",
+                f"The path segment {part[:20]!r} is not allowed.",
                 field=field,
-                hint=f"A path is relative, and has parts of 1 to {PART_MAX} bytes that do not begin with a dot.",
+                hint=f"Use a relative path with segments of 1 to {PART_MAX} bytes that do not begin with a dot.",
             )
     return given
 
 
 def check_type(given: str, *, field: str = "content_type") -> str:
-    """A media type as it may stand in a header."""
+    """Check that a media type is valid in a header."""
     if len(given) > TYPE_MAX or not _TYPE.fullmatch(given):
-        raise InvalidError(f"It is no media type of up to {TYPE_MAX} characters.", field=field, hint="E.g. image/png.")
+        raise InvalidError(
+            f"The value is not a media type of at most {TYPE_MAX} characters.",
+            field=field,
+            hint="Use a media type such as image/png.",
+        )
     return given
 
 
 def check_sha256(given: str | None, *, field: str = "sha256") -> str | None:
     if given is not None and not _SHA256.fullmatch(given):
-        raise InvalidError("It must be 64 hexadecimal digits in lower case.", field=field)
+        raise InvalidError("The hash must have 64 lower-case hexadecimal digits.", field=field)
     return given
 
 
-def check_size(given: int, most: int) -> int:
+def check_size(given: int, limit: int) -> int:
     if given < 0:
-        raise InvalidError("It must not be less than nothing.", field="size")
-    if given > most:
-        raise TooLargeError(f"It is {given:,} bytes; a file may have {most:,}.", field="size", limit=most)
+        raise InvalidError("The size must not be negative.", field="size")
+    if given > limit:
+        raise TooLargeError(f"The file has {given:,} bytes; the limit is {limit:,}.", field="size", limit=limit)
     return given
 
 
 def check_lifetime(lifetime: timedelta) -> int:
-    """Seconds for which something is signed."""
+    """Check the lifetime of a signed URL, and return it in seconds."""
     seconds = int(lifetime.total_seconds())
     if not 1 <= seconds <= LIFETIME_MAX:
-        raise InvalidError(f"It must be from 1 to {LIFETIME_MAX:,} seconds.", field="lifetime")
+        raise InvalidError(f"The lifetime must be from 1 to {LIFETIME_MAX:,} seconds.", field="lifetime")
     return seconds
 
 
-# What goes out
+# Headers of responses
 
 
 def disposition(filename: str, content_type: str | None) -> str:
-    """The Content-Disposition of a file: shown where it cannot hold script, saved otherwise."""
+    """The Content-Disposition of a file: inline if its type cannot contain scripts, attachment otherwise."""
     verb = "inline" if content_type and _SHOWN.match(content_type) else "attachment"
     plain = _UNPLAIN.sub("_", filename)
     return f"{verb}; filename=\"{plain}\"; filename*=UTF-8''{quote(filename, safe='')}"

@@ -1,9 +1,10 @@
-"""The only door to PostgreSQL: a pool, transactions, named queries, and errors in our own words."""
+"""The only access to PostgreSQL: a pool, transactions, named queries, and the translation of errors."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -16,12 +17,14 @@ from uuid_utils import uuid7
 from millpond.errors import (
     BusyError,
     InvalidError,
-    MoveDeniedError,
     OverdueError,
     StoreError,
+    TransitionDeniedError,
     UnavailableError,
     UnknownKindError,
 )
+from millpond.store.connections import CLIENT_ROLE, Connector
+from millpond.store.hosts import LOST, DatabaseConnection, Watch, Watchdog, hosts, is_unavailable, unavailable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -36,32 +39,13 @@ if TYPE_CHECKING:
 
     Connection = asyncpg.Connection[Row] | PoolConnectionProxy[Row]
 
-MOVE_DENIED: Final = "PS001"
+TRANSITION_DENIED: Final = "PS001"
 APPEND_ONLY: Final = "PS002"
 NOT_ACCEPTED: Final = "PS003"
 UNKNOWN_KIND: Final = "PS004"
 NO_ROOM: Final = "PS005"
-CLIENT_ROLE: Final = "millpond_client"
-
-_SESSION: Final = {
-    "application_name": "millpond",
-    "idle_in_transaction_session_timeout": "60s",
-    "timezone": "UTC",
-}
-# A batch waits for a row that somebody else's transaction holds, and everybody in it does; so it does not wait long.
-_PATIENCE: Final = {"lock_timeout": "2s"}
-_LOST: Final = (
-    pg.PostgresConnectionError,
-    pg.AdminShutdownError,
-    pg.CrashShutdownError,
-    pg.CannotConnectNowError,
-    pg.TooManyConnectionsError,
-    pg.InterfaceError,
-    pg.InternalClientError,  # raised when a server dies at an awkward moment
-    ConnectionError,
-    OSError,
-    TimeoutError,
-)
+# If one row of a batch is locked by another transaction, all calls in the batch wait; so the timeout is short.
+_LOCK_TIMEOUT: Final = {"lock_timeout": "2s"}
 _UNFIT: Final = (
     pg.CharacterNotInRepertoireError,
     pg.UntranslatableCharacterError,
@@ -70,44 +54,53 @@ _UNFIT: Final = (
 _AGAIN: Final = (pg.DeadlockDetectedError, pg.SerializationError)
 _NO_ROLE: Final = (pg.InvalidParameterValueError, pg.InsufficientPrivilegeError)
 _TRIES: Final = 5
-_READY_SHARE: Final = 4  # one connection in so many may stay out of the pool
-_READER_SHARE: Final = 2  # one connection for clients' reads to so many others
+_READY_SHARE: Final = 4  # one of so many connections may stay outside of the pool
+_READER_SHARE: Final = 2  # one connection for clients' reads per so many others
 _COMMAND_TIMEOUT: Final = 60.0
 _SETTLE_TIMEOUT: Final = 5.0
-_VOUCHED: Final = ContextVar("_VOUCHED", default=False)  # that a connection goes back with nothing left open
+_LISTENING_CHECK: Final = 5.0  # how often, and how long, to check a connection on which nothing is sent
+_DISK_FULL_FOR: Final = 5.0  # seconds for which a full disk is reported after the last statement that met it
+_IS_CLEAN: Final = ContextVar("_IS_CLEAN", default=False)  # whether the released connection has nothing left open
 
 
-class Door(Protocol):
-    """Where the statement of a verb is run: a database, or two that stand for one (see engine/split.py)."""
+class Executor(Protocol):
+    """Runs the statement of a verb: one database, or two that act as one (see tenant_databases/remote.py)."""
 
     async def run(self, query: Query, *arguments: Any) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """How many connections there are, how many of them do nothing, and how many there may be."""
+    """The number of connections, of idle ones among them, and the limit."""
 
     name: str
     size: int
     idle: int
-    most: int
+    limit: int
 
 
 @dataclass(slots=True, eq=False)
 class Database:
     """A pool of connections to one PostgreSQL.
 
-    Taking a connection from the pool and giving it back costs about as much Python as a short statement. So a
-    few of them stay out, ready for the next statement that asks.
+    Acquiring a connection from the pool and releasing it takes about as much time in Python as a short statement. So
+    a few connections stay outside of the pool, ready for the next statement.
     """
 
     dsn: str
     pool: asyncpg.Pool[Row]
     cut: timedelta | None = field(default=None, init=False)
-    """After how long the server cuts a statement; none: it does not."""
+    """The statement timeout of the server, if there is one."""
+    repair: str | None = field(default=None, init=False)
+    """What is being done about a database that is not available, for everybody; set by whoever restarts the server."""
     _ready: list[PoolConnectionProxy[Row]] = field(default_factory=list["PoolConnectionProxy[Row]"], init=False)
     _reader: Database | None = field(default=None, init=False)
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _watchdog: Watchdog = field(init=False)
+    _disk_full_until: float = field(default=0.0, init=False)
+
+    def __post_init__(self) -> None:
+        self._watchdog = Watchdog(hosts(self.dsn))
 
     @classmethod
     async def open(
@@ -119,29 +112,30 @@ class Database:
         patience: float | None = None,
         cut: timedelta | None = None,
     ) -> Self:
-        """Connect; as another role, if one is given, which the server is told as the connection is made.
+        """Connect, as another role if one is given.
 
-        A session that took a role by a statement would keep it for whoever a pooler gives that session next.
-        With ``patience``, in seconds, it connects only when it must, and waits for no answer longer than that.
-        With ``cut`` the server ends each statement that takes longer.
+        With ``patience``, in seconds, connections are only made when needed, and that is the timeout of each statement.
+        With ``cut``, the server cancels statements that take longer.
         """
         with translated():
             pool = await asyncpg.create_pool(
                 dsn,
-                min_size=1 if patience is None else 0,
+                connection_class=DatabaseConnection,
+                min_size=0,  # the driver would restore connections by itself, with pauses of up to a minute
                 max_size=size,
-                timeout=patience or _COMMAND_TIMEOUT,
                 command_timeout=patience or _COMMAND_TIMEOUT,
-                server_settings=_SESSION | _PATIENCE | _asked(role, cut),
+                connect=Connector(role, _LOCK_TIMEOUT | _statement_timeout(cut)).connect,
                 reset=_settle,
-                # JSON stays text on its way in and out: it is encoded once, by msgspec, at the edge.
+                # JSON is sent and received as text: msgspec encodes it once, at the edge.
             )
+            if patience is None:
+                await pool.release(await pool.acquire())
         made = cls(dsn, pool)
         made.cut = cut
         return made
 
     async def close(self) -> None:
-        """Wait briefly for what is under way, then cut."""
+        """Wait briefly for running statements, then close all connections."""
         if self._reader is not None:
             await self._reader.close()
         try:
@@ -153,7 +147,7 @@ class Database:
             self.pool.terminate()
 
     async def run(self, query: Query, *arguments: Any) -> Any:
-        """One statement in a transaction of its own; tried again where the database says to."""
+        """Run a statement in a transaction of its own; retried after a deadlock or a serialization failure."""
         for left in reversed(range(_TRIES)):
             try:
                 with translated():
@@ -161,12 +155,15 @@ class Database:
             except AgainError as again:
                 if not left:
                     raise StoreError(str(again)) from again
+            except UnavailableError as error:
+                if not (left and error.is_unsent):
+                    raise
             except pg.UniqueViolationError as error:
                 raise DuplicateError(str(error)) from error
         raise AssertionError
 
     async def read(self, query: Query, *arguments: Any) -> Any:
-        """One statement for a client, by the role that row-level security holds to the tenants it names."""
+        """Run a statement for a client, as the role that row-level security restricts to the tenants that it names."""
         reader = self._reader or await self._open_reader()
         return await reader.run(query, *arguments)
 
@@ -176,17 +173,20 @@ class Database:
                 size = max(2, self.pool.get_max_size() // _READER_SHARE)
                 try:
                     self._reader = await Database.open(self.dsn, size=size, role=CLIENT_ROLE, cut=self.cut)
-                except _NO_ROLE:  # The doctor tells. The first wall, in the statements themselves, stands.
+                except _NO_ROLE:  # `millpond doctor` reports it. The statements themselves still filter by tenant.
                     self._reader = await Database.open(self.dsn, size=size, cut=self.cut)
         return self._reader
 
     async def _fetch(self, query: Query, *arguments: Any) -> Any:
         connection = await self._take()
+        watch = self._watchdog.watch(connection)
         try:
             found = await fetch(connection, query, *arguments)
-        except BaseException:
-            await self.pool.release(connection)  # which looks after one that is broken, or still at work
+        except BaseException as error:
+            await self._release_after(error, connection, watch)
             raise
+        finally:
+            watch.end()
         if len(self._ready) < self.pool.get_max_size() // _READY_SHARE:
             self._ready.append(connection)
         else:
@@ -194,15 +194,39 @@ class Database:
         return found
 
     async def _release(self, connection: PoolConnectionProxy[Row]) -> None:
-        """Return a connection whose last statement ran to its end: that costs no round trip."""
-        vouched = _VOUCHED.set(True)
+        """Release a connection whose last statement completed: this needs no round trip."""
+        token = _IS_CLEAN.set(True)
         try:
             await self.pool.release(connection)
         finally:
-            _VOUCHED.reset(vouched)
+            _IS_CLEAN.reset(token)
+
+    async def _release_after(self, error: BaseException, connection: PoolConnectionProxy[Row], watch: Watch) -> None:
+        """Release a connection on which an error was raised; the pool handles those that are broken or busy.
+
+        An error of another database, whose call was made meanwhile, is translated already, and says nothing here.
+        If its server hangs or is read-only, it is closed, and so are all others: they lead to the same server.
+        """
+        found = unavailable(error) if is_unavailable(error) else UnavailableError()
+        if found.state == "disk full":
+            self._disk_full_until = time.monotonic() + _DISK_FULL_FOR
+        if watch.found_hung or isinstance(error, TimeoutError) or found.state == "read-only":
+            hosts(self.dsn).put_last(getattr(connection, "url", ""))
+            await self.pool.expire_connections()
+            for each in (connection, *self._ready):
+                with contextlib.suppress(*LOST):  # ended already
+                    each.terminate()
+            self._ready.clear()
+        with contextlib.suppress(*LOST):
+            await self.pool.release(connection, timeout=_SETTLE_TIMEOUT)
+
+    @property
+    def is_disk_full(self) -> bool:
+        """Whether a statement has just failed because the server's disk is full."""
+        return time.monotonic() < self._disk_full_until or (self._reader is not None and self._reader.is_disk_full)
 
     def pools(self, name: str) -> list[Pool]:
-        """The connections under this name, and after them those for clients' reads."""
+        """The pool under this name, followed by the pool for clients' reads."""
         idle = self.pool.get_idle_size() + len(self._ready)
         own = Pool(name, self.pool.get_size(), idle, self.pool.get_max_size())
         return [own, *([] if self._reader is None else self._reader.pools(f"{name}, reads for clients"))]
@@ -219,52 +243,65 @@ class Database:
     async def transaction(self, **options: Any) -> AsyncGenerator[Connection]:
         with translated():
             connection = await self.pool.acquire()
+            watch = self._watchdog.watch(connection)
             try:
                 async with connection.transaction(**options):
                     yield connection
-            except BaseException:
-                await self.pool.release(connection)
+            except BaseException as error:
+                await self._release_after(error, connection, watch)
                 raise
+            finally:
+                watch.end()
             await self._release(connection)
 
     def snapshot(self) -> contextlib.AbstractAsyncContextManager[Connection]:
-        """A read-only transaction in which everything is seen as of one moment."""
+        """A read-only transaction in which all statements see the same snapshot."""
         return self.transaction(isolation="repeatable_read", readonly=True)
 
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncGenerator[Connection]:
-        """A connection in no transaction yet."""
+        """A connection without a transaction."""
         with translated():
-            async with self.pool.acquire() as connection:
+            connection = await self.pool.acquire()
+            watch = self._watchdog.watch(connection)
+            try:
                 yield connection
+            except BaseException as error:
+                await self._release_after(error, connection, watch)
+                raise
+            finally:
+                watch.end()
+            await self.pool.release(connection)
 
     @contextlib.asynccontextmanager
     async def listen(self, channel: str, heard: Callable[[str], None]) -> AsyncGenerator[asyncio.Event]:
-        """A connection of its own that calls ``heard`` for every notification; the event tells its end."""
+        """Listen on a separate connection, and call ``heard`` for every notification. The event is set when it ends."""
         ended = asyncio.Event()
         connection = await connect(self.dsn)
+        checking = asyncio.create_task(_check_while_listening(connection))
         try:
             connection.add_termination_listener(lambda _: ended.set())
             with translated():
                 await connection.add_listener(channel, lambda _connection, _pid, _channel, payload: heard(str(payload)))
             yield ended
         finally:
-            await _leave(connection)
+            checking.cancel()
+            await _close(connection)
 
 
 def new_id() -> UUID:
-    """A new id for a row, of the driver's own kind of UUID: that is made and sent in a tenth of the time."""
+    """A new id for a row, in the driver's own UUID class, which takes a tenth of the time to create and send."""
     return pgproto.UUID(uuid7().bytes)
 
 
 async def connect(dsn: str) -> asyncpg.Connection[Row]:
     """One connection outside any pool, for migration and checks."""
     with translated():
-        return await asyncpg.connect(dsn, server_settings=_SESSION)
+        return await Connector().connect(dsn)
 
 
 async def fetch(connection: Connection, query: Query, *arguments: Any) -> Any:
-    """Run a named query on a connection and give what its shape promises."""
+    """Run a named query on a connection, and return the rows that its shape declares."""
     match query.shape:
         case "exec":
             return await connection.execute(query.text, *arguments)
@@ -275,13 +312,13 @@ async def fetch(connection: Connection, query: Query, *arguments: Any) -> Any:
         case "one":
             row = await connection.fetchrow(query.text, *arguments)
             if row is None:
-                raise StoreError(f"{query.name} gave no row.")
+                raise StoreError(f"{query.name} returned no row.")
             return row
 
 
 @contextlib.contextmanager
 def translated() -> Any:
-    """The driver's errors in our own words."""
+    """Translate the errors of the driver."""
     try:
         yield
     except _AGAIN as error:
@@ -293,63 +330,54 @@ def translated() -> Any:
     except pg.PostgresError as error:
         if error.sqlstate in _OURS:
             raise _OURS[error.sqlstate](error) from error
-        if isinstance(error, _LOST):
-            raise _away(error) from error
-        if isinstance(error, _UNFIT) or type(error) is pg.DataError:  # the latter by the driver, before it sends
-            raise InvalidError(f"The database cannot take it: {error}") from error
+        if is_unavailable(error):
+            raise unavailable(error) from error
+        if isinstance(error, _UNFIT) or type(error) is pg.DataError:  # the latter: raised before the driver sends
+            raise InvalidError(f"The database rejected the data: {error}") from error
         raise
-    except _LOST as error:
-        raise _away(error) from error
+    except LOST as error:
+        raise unavailable(error) from error
 
 
-def _asked(role: str | None, cut: timedelta | None) -> dict[str, str]:
-    """What the server is told of a session beside what holds for all."""
-    asked = {} if role is None else {"role": role}
-    return asked if cut is None else asked | {"statement_timeout": f"{cut.total_seconds() * 1000:.0f}ms"}
-
-
-def _away(error: BaseException) -> UnavailableError:
-    """The driver speaks of its own calls: that is for the log, and for nobody who is told the error."""
-    away = UnavailableError()
-    away.reason = f"{type(error).__name__}: {error}"
-    return away
+def _statement_timeout(cut: timedelta | None) -> dict[str, str]:
+    return {} if cut is None else {"statement_timeout": f"{cut.total_seconds() * 1000:.0f}ms"}
 
 
 class DuplicateError(StoreError):
-    """What was to be written is there already."""
+    """The row already exists."""
 
     code = "duplicate"
 
 
 class NotAcceptedError(StoreError):
-    """The statement found that it cannot do what it was asked to as things are, and did nothing."""
+    """The statement cannot be applied in the current state. It changed nothing."""
 
 
 class NoRoomError(StoreError):
-    """There are jobs, but none of the workers that ask may have one more."""
+    """There are jobs, but none of the workers that ask for jobs may take another one."""
 
 
 class AgainError(StoreError):
-    """The database asks for the transaction to be run again."""
+    """The transaction must be retried."""
 
     retryable = True
 
 
 def _unknown_kind(_: object) -> UnknownKindError:
-    return UnknownKindError(field="kind", hint="An app's kinds are made known by Engine.open.")
+    return UnknownKindError(field="kind", hint="The kinds of an app are registered by Engine.open.")
 
 
 _OURS: Final[dict[Any, Callable[[pg.PostgresError], Exception]]] = {
     NOT_ACCEPTED: lambda error: NotAcceptedError(str(error)),
     NO_ROOM: lambda _: NoRoomError(),
     UNKNOWN_KIND: _unknown_kind,
-    MOVE_DENIED: lambda error: MoveDeniedError(str(error)),
+    TRANSITION_DENIED: lambda error: TransitionDeniedError(str(error)),
 }
-"""What our own functions raise, by its code."""
+"""The errors that Millpond's SQL functions raise, by SQLSTATE."""
 
 
 def _is_open(connection: PoolConnectionProxy[Row]) -> bool:
-    """Whether a connection can be used; one that the server has closed is the pool's again, and says nothing more."""
+    """Whether a connection can be used. One that the server has closed is returned to the pool, and raises an error."""
     try:
         return not connection.is_closed()
     except pg.InterfaceError:
@@ -357,17 +385,27 @@ def _is_open(connection: PoolConnectionProxy[Row]) -> bool:
 
 
 async def _settle(connection: asyncpg.Connection[Row]) -> None:
-    """End what an interrupted statement left open, unless whoever returns the connection vouches for it.
+    """End a transaction that an interrupted statement may have left open, unless the connection is known to be clean.
 
-    The driver has a new statement parsed and waits for the answer without ending the exchange (Flush, not Sync). If
-    the task is cancelled just then, or an argument cannot be encoded, the statement is never executed, and the server
-    stays in a transaction of which the driver knows nothing: it keeps its locks, its ``now()`` stands still, and the
-    next statement on this connection is part of it. Any simple query ends it. Nothing else of a session is reset.
+    To prepare a new statement, the driver sends Flush, not Sync, so the server waits for more. If the task is then
+    cancelled, or an argument cannot be encoded, the statement is never executed, and the server stays in a transaction
+    that the driver does not know of: it keeps its locks, its ``now()`` does not advance, and the next statement on this
+    connection is part of it. Any simple query ends it. Nothing else of a session is reset.
     """
-    if not _VOUCHED.get():
+    if not _IS_CLEAN.get():
         await connection.execute("select", timeout=_SETTLE_TIMEOUT)
 
 
-async def _leave(connection: asyncpg.Connection[Row]) -> None:
-    with contextlib.suppress(*_LOST, pg.PostgresError):
+async def _close(connection: asyncpg.Connection[Row]) -> None:
+    with contextlib.suppress(*LOST, pg.PostgresError):
         await connection.close(timeout=2)
+
+
+async def _check_while_listening(connection: asyncpg.Connection[Row]) -> None:
+    """End a connection whose server hangs: nothing is sent on it that could fail."""
+    try:
+        while True:
+            await asyncio.sleep(_LISTENING_CHECK)
+            await connection.execute("select", timeout=_LISTENING_CHECK)
+    except (*LOST, pg.PostgresError):
+        connection.terminate()

@@ -1,4 +1,4 @@
--- Doctor: what makes a queue on PostgreSQL ill, before it hurts.
+-- Doctor: finds conditions that slow down a queue on PostgreSQL, before they do harm.
 
 -- name: server :one
 select current_setting('server_version') as version, current_setting('server_version_num')::int as number;
@@ -8,7 +8,7 @@ select current_setting('fsync') as fsync, current_setting('synchronous_commit') 
     current_setting('full_page_writes') as full_page_writes;
 
 -- name: oldest_snapshot :maybe
--- A transaction that stays open keeps dead rows alive, and every claim walks over them.
+-- A transaction that stays open keeps vacuum from removing dead rows, and every claim reads them.
 select pid, coalesce(application_name, '') as application, state,
     extract(epoch from clock_timestamp() - xact_start)::float8 as seconds
 from pg_stat_activity
@@ -22,24 +22,15 @@ from pg_stat_user_tables
 where schemaname = 'millpond' and relname in ('dispatches', 'ready', 'leases', 'accounts');
 
 -- name: connections :one
-select count(*) as used, current_setting('max_connections')::int as most
+select count(*) as used, current_setting('max_connections')::int as maximum
 from pg_stat_activity where backend_type = 'client backend';
 
 -- name: overdue :one
--- What the services should have seen to by now.
+-- What the services should have processed by now.
 select
     (select count(*) from (select from millpond.leases where expires_at < millpond.clock() - interval '30 seconds' limit 1000) l) as leases,
     (select count(*) from (select from millpond.dispatches where wakes_at < millpond.clock() - interval '30 seconds' limit 1000) d) as dispatches;
 
--- name: tallies :one
--- How many are not folded yet, up to so many.
-select count(*) as tallies from (select from millpond.tallies limit $1) t;
-
--- name: wall :one
--- Whether the role that reads for clients is there, can be taken, and is held to the rows of its callers.
-select current_user as owner, to_regrole('millpond_client') is not null as has_role,
-    coalesce(pg_has_role(to_regrole('millpond_client'), case when current_setting('server_version_num')::int < 160000 then 'member' else 'set' end), false) as has_grant,
-    coalesce((
-        select bool_and(c.relrowsecurity) from pg_class c
-        where c.relnamespace = 'millpond'::regnamespace and c.relname in ('jobs', 'events', 'entries', 'accounts', 'idempotency')
-    ), false) as is_raised;
+-- name: counters :one
+-- The number of changes that are not merged yet, up to a limit.
+select count(*) as changes from (select from millpond.counter_changes limit $1) t;

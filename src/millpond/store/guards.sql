@@ -1,7 +1,7 @@
--- Guards: what the database itself refuses, to hand-written SQL as to ours.
+-- Guards: changes that the database itself rejects, from hand-written SQL as from Millpond.
 
 -- function: clock
--- The one clock. A test that moves time replaces this function in its own database.
+-- The only clock. A test that moves time replaces this function in its own database.
 create or replace function millpond.clock() returns timestamptz
 language sql volatile parallel safe as 'select clock_timestamp()';
 
@@ -13,10 +13,10 @@ begin
 end $$;
 
 -- function: raise_wall
--- The second wall between tenants: the role that reads for clients sees the rows of the callers that its transaction
--- names, writes nothing, and is granted no partition by itself. It stands around every table whose home is a tenant and
--- whose rows name one. The owner, as which the engine works, is not subject to it. Where the role may not be made,
--- nothing is changed; call it again when somebody has made it.
+-- Sets up row-level security between tenants, in addition to the filters of the statements themselves: the role for clients'
+-- reads sees only the rows of the callers that its transaction names, cannot write, and has no privileges on partitions. This
+-- applies to every tenant table whose rows name a tenant, but not to their owner, the role of the engine. The role cannot
+-- read tracebacks at all. If the role cannot be created, nothing is changed; call this again when an administrator has created it.
 create or replace function millpond.raise_wall() returns void
 language plpgsql as $wall$
 declare
@@ -27,7 +27,7 @@ begin
             create role millpond_client nologin;
         exception
             when insufficient_privilege then return;
-            when duplicate_object or unique_violation then null;  -- another database of this server was quicker
+            when duplicate_object or unique_violation then null;  -- created for another database of this server at the same time
         end;
     end if;
     begin
@@ -35,13 +35,14 @@ begin
             execute format('grant millpond_client to %I', current_user);
         end if;
     exception
-        when insufficient_privilege or internal_error then null;  -- the latter: another one was quicker
+        when insufficient_privilege or internal_error then null;  -- the latter: granted at the same time
     end;
     grant usage on schema millpond to millpond_client;
     for walled in
         select c.relname from pg_class c
         where c.relnamespace = 'millpond'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
-            and obj_description(c.oid, 'pg_class') like 'home: tenant.%'
+            and obj_description(c.oid, 'pg_class') like 'database: tenant.%'
+            and c.relname <> 'tracebacks'  -- no client may read them
             and exists (select from pg_attribute a where a.attrelid = c.oid and a.attname = 'tenant' and not a.attisdropped)
         order by c.relname
     loop
@@ -50,7 +51,7 @@ begin
 end $wall$;
 
 -- function: wall
--- The second wall around one table of tenants; nothing, where there is no role.
+-- Sets up row-level security for one tenant table; does nothing if the role does not exist.
 create or replace function millpond.wall(walled text) returns void
 language plpgsql as $wall$
 begin
@@ -60,7 +61,7 @@ begin
     execute format('grant select on millpond.%I to millpond_client', walled);
     execute format('alter table millpond.%I enable row level security', walled);
     execute format('drop policy if exists client on millpond.%I', walled);
-    -- A scalar subquery is asked once a statement and not once a row. No name of a tenant has a comma.
+    -- A scalar subquery is evaluated once per statement and not once per row. Names of tenants contain no commas.
     execute format(
         $policy$
         create policy client on millpond.%I for select to millpond_client
@@ -70,14 +71,14 @@ begin
 end $wall$;
 
 -- function: compile_guard
--- Writes the guard of millpond.jobs out of the lifecycle tables, as one expression: looking each pair up
+-- Generates the guard of millpond.jobs from the lifecycle tables, as one expression: looking each pair up
 -- in the tables instead costs about five times as much (docs/why/lifecycles-as-data.md has the figures).
 create or replace function millpond.compile_guard() returns void
 language plpgsql as $compile$
 declare
     births text;
-    moves text;
-    -- what must hold between the columns of a job
+    transitions text;
+    -- the constraints between the columns of a job
     sound text := $$
         (new.phase = 'ended') = (new.finished_at is not null)
         and (new.phase = 'ended') = (new.outcome is not null)
@@ -94,13 +95,13 @@ begin
     from millpond.lifecycle_states where is_entry;
 
     select coalesce(string_agg(format('when %L then case old.state || '' '' || new.state %s end', lifecycle, arrows), ' ' order by lifecycle),
-        'when null then null') into moves
+        'when null then null') into transitions
     from (
         select m.lifecycle, string_agg(
             format('when %L then %L', m.from_state || ' ' || m.to_state, s.phase || ' ' || coalesce(s.outcome, '')),
             ' ' order by m.from_state, m.to_state
         ) as arrows
-        from (select distinct lifecycle, from_state, to_state from millpond.lifecycle_moves
+        from (select distinct lifecycle, from_state, to_state from millpond.lifecycle_transitions
               where from_state <> '*' and from_state <> to_state) m
         join millpond.lifecycle_states s on s.lifecycle = m.lifecycle and s.state = m.to_state
         group by m.lifecycle
@@ -120,15 +121,15 @@ begin
     $guard$, births, sound);
 
     execute format($guard$
-        create or replace function millpond.guard_move() returns trigger language plpgsql as $body$
+        create or replace function millpond.guard_transition() returns trigger language plpgsql as $body$
         declare
-            implied text;  -- the phase and outcome that the new state implies; null where there is no such arrow
+            implied text;  -- the phase and outcome that the new state implies; null if there is no such transition
         begin
-            -- What has ended stays as it is: whatever touches it is a move, and only a retry is one.
+            -- An ended job does not change, except by a retry.
             if old.state <> new.state or old.phase = 'ended' or new.phase = 'ended' then
                 implied := case new.lifecycle %s end;
                 if implied is null or new.lifecycle <> old.lifecycle then
-                    raise exception 'move denied: %% -> %% in lifecycle %%', old.state, new.state, new.lifecycle
+                    raise exception 'transition denied: %% -> %% in lifecycle %%', old.state, new.state, new.lifecycle
                     using errcode = 'PS001';
                 elsif implied like 'ended %%' then
                     new.phase := 'ended';
@@ -149,5 +150,5 @@ begin
             end if;
             return new;
         end $body$;
-    $guard$, moves, sound);
+    $guard$, transitions, sound);
 end $compile$;

@@ -1,7 +1,7 @@
 """Brings the schema up to date: numbered migrations, forward only, under one lock; then the functions.
 
-Functions are not migrated but re-applied from their noun's ``.sql`` file whenever they have changed, so a
-change of a verb is a diff of that file.
+Functions are not migrated, but re-applied from their ``.sql`` files whenever they have changed. So the diff of such a
+file shows what has changed in a function.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from asyncpg import exceptions as pg
 
 from millpond.errors import MigrationError
 from millpond.store import queries
-from millpond.store.db import connect
+from millpond.store.db import connect, translated
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -31,7 +31,7 @@ LOCK: Final = 0x70656E73  # "pens"
 _LOCK_TRIES: Final = 30
 _FILE: Final = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
 _BREAKING: Final = re.compile(r"^-- breaking: (yes|no)$", re.MULTILINE)
-_BOOK: Final = """
+_TABLE: Final = """
 create schema if not exists millpond;
 create table if not exists millpond.migrations (
     number integer primary key,
@@ -40,7 +40,7 @@ create table if not exists millpond.migrations (
     checksum text not null,
     applied_at timestamptz not null default clock_timestamp()
 );
-comment on table millpond.migrations is 'home: both. What has been applied; number 0 is the functions.';
+comment on table millpond.migrations is 'database: both. The applied migrations; number 0 stands for the functions.';
 """
 _DROP_FUNCTIONS: Final = """
 do $$
@@ -59,7 +59,7 @@ end $$;
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """A numbered change of the schema, as it stands in its file."""
+    """A numbered change of the schema, read from its file."""
 
     number: int
     name: str
@@ -69,7 +69,7 @@ class Migration:
     def is_breaking(self) -> bool:
         found = _BREAKING.search(self.text)
         if found is None:
-            raise MigrationError(f"Migration {self.number:04} does not say whether it is breaking.")
+            raise MigrationError(f"Migration {self.number:04} does not state whether it is breaking.")
         return found[1] == "yes"
 
     @property
@@ -79,12 +79,14 @@ class Migration:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Where a database stands against this version of the code."""
+    """The migrations of a database, compared with those of this version."""
 
     applied: tuple[int, ...]
     pending: tuple[int, ...]
     unknown: tuple[int, ...]
     functions_current: bool
+    is_read_only: bool = False
+    """Whether the server accepts no writes."""
 
     @property
     def is_current(self) -> bool:
@@ -92,7 +94,7 @@ class Status:
 
 
 def migrations() -> tuple[Migration, ...]:
-    """The migrations this version knows, in order."""
+    """The migrations of this version, in order."""
     return read(files("millpond.store").joinpath("migrations"))
 
 
@@ -107,11 +109,12 @@ def read(folder: Traversable) -> tuple[Migration, ...]:
 
 
 async def migrate(dsn: str) -> tuple[int, ...]:
-    """Apply what is missing; say which. Safe to run from many processes at once."""
+    """Apply the pending migrations, and return their numbers. Safe to run from many processes at once."""
     connection = await connect(dsn)
     try:
-        await connection.execute(f"select pg_advisory_lock({LOCK})")
-        return await _migrate(connection)
+        with translated():
+            await connection.execute(f"select pg_advisory_lock({LOCK})")
+            return await _migrate(connection)
     finally:
         await connection.close()
 
@@ -119,17 +122,18 @@ async def migrate(dsn: str) -> tuple[int, ...]:
 async def status(dsn: str) -> Status:
     connection = await connect(dsn)
     try:
-        return await _status(connection)
+        with translated():
+            return await _status(connection)
     finally:
         await connection.close()
 
 
 async def _migrate(connection: Connection[Record]) -> tuple[int, ...]:
     await _check_server(connection)
-    await connection.execute(_BOOK)
+    await connection.execute(_TABLE)
     before = await _status(connection)
     await _check_future(connection, before)
-    if before.is_current or (before.unknown and not before.pending):  # the functions of a later version stay its own
+    if before.is_current or (before.unknown and not before.pending):  # a later version's functions are kept
         return ()
     if not before.functions_current:
         await _apply_functions(connection, "guards")
@@ -146,22 +150,24 @@ async def _status(connection: Connection[Record]) -> Status:
     rows = await connection.fetch("select number, checksum from millpond.migrations") if exists else []
     applied = {int(row["number"]): str(row["checksum"]) for row in rows}
     known = {migration.number for migration in migrations()}
+    read_only = await connection.fetchval("select current_setting('transaction_read_only')::boolean")
     return Status(
         applied=tuple(sorted(applied.keys() & known)),
         pending=tuple(sorted(known - applied.keys())),
         unknown=tuple(sorted(applied.keys() - known - {0})),
         functions_current=applied.get(0) == _functions_checksum(),
+        is_read_only=bool(read_only),
     )
 
 
 async def _apply(connection: Connection[Record], migration: Migration) -> None:
-    """One migration in one transaction that does not queue for locks longer than two seconds."""
+    """Apply one migration in one transaction, which waits at most two seconds for a lock."""
     for left in reversed(range(_LOCK_TRIES)):
         try:
             async with connection.transaction():
                 await connection.execute("set local lock_timeout = '2s'")
                 await connection.execute(migration.text)
-                await _book(
+                await _record(
                     connection,
                     migration.number,
                     migration.name,
@@ -171,7 +177,7 @@ async def _apply(connection: Connection[Record], migration: Migration) -> None:
             return
         except pg.LockNotAvailableError as error:
             if not left:
-                raise MigrationError(f"Migration {migration.number:04} could not get its locks.") from error
+                raise MigrationError(f"Migration {migration.number:04} could not acquire its locks.") from error
             await asyncio.sleep(1)
 
 
@@ -180,8 +186,9 @@ async def _replace_functions(connection: Connection[Record]) -> None:
         await connection.execute(_DROP_FUNCTIONS)
         await _apply_functions(connection, *(noun for _, noun in queries.SOURCES))
         await connection.execute("select millpond.compile_guard()")
-        await connection.execute("select millpond.order_recount(interval '1 minute')")  # for what runs just now
-        await _book(connection, 0, "functions", _functions_checksum())
+        # For statements of the older version that still run.
+        await connection.execute("select millpond.order_recount(interval '1 minute')")
+        await _record(connection, 0, "functions", _functions_checksum())
 
 
 async def _apply_functions(connection: Connection[Record], *nouns: str) -> None:
@@ -191,7 +198,7 @@ async def _apply_functions(connection: Connection[Record], *nouns: str) -> None:
                 await connection.execute(definition)
 
 
-async def _book(
+async def _record(
     connection: Connection[Record], number: int, name: str, checksum: str, *, is_breaking: bool = False
 ) -> None:
     await connection.execute(
@@ -208,7 +215,7 @@ async def _check_server(connection: Connection[Record]) -> None:
     version = int(await connection.fetchval("show server_version_num"))
     if version < SERVER_VERSION_MIN:
         raise MigrationError(
-            f"The server is PostgreSQL {version // 10_000}.", hint="Millpond needs PostgreSQL 15 or later."
+            f"The server is PostgreSQL {version // 10_000}.", hint="Millpond requires PostgreSQL 15 or later."
         )
 
 
@@ -220,7 +227,7 @@ async def _check_future(connection: Connection[Record], found: Status) -> None:
     )
     if breaking is not None:
         raise MigrationError(
-            f"The database has migration {breaking:04}, which this version does not know and cannot work with.",
+            f"The database has migration {breaking:04}, which is incompatible with this version.",
             hint="Run the version of Millpond that migrated it, or a later one.",
         )
 

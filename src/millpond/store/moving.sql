@@ -1,8 +1,8 @@
--- Moving: a tenant's rows, on their way from one database to another. Home: tenant.
+-- Moving: moves a tenant's rows from one database to another. Database: tenant.
 
 -- function: let_through
--- Puts the guards of tables aside for this transaction, or back. They are for those who change jobs, not for those who
--- carry them. Nobody else writes to the tables meanwhile.
+-- Disables the guards of tables in this transaction, or enables them again. They check changes of jobs, and a move only
+-- copies jobs. No other session writes to the tables meanwhile.
 create or replace function millpond.let_through(tables text[], is_open boolean) returns void
 language plpgsql as $$
 declare
@@ -31,7 +31,7 @@ begin
 end $$;
 
 -- function: make_weeks
--- Makes the partitions of weeks that are long past.
+-- Creates the partitions of past weeks.
 create or replace function millpond.make_weeks(mondays timestamptz[]) returns void
 language plpgsql as $$
 declare
@@ -51,17 +51,17 @@ begin
 end $$;
 
 -- name: moved :maybe
-select since from millpond.homes where tenant = $1;
+select since from millpond.tenant_databases where tenant = $1;
 
 -- name: unended :one
 select count(*) as jobs from millpond.jobs where tenant = $1 and phase <> 'ended';
 
 -- name: tables :many
--- Those whose home is a tenant and whose rows name one.
+-- The tenant tables whose rows name a tenant.
 select c.relname as name
 from pg_class c
 where c.relnamespace = 'millpond'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
-    and obj_description(c.oid, 'pg_class') like 'home: tenant.%'
+    and obj_description(c.oid, 'pg_class') like 'database: tenant.%'
     and exists (select from pg_attribute a where a.attrelid = c.oid and a.attname = 'tenant' and not a.attisdropped)
 order by c.relname;
 
@@ -70,7 +70,7 @@ order by c.relname;
 select i.name from unnest($1::text[]) as i(name) where millpond.has_tenant(i.name, $2) order by i.name;
 
 -- name: mondays :one
--- The weeks in which a tenant's jobs were born.
+-- The weeks in which a tenant's jobs were created.
 select coalesce(array_agg(distinct millpond.week(
     to_timestamp(('x' || substr(replace(j.id::text, '-', ''), 1, 12))::bit(48)::bigint / 1000.0)
 )), '{}') as mondays
@@ -89,13 +89,13 @@ select millpond.let_through($1::text[], false);
 select millpond.remove_tenant($1, $2);
 
 -- name: part_failures :exec
--- Takes how often a tenant's jobs failed off what is known of all: it is told where the tenant lives.
+-- Subtracts a tenant's failures from the totals of all tenants: they are counted in the tenant's database.
 update millpond.failure_flows f set n = f.n - o.n, released = f.released - o.released
 from millpond.failure_flows o
 where o.tenant = $1 and f.tenant = '' and f.step = o.step and f.at = o.at and f.fingerprint = o.fingerprint;
 
 -- name: join_failures :exec
--- The same, where it has come to. The sum is made anew, so that to come twice is to come once.
+-- Updates the totals of the tenant's database. They are computed anew, so that repeating the move counts nothing twice.
 insert into millpond.failure_flows as f (step, tenant, fingerprint, at, n, released)
 select f.step, '', f.fingerprint, f.at, sum(f.n), sum(f.released)
 from millpond.failure_flows o
@@ -105,4 +105,4 @@ group by f.step, f.fingerprint, f.at
 on conflict (step, tenant, at, fingerprint) do update set n = excluded.n, released = excluded.released;
 
 -- name: settle :exec
-insert into millpond.homes (tenant, since) values ($1, millpond.clock()) on conflict (tenant) do nothing;
+insert into millpond.tenant_databases (tenant, since) values ($1, millpond.clock()) on conflict (tenant) do nothing;

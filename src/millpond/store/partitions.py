@@ -1,4 +1,4 @@
-"""Partitions: history by week, made ahead and dropped by age."""
+"""Partitions: history by week, created in advance and dropped by age."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ SQL: Final = queries("millpond.store", "partitions")
 
 
 async def ensure(db: Database, weeks: int) -> int:
-    """Make the partitions of this week and the coming ones; tells how many were missing."""
+    """Create the partitions of this week and the next ones, and return how many were missing."""
     return int((await db.run(SQL["ensure"], weeks))["made"])
 
 
 async def drop(db: Database, age: timedelta) -> list[str]:
-    """Drop the weeks that are older than this and hold no live job; tells which."""
+    """Drop the weeks that are older than this and whose jobs have all ended, and return their names."""
     return [str(row["name"]) for row in await db.run(SQL["drop"], age)]
 
 
 async def has_strays(db: Database) -> bool:
-    """Whether anything landed outside the partitions made for it."""
+    """Whether the default partitions contain rows."""
     row = await db.run(SQL["strays"])
     return bool(row["has_jobs"] or row["has_events"])

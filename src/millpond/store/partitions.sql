@@ -1,26 +1,26 @@
--- Partitions: jobs and events are kept by week of birth, which stands in the id. Home: tenant.
--- Retention drops whole partitions; a week with a job that has not ended is kept until it has.
+-- Partitions: jobs and events are partitioned by the week of creation, which the id contains. Database: tenant.
+-- Retention drops whole partitions; a week is kept until all its jobs have ended.
 
 -- function: first_id
--- The smallest id that a job born at this time can have.
+-- The smallest id of a job created at this time.
 create or replace function millpond.first_id(born timestamptz) returns uuid
 language sql immutable strict parallel safe as $$
     select (lpad(to_hex(floor(extract(epoch from born) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
 $$;
 
 -- function: id_at
--- The id of something that happened at this time, to the microsecond; its last 16 digits are given. It is stable as
--- extract is: as an immutable one it would be called, and not put in its place.
-create or replace function millpond.id_at(moment timestamptz, tail text) returns uuid
+-- The id of something that happened at this time, to the microsecond, with the given last 16 digits. The function is
+-- stable because extract is: declared as immutable, it would not be inlined.
+create or replace function millpond.id_at(instant timestamptz, tail text) returns uuid
 language sql stable strict parallel safe as $$
     select (
-        overlay(lpad(to_hex(floor(extract(epoch from moment) * 4096000)::bigint), 15, '0') placing '7' from 13 for 0) || tail
+        overlay(lpad(to_hex(floor(extract(epoch from instant) * 4096000)::bigint), 15, '0') placing '7' from 13 for 0) || tail
     )::uuid
 $$;
 
 -- function: uuid7
--- An id above all that this database has made, while nobody sets its clock back (PostgreSQL has such ones of its own only
--- from 18 on). What is listed by these ids is listed as it was written: after the microsecond comes a count, then chance.
+-- An id above all previous ids of this database, unless its clock is set back (PostgreSQL has such a function only from
+-- 18 on). Ordering by these ids is the order of writing: after the microsecond comes a sequence number, then random bits.
 create or replace function millpond.uuid7() returns uuid
 language sql volatile as $$
     select millpond.id_at(
@@ -29,19 +29,18 @@ language sql volatile as $$
 $$;
 
 -- function: least_of
--- The least of some ids.
+-- The smallest of these ids.
 create or replace function millpond.least_of(ids uuid[]) returns uuid
 language sql immutable strict parallel safe as 'select id from unnest(ids) as id order by id limit 1';
 
 -- function: greatest_of
--- The greatest of some ids.
+-- The largest of these ids.
 create or replace function millpond.greatest_of(ids uuid[]) returns uuid
 language sql immutable strict parallel safe as 'select id from unnest(ids) as id order by id desc limit 1';
 
 -- function: least_id
--- The bounds of some ids. PostgreSQL does not leave out partitions for `id = any(ids)` alone; with the bounds it does.
--- They are written so that the planner can put them in the place of the call: of a single id, the usual case, they are
--- that id, and nothing is called.
+-- The bounds of these ids. PostgreSQL does not prune partitions for `id = any(ids)` alone; with the bounds it does. The
+-- planner can inline these two functions: for a single id, the usual case, they are that id, and no function is called.
 create or replace function millpond.least_id(ids uuid[]) returns uuid
 language sql immutable parallel safe as 'select case when cardinality(ids) = 1 then ids[1] else millpond.least_of(ids) end';
 
@@ -50,14 +49,15 @@ create or replace function millpond.greatest_id(ids uuid[]) returns uuid
 language sql immutable parallel safe as 'select case when cardinality(ids) = 1 then ids[1] else millpond.greatest_of(ids) end';
 
 -- function: week
-create or replace function millpond.week(moment timestamptz) returns timestamptz
+create or replace function millpond.week(instant timestamptz) returns timestamptz
 language sql immutable strict parallel safe as $$
-    select date_bin(interval '7 days', moment, timestamptz '2024-01-01 00:00:00+00')
+    select date_bin(interval '7 days', instant, timestamptz '2024-01-01 00:00:00+00')
 $$;
 
 -- function: ensure_partitions
--- Makes the partitions from this week on, so far ahead that a stopped service costs nothing for a month. A week
--- that a machine with a wrong clock was ahead of stays in the default partitions: none can be made around its jobs.
+-- Creates the partitions from this week on, so far in advance that a stopped service does no harm for a month. A week
+-- for which a machine with a wrong clock created jobs too early stays in the default partitions: PostgreSQL cannot
+-- create a partition for rows that are there.
 create or replace function millpond.ensure_partitions(weeks integer) returns integer
 language plpgsql as $$
 declare
@@ -79,7 +79,7 @@ begin
                     'create table millpond.%I partition of millpond.%I for values from (%L) to (%L) with (fillfactor = %s)',
                     part, kept,
                     millpond.first_id(monday + n * interval '7 days'), millpond.first_id(monday + (n + 1) * interval '7 days'),
-                    -- A job is updated twice in its life; room on its page keeps that off the indexes.
+                    -- A job is updated twice in its life; with free space on its page, this does not update the indexes.
                     case kept when 'jobs' then 60 else 100 end
                 );
                 made := made + 1;
@@ -90,12 +90,13 @@ begin
 end $$;
 
 -- function: keep_partitions
--- Until the end of the transaction no week is dropped: what has ended may be brought back to life.
+-- Prevents the dropping of weeks until the end of the transaction, because ended jobs may be retried in it.
 create or replace function millpond.keep_partitions() returns void
 language sql as 'select pg_advisory_xact_lock_shared(1885695604)';
 
 -- function: drop_partitions
--- Drops the weeks that ended before this age and hold no job that is still alive, with their idempotency keys and URLs.
+-- Drops the weeks that ended before this age and whose jobs have all ended, with their idempotency keys, webhook
+-- URLs and tracebacks.
 create or replace function millpond.drop_partitions(age interval) returns setof text
 language plpgsql as $$
 declare
@@ -117,7 +118,9 @@ begin
         where k.created_at < part.monday + interval '8 days' and k.job_id < millpond.first_id(part.monday + interval '7 days');
         delete from millpond.hooks h
         where h.job_id >= millpond.first_id(part.monday) and h.job_id < millpond.first_id(part.monday + interval '7 days');
-        return next part.jobs::text;  -- while it still has a name
+        delete from millpond.tracebacks t
+        where t.job_id >= millpond.first_id(part.monday) and t.job_id < millpond.first_id(part.monday + interval '7 days');
+        return next part.jobs::text;  -- before the drop, while the table has a name
         execute format('drop table %s, %s', part.events, part.jobs);
     end loop;
 end $$;
@@ -129,5 +132,5 @@ select millpond.ensure_partitions($1) as made;
 select name from millpond.drop_partitions($1::interval) as name;
 
 -- name: strays :one
--- Whether the default partitions, which should be empty, took anything in.
+-- Whether the default partitions, which should be empty, contain rows.
 select exists (select from millpond.jobs_default) as has_jobs, exists (select from millpond.events_default) as has_events;

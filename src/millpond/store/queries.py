@@ -1,7 +1,7 @@
-"""Reads a noun's ``.sql`` file: named queries, and the functions that migration re-applies.
+"""Reads ``.sql`` files: named queries, and functions that are applied after migrations.
 
-A file is a sequence of blocks. ``-- name: read :maybe`` starts a query and tells its shape;
-``-- function: claim`` starts the definition of a function. What follows up to the next header is the block.
+A file is a sequence of blocks. ``-- name: read :maybe`` starts a query and gives its shape;
+``-- function: claim`` starts the definition of a function. A block ends at the next header.
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ SOURCES: Final = (
     ("millpond.store", "partitions"),
     ("millpond.store", "doctor"),
     ("millpond.store", "moving"),
-    ("millpond.engine", "registry"),
-    ("millpond.engine", "tallies"),
-    ("millpond.engine", "dispatches"),
-    ("millpond.engine", "jobs"),
-    ("millpond.engine", "leases"),
-    ("millpond.engine", "ledger"),
-    ("millpond.engine", "events"),
-    ("millpond.engine", "idempotency"),
-    ("millpond.engine", "transactions"),
-    ("millpond.engine", "split"),
-    ("millpond.engine", "endpoints"),
-    ("millpond.engine", "deliveries"),
-    ("millpond.engine", "queues"),
+    ("millpond.engine.queue", "registry"),
+    ("millpond.engine.reads", "counters"),
+    ("millpond.engine.queue", "dispatches"),
+    ("millpond.engine.jobs", "jobs"),
+    ("millpond.engine.queue", "leases"),
+    ("millpond.engine.credits", "ledger"),
+    ("millpond.engine.jobs", "events"),
+    ("millpond.engine.jobs", "idempotency"),
+    ("millpond.engine.jobs", "transactions"),
+    ("millpond.engine.tenant_databases", "remote"),
+    ("millpond.engine.webhooks", "endpoints"),
+    ("millpond.engine.webhooks", "deliveries"),
+    ("millpond.engine.queue", "queues"),
     ("millpond.engine", "verify"),
-    ("millpond.engine", "access"),
-    ("millpond.engine", "views"),
-    ("millpond.engine", "lines"),
-    ("millpond.engine", "errands"),
-    ("millpond.engine", "holds"),
-    ("millpond.engine", "artifacts"),
-    ("millpond.engine", "workers"),
-    ("millpond.engine", "scaling"),
-    ("millpond.engine", "submissions"),
-    ("millpond.engine", "callbacks"),
-    ("millpond.engine", "system"),
-    ("millpond.services", "bell"),
+    ("millpond.engine.access", "access"),
+    ("millpond.engine.reads", "views"),
+    ("millpond.engine.reads", "summaries"),
+    ("millpond.engine.bulk", "operations"),
+    ("millpond.engine.credits", "holds"),
+    ("millpond.engine.jobs", "artifacts"),
+    ("millpond.engine.fleet", "workers"),
+    ("millpond.engine.fleet", "scaling"),
+    ("millpond.engine.providers", "predictions"),
+    ("millpond.engine.providers", "callbacks"),
+    ("millpond.engine.reads", "system"),
+    ("millpond.services", "notifier"),
 )
-"""Every SQL file, in the order in which their functions are applied."""
+"""The SQL files, among them all with functions, in the order in which these are applied."""
 
 _HEADER: Final = re.compile(r"^-- (name|function): (\w+)(?: :(\w+))?$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A statement by name; its shape says how many rows it gives."""
+    """A named statement; its shape states how many rows it returns."""
 
     name: str
     shape: Shape
@@ -64,7 +64,7 @@ class Query:
 
 
 def queries(package: str, noun: str) -> Mapping[str, Query]:
-    """The named queries of one noun."""
+    """The named queries of a file."""
     return {
         name: Query(f"{noun}.{name}", _shape(noun, name, shape), text)
         for what, name, shape, text in _blocks(package, noun)
@@ -73,7 +73,7 @@ def queries(package: str, noun: str) -> Mapping[str, Query]:
 
 
 def functions(package: str, noun: str) -> Mapping[str, str]:
-    """The definitions of one noun's functions."""
+    """The definitions of the functions of a file."""
     return {name: text for what, name, _, text in _blocks(package, noun) if what == "function"}
 
 

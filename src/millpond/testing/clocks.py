@@ -1,4 +1,4 @@
-"""Time travel: the one clock of the database, moved."""
+"""A controllable database clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Clock:
-    """Runs on from wherever it is put."""
+    """Continues to run from the time it is set to."""
 
     db: Database
     offset: timedelta = timedelta(0)
@@ -24,7 +24,7 @@ class Clock:
             return await tx.fetchval("select millpond.clock()")
 
     async def advance(self, by: timedelta) -> None:
-        """Also back, where a test must take away what the clock alone would decide."""
+        """Set the clock, also to an earlier time, for a test of what the clock alone decides."""
         self.offset += by
         async with self.db.transaction() as tx:
             await tx.execute(

@@ -1,4 +1,4 @@
-"""The PostgreSQL of a test run: one server, a migrated template, and a clone of it for each test."""
+"""The PostgreSQL of a test run: one server, a migrated template database, and a copy of it for each test."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from millpond.store.embedded import open_embedded
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
 
-_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - fsync costs nothing there, and a test's database need not last
+_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - fsync is free there, and a test's database need not be durable
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
-    """A server on which this run may make databases."""
+class DatabaseServer:
+    """A server on which the test run can create databases."""
 
     dsn: str
 
@@ -41,7 +41,7 @@ class Server:
 
     @asynccontextmanager
     async def database(self, template: str = "template0") -> AsyncGenerator[str]:
-        """The address of a database that lives as long as the block."""
+        """The URL of a database that exists until the block ends."""
         name = await self.create(template)
         try:
             yield self.named(name)
@@ -57,15 +57,15 @@ class Server:
 
 
 @contextmanager
-def running_server(given: str | None = None, *, settings: str = "max_connections = 300\n") -> Generator[Server]:
-    """The server that is given, or an embedded one of our own with these settings."""
+def running_server(given: str | None = None, *, settings: str = "max_connections = 300\n") -> Generator[DatabaseServer]:
+    """The given server, or an embedded one with these settings."""
     if given:
-        yield Server(given)
+        yield DatabaseServer(given)
         return
     folder = Path(tempfile.mkdtemp(prefix="millpond-", dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None))
     try:
         (folder / "postgres.conf").write_text(settings, "utf-8")
         with open_embedded(folder) as server:
-            yield Server(server.dsn)
+            yield DatabaseServer(server.dsn)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

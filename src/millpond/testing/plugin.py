@@ -1,4 +1,4 @@
-"""The pytest plugin: fixtures that any test may ask for. All are plain ones, so every way of testing has them."""
+"""The pytest plugin. All fixtures are synchronous, so that they work with every way of testing."""
 
 from __future__ import annotations
 
@@ -14,29 +14,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
 
     from millpond.app import Millpond
-    from millpond.testing.databases import Server
-    from millpond.testing.lab import Lab
+    from millpond.testing.databases import DatabaseServer
+    from millpond.testing.harness import Harness
 
 DATABASE_VARIABLE = "TEST_DATABASE_URL"
 UNSOUND = "millpond_unsound"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addini("millpond_app", "The Millpond() to be tested, as module:name.", default="")
+    parser.addini("millpond_app", "The Millpond() under test, as module:name.", default="")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", f"{UNSOUND}: leaves jobs or credits in a state that `verify` must not like")
+    config.addinivalue_line(
+        "markers", f"{UNSOUND}: leaves jobs or credits in a state that violates the invariants of `verify`"
+    )
 
 
 @pytest.fixture(scope="session")
 def millpond_product(request: pytest.FixtureRequest) -> Millpond:
-    """The Millpond() under test: the one that `millpond_app` in the settings of pytest names, unless overridden."""
+    """The Millpond() under test: the one named by `millpond_app` in the pytest settings, unless overridden."""
     name = str(request.config.getini("millpond_app"))
     if not name:
         pytest.fail(
-            'Which Millpond() is tested? Write `millpond_app = "shop.jobs:app"` into the settings of pytest,'
-            " or override the fixture millpond_product.",
+            'The Millpond() under test is unknown. Set `millpond_app = "shop.jobs:app"` in the pytest '
+            "settings, or override the fixture millpond_product.",
             pytrace=False,
         )
     return pkgutil.resolve_name(name)
@@ -44,12 +46,12 @@ def millpond_product(request: pytest.FixtureRequest) -> Millpond:
 
 @pytest.fixture(scope="session")
 def millpond_setup() -> Callable[[str], object]:
-    """What makes the host's own tables, in the database that all others are copied from. Override it."""
+    """Creates the host's own tables in the template database. Override it."""
     return lambda _dsn: None
 
 
 @pytest.fixture(scope="session")
-def millpond_server() -> Generator[Server]:
+def millpond_server() -> Generator[DatabaseServer]:
     """One PostgreSQL for the whole run: that of TEST_DATABASE_URL, or an embedded one."""
     from millpond.testing.databases import running_server  # noqa: PLC0415 - only for those who use it
 
@@ -59,9 +61,9 @@ def millpond_server() -> Generator[Server]:
 
 @pytest.fixture(scope="session")
 def millpond_template(
-    millpond_server: Server, millpond_product: Millpond, millpond_setup: Callable[[str], object]
+    millpond_server: DatabaseServer, millpond_product: Millpond, millpond_setup: Callable[[str], object]
 ) -> Generator[str]:
-    """The name of a database with the schema, the product's kinds and the host's tables."""
+    """The name of a database with the schema, the app's kinds and the host's tables."""
     name = _run(millpond_server.create())
     try:
         _run(_register(millpond_server.named(name), millpond_product))
@@ -72,8 +74,8 @@ def millpond_template(
 
 
 @pytest.fixture
-def millpond_dsn(millpond_server: Server, millpond_template: str) -> Generator[str]:
-    """The address of a database of the test's own."""
+def millpond_dsn(millpond_server: DatabaseServer, millpond_template: str) -> Generator[str]:
+    """The URL of the test's own database."""
     name = _run(millpond_server.create(millpond_template))
     try:
         yield millpond_server.named(name)
@@ -82,17 +84,17 @@ def millpond_dsn(millpond_server: Server, millpond_template: str) -> Generator[s
 
 
 @pytest.fixture
-def millpond_app(millpond_dsn: str, millpond_product: Millpond, request: pytest.FixtureRequest) -> Generator[Lab]:
-    """The product in the lab. Every invariant must hold when the test is over."""
-    from millpond.testing.lab import Lab  # noqa: PLC0415 - only for those who use it
+def millpond_app(millpond_dsn: str, millpond_product: Millpond, request: pytest.FixtureRequest) -> Generator[Harness]:
+    """The harness of the app. All invariants are checked when the test ends."""
+    from millpond.testing.harness import Harness  # noqa: PLC0415 - only for those who use it
 
-    lab = Lab(millpond_dsn, millpond_product)
+    harness = Harness(millpond_dsn, millpond_product)
     try:
-        yield lab
+        yield harness
         if UNSOUND not in request.keywords:
-            lab.assert_sound()
+            harness.assert_sound()
     finally:
-        lab.close()
+        harness.close()
 
 
 async def _register(dsn: str, app: Millpond) -> None:
@@ -103,7 +105,7 @@ async def _register(dsn: str, app: Millpond) -> None:
 
 
 def _run(call: Coroutine[Any, Any, Any]) -> Any:
-    """In a thread of its own: the test's may have a loop that must be left alone."""
+    """Run in a separate thread, as the test's thread may have its own event loop."""
     answer: list[Any] = []
     thread = threading.Thread(target=lambda: answer.append(_outcome(call)))
     thread.start()

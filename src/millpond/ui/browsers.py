@@ -1,7 +1,7 @@
-"""Browsers: what tells that a request comes from a page of ours, and from whom. Cookies are looked at here alone.
+"""Session cookies and protection against cross-site request forgery. Only this module reads cookies.
 
-A browser sends a cookie along with whatever any page makes it send. So a request that acts must show more: a token that
-only our own pages can read, and, where the browser says from which page it comes, that it is one of ours.
+A browser attaches cookies to the requests of any site's page. So a request that changes something must also contain a
+token that only the dashboard's pages can read, and its origin must be this server if the browser states one.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from millpond.engine import sessions
+from millpond.engine.access import sessions
 from millpond.errors import CsrfError, MediaTypeError
 
 if TYPE_CHECKING:
     from millpond.api.calls import Call
-    from millpond.engine.sessions import Session
+    from millpond.engine.access.sessions import Session
 
 CSRF: Final = b"millpond-csrf"
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -24,7 +24,7 @@ _SHOWN: Final = 100
 
 
 def cookie(call: Call) -> str | None:
-    """The secret of the session that a browser holds for us."""
+    """The secret of the session from the browser's cookie."""
     name = _name(call)
     for pair in (call.header(b"cookie") or "").split(";"):
         given, _, value = pair.strip().partition("=")
@@ -34,9 +34,9 @@ def cookie(call: Call) -> str | None:
 
 
 def kept(call: Call, secret: str, seconds: float) -> tuple[bytes, bytes]:
-    """The header by which a browser keeps a cookie for so long; with none left, it forgets it.
+    """The header that sets the cookie for the given seconds; with 0, it deletes the cookie.
 
-    No script can read it, no other site makes the browser send it, and it goes to nothing but what is under the door.
+    Scripts cannot read it, requests from other sites do not include it, and it is sent to the dashboard's paths only.
     """
     traits = [f"{_name(call)}={secret}", f"Path={call.root}", f"Max-Age={seconds:.0f}", "HttpOnly", "SameSite=Strict"]
     if _is_secure(call):
@@ -45,57 +45,57 @@ def kept(call: Call, secret: str, seconds: float) -> tuple[bytes, bytes]:
 
 
 def _name(call: Call) -> str:
-    """A browser has one jar for all ports of a host: two servers on one machine must not take each other's cookie."""
+    """The name of the cookie. It has the port, because browsers share cookies between all ports of a host."""
     _, _, port = (call.header(b"host") or "").rpartition(":")
     return f"{_COOKIE}_{port}" if port.isdigit() else _COOKIE
 
 
 def _is_secure(call: Call) -> bool:
-    """Whether the browser came by https. A proxy may say so, or anybody: it can only make the cookie more strict."""
+    """Whether the browser uses HTTPS. A client may forge the proxy header: that only makes the cookie stricter."""
     return call.scope.get("scheme") == "https" or call.header(b"x-forwarded-proto") == "https"
 
 
 def check_page(call: Call) -> None:
-    """Refuse a request that the browser says another site's page has sent."""
+    """Reject a request that the browser attributes to another site."""
     site = call.header(b"sec-fetch-site")
     if site is not None and site != "same-origin":
         raise CsrfError(
-            f"The browser says that it comes from another page ({site[:_SHOWN]!r}).", field="Sec-Fetch-Site"
+            f"The browser reports that the request comes from another site ({site[:_SHOWN]!r}).", field="Sec-Fetch-Site"
         )
     origin = call.header(b"origin")
     if origin is not None and _place(origin) not in _own_places(call):
         raise CsrfError(
-            f"It comes from a page of {origin[:_SHOWN]!r}, which is not this server as the browser sees it.",
+            f"The request comes from a page of {origin[:_SHOWN]!r}, which is not the origin of this server.",
             field="Origin",
-            hint="Behind a proxy, let that pass the Host header on, or set MILLPOND_PUBLIC_URL.",
+            hint="Behind a proxy, forward the Host header or set MILLPOND_PUBLIC_URL.",
         )
 
 
 def check_form(call: Call) -> None:
-    """Refuse what a form, or a script of any page, can send without being asked whether it may."""
+    """Reject a request that a form, or a script of any site, can send without a CORS preflight."""
     if b"content-type" not in call.headers:
         raise MediaTypeError(field="Content-Type", hint="Set Content-Type: application/json.")
 
 
 def check_token(call: Call, session: Session) -> None:
-    """Refuse a request that does not show the token of its very session."""
+    """Reject a request without the CSRF token of its session."""
     if not sessions.is_csrf(session, call.header(CSRF)):
         raise CsrfError(
-            "It lacks the token of the session, or shows another.",
+            "The CSRF token of the session is missing or wrong.",
             field="Millpond-Csrf",
-            hint="Send the csrf of GET /ui/session as Millpond-Csrf.",
+            hint="Send the csrf value of GET /ui/session as Millpond-Csrf.",
         )
 
 
 def _own_places(call: Call) -> set[tuple[str, int | None] | None]:
-    """Where a browser may have got our pages from; it tells the host, and whether it came by TLS only a proxy knows."""
-    host, public = call.header(b"host") or "", call.desk.settings.public_url
+    """The origins of the dashboard, with and without TLS, which may end at a proxy; and that of the public URL."""
+    host, public = call.header(b"host") or "", call.state.settings.public_url
     named = {_place(f"{scheme}://{host}") for scheme in _PORTS} | {_place(public) if public else None}
     return named - {None}
 
 
 def _place(origin: str) -> tuple[str, int | None] | None:
-    """Host and port of an address."""
+    """The host and port of an origin."""
     try:
         parts = urlsplit(origin)
         if not parts.hostname:

@@ -1,4 +1,4 @@
-"""The dashboard's pages: one document for every path, from which its script makes the page that is asked for."""
+"""The dashboard's pages: one document for all paths, whose script renders the requested page."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ PATHS: Final = (
     "/access/{tenant}",
     "/audit",
     "/system",
-    "/errands",
-    "/errands/{id}",
+    "/bulk",
+    "/bulk/{id}",
 )
 FOR_EVER: Final = b"public, max-age=31536000, immutable"
 _PLACE: Final = b"{root}"
@@ -54,9 +54,9 @@ _UNBUILT: Final = f"""\
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Millpond: the dashboard was not built</title><style>{_STYLE}</style>
 <h1>The dashboard was not built</h1>
-<p>This Millpond runs from a source tree, and the dashboard's files were not made there yet. Run <code>make ui</code> in
-that tree, and load this page again. An installed package has them.</p>
-<p>Everything the dashboard shows is in the API and the command line too: <code>millpond --help</code>.</p>
+<p>This Millpond runs from a source tree, and the dashboard has not been built there yet. Run <code>make ui</code> in
+that tree, and reload this page. Installed packages contain the dashboard.</p>
+<p>Everything in the dashboard is also available through the API and the command line: <code>millpond --help</code>.</p>
 </html>
 """.encode()
 _UNBUILT_POLICY: Final = (
@@ -66,17 +66,19 @@ _UNBUILT_POLICY: Final = (
 
 
 _NOT_PAGES: Final = frozenset({"static", "session", "docs"})
-"""What is below the dashboard and is no page of it."""
+"""First segments of paths below the dashboard that are not pages."""
 
 
 def pages() -> tuple[Route, ...]:
-    """The document for every path, and its parts. Their names change with what is in them: they are kept for ever.
+    """The document for every path, and its static files. Their names contain a hash, so browsers cache them for ever.
 
-    What a page shows is in its query, and read by its script alone.
+    The query of a page is read by its script only.
     """
     return (
-        dataclasses.replace(playground.page("", playground.to_first, "To the dashboard.", status=308), query=None),
-        *(dataclasses.replace(playground.page(path, show, "The dashboard."), query=None) for path in PATHS),
+        dataclasses.replace(
+            playground.page("", playground.redirect_to_page, "Redirect to the dashboard.", status=308), query=None
+        ),
+        *(dataclasses.replace(playground.page(path, show, "Get the dashboard."), query=None) for path in PATHS),
         playground.parts(PACKAGE, FOR_EVER),
     )
 
@@ -88,7 +90,7 @@ def lost() -> Route:
 
 
 def is_nowhere(call: Call, parts: list[str]) -> bool:
-    """Whether somebody with a browser has come to a page that is none."""
+    """Whether a browser requests a page that does not exist."""
     return call.method == "GET" and parts[0] not in _NOT_PAGES and b"text/html" in call.headers.get(b"accept", b"")
 
 
@@ -103,14 +105,14 @@ async def show(call: Call) -> Reply:
 
 
 async def nowhere(call: Call) -> Reply:
-    """The same document, for a path that leads nowhere: the page says so, and where one could go instead."""
+    """The same document for an unknown path, whose page says so and links to others."""
     made = await show(call)
     made.status = max(made.status, 404)
     return made
 
 
 def _storage(call: Call) -> str | None:
-    """Where files are, if there are any to be shown: the rest of the dashboard does without."""
+    """The origin of storage, if it is available. The rest of the dashboard works without it."""
     try:
         return playground.storage(call)
     except StorageUnavailableError:

@@ -1,4 +1,4 @@
-"""Loading an app: the one Millpond() that a file or module makes."""
+"""Loads an app: the one Millpond() that a file or module creates."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def load_app(name: str) -> Millpond:
-    """The one Millpond() that a file or module makes."""
+    """The one Millpond() that a file or module creates."""
     return app_of(name, load_module(name))
 
 
 def load_module(name: str) -> ModuleType:
-    """The file or module itself, for whoever looks for more in it than the app."""
+    """The file or module itself, for callers that need more of it than the app."""
     return _import_file(Path(name)) if name.endswith(".py") else _import_module(name)
 
 
@@ -30,13 +30,13 @@ def app_of(name: str, module: ModuleType) -> Millpond:
     found = {id(value): value for value in vars(module).values() if isinstance(value, Millpond)}
     if len(found) != 1:
         count = "no" if not found else "more than one"
-        raise SettingsError(f"{name} makes {count} Millpond().", field="app", hint="Give it exactly one.")
+        raise SettingsError(f"{name} creates {count} Millpond() objects.", field="app", hint="Create exactly one.")
     return next(iter(found.values()))
 
 
 def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise SettingsError(f"There is no file {str(path)!r}.", field="app")
+        raise SettingsError(f"The file {str(path)!r} does not exist.", field="app")
     sys.path.insert(0, str(path.resolve().parent))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
@@ -55,18 +55,18 @@ def _import_module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise SettingsError(f"There is no module {name!r}: {error}.", field="app") from error
+        raise SettingsError(f"The module {name!r} cannot be imported: {error}.", field="app") from error
     except Exception as error:
         raise _broken(name, error) from error
 
 
 def _broken(name: str, error: Exception) -> SettingsError:
-    """What went wrong in the app's own code, and where, in one line."""
+    """The error of the app's own code with its location, in one line."""
     if isinstance(error, SyntaxError):
         place = f"{error.filename}:{error.lineno}"
-        told = f"{type(error).__name__}: {error.msg}"
+        message = f"{type(error).__name__}: {error.msg}"
     else:
         last = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{last.filename}:{last.lineno}"
-        told = " ".join(traceback.format_exception_only(error)[-1].split())
-    return SettingsError(f"{name} does not load: {told} ({place}).", field="app")
+        message = " ".join(traceback.format_exception_only(error)[-1].split())
+    return SettingsError(f"{name} cannot be loaded: {message} ({place}).", field="app")

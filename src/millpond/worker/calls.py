@@ -1,4 +1,4 @@
-"""Calling a handler: on the loop or in a thread, and how it is interrupted there."""
+"""Calls handlers, on the event loop or in a thread, and interrupts them there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 async def contained(call: Awaitable[Any]) -> Any:
-    """A handler that wants to end the process ends its job instead."""
+    """Await a handler. One that tries to exit the process only fails its job."""
     try:
         return await call
     except (KeyboardInterrupt, SystemExit) as error:
@@ -24,10 +24,10 @@ async def contained(call: Awaitable[Any]) -> Any:
 
 
 def in_thread(name: str, call: Callable[[], Any], began: Callable[[int | None], None]) -> asyncio.Future[Any]:
-    """Run a plain handler in a thread of its own; ``began`` hears which one, and None when it is over.
+    """Run a plain handler in its own thread. ``began`` is called with the thread's id, and with None at the end.
 
-    Not in a pool: a handler that never comes back would keep one of its threads for ever, and an interrupt could
-    hit the next job in it. The thread is a daemon, so it does not keep the process either.
+    Not in a pool: a handler that never returns would occupy one of its threads for ever, and an interrupt could
+    hit the next job in that thread. The thread is a daemon, so it does not keep the process alive either.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
@@ -40,7 +40,7 @@ def in_thread(name: str, call: Callable[[], Any], began: Callable[[int | None], 
             outcome = None, error
         finally:
             began(None)
-        with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits for the result
             loop.call_soon_threadsafe(_deliver, future, *outcome)
 
     threading.Thread(target=work, name=name, daemon=True).start()
@@ -58,20 +58,20 @@ def _deliver(future: asyncio.Future[Any], value: Any, error: BaseException | Non
 
 
 def interrupt(thread: int | None) -> None:
-    """Raise in a thread at its next step of Python; code that is inside C notices when it comes back."""
+    """Raise InterruptedJobError in a thread at its next Python instruction; C code runs on until it returns."""
     if thread is not None:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(InterruptedJobError))
 
 
-def told(error: BaseException) -> dict[str, Any]:
-    """An error as it is kept on the job: short, storable, without a stack."""
+def describe(error: BaseException) -> dict[str, Any]:
+    """An error as stored with the job: short, encodable as JSON, without a stack trace."""
     if isinstance(error, MillpondError):
-        said = error.as_dict()
+        detail = error.as_dict()
     else:
-        said = {"code": HandlerError.code, "message": f"{type(error).__name__}: {error}"}
-    said["message"] = values.printable(str(said["message"]), 2_000)
+        detail = {"code": HandlerError.code, "message": f"{type(error).__name__}: {error}"}
+    detail["message"] = values.printable(str(detail["message"]), 2_000)
     try:
-        values.encode(said, field="error")
+        values.encode(detail, field="error")
     except InvalidError:
-        return {"code": said["code"], "message": said["message"]}
-    return said
+        return {"code": detail["code"], "message": detail["message"]}
+    return detail

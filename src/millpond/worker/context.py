@@ -1,4 +1,4 @@
-"""What the code of a job sees: its input and history, and how it says where it is."""
+"""The job object of handlers: its input and history, and methods to report progress."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from millpond import ids, values
-from millpond.errors import CanceledError, InputError, InvalidError, LeaseLostError, UnavailableError
+from millpond.errors import CanceledError, InputError, InvalidError, LeaseLostError, MillpondError, UnavailableError
 from millpond.retry import Backoff
 from millpond.work import Note
-from millpond.worker.telling import Telling
+from millpond.worker.note_queue import NoteQueue
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -34,15 +34,23 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 _PROGRESS_GAP: Final = 0.25
-"""Seconds between two written progress values: the ones between are passed over, not queued."""
+"""The minimum seconds between two stored progress values; values in between are skipped."""
+_ASK_GAP: Final = 2.0
+"""The minimum seconds between two requests about a cancel."""
 _LOG_MAX: Final = 8_192
 _LEVEL_MAX: Final = 20
-_AWAY: Final = Backoff(first=timedelta(seconds=0.1), longest=timedelta(seconds=2), jitter=0.5)
+_BACKOFF: Final = Backoff(first=timedelta(seconds=0.1), longest=timedelta(seconds=2), jitter=0.5)
+_FLUSH_SECONDS: Final = 5.0
+_UNWRITTEN_MAX: Final = 5_000
+"""How many lines of ``log_soon`` wait to be written; more are dropped."""
 _UNKNOWN_TYPE: Final = "application/octet-stream"
 
 
 class Parked(BaseException):
-    """Leaves the handler: the job waits for an answer. Not an error, so that no ``except Exception`` eats it."""
+    """Raised to leave the handler while the job waits for an answer.
+
+    Not an Exception, so that ``except Exception`` does not catch it.
+    """
 
     def __init__(self, memo: Any) -> None:
         super().__init__()
@@ -50,10 +58,10 @@ class Parked(BaseException):
 
 
 class Job:
-    """A job in the hands of its handler.
+    """The job passed to its handler.
 
-    The verbs are awaited in an ``async def`` handler and simply called in a plain one. Each is also a checkpoint:
-    it raises :class:`~millpond.CanceledError` when the job must stop.
+    In an ``async def`` handler the methods are awaited, in a plain one they are called. Each is also a checkpoint: it
+    raises :class:`~millpond.CanceledError` if the job must stop.
     """
 
     def __init__(self, source: Source, lease: Lease, kind: Kind, loop: asyncio.AbstractEventLoop) -> None:
@@ -62,17 +70,20 @@ class Job:
         self._kind = kind
         self._loop = loop
         self._notes = 0
-        self._telling = Telling(self._tell)
+        self._note_queue = NoteQueue(self._send_notes)
         self._written_at = 0.0
         self._value = round(lease.progress, 6)  # the database keeps fewer digits than Python shows
         self._stage = -1 if lease.stage is None or lease.stage not in kind.stages else kind.stages.index(lease.stage)
         self._stop: Exception | None = None
         self._seen_at = time.monotonic()
+        self._asked_at = time.monotonic()
         self._asking = 0
+        self._unwritten: set[asyncio.Future[bool]] = set()
+        """Lines of ``log_soon``."""
         self._calls: set[concurrent.futures.Future[Any]] = set()
         self.captured: int | None = None
         self.saved: tuple[Artifact, ...] = ()
-        """The files that its code has saved so far."""
+        """The files saved so far."""
 
     @property
     def id(self) -> str:
@@ -96,38 +107,38 @@ class Job:
 
     @property
     def attempt(self) -> int:
-        """Which try this is, from 1."""
+        """The number of the attempt, starting at 1."""
         return self._lease.attempts + 1
 
     @property
     def epoch(self) -> int:
-        """How often the job was handed out; unique to this lease, so good for naming what it writes."""
+        """The number of times the job was leased. It is unique per lease and can be used in names of written data."""
         return self._lease.epoch
 
     @property
     def memo(self) -> Any:
-        """What was left when the job was parked."""
+        """The memo stored when the job was parked."""
         return None if self._lease.memo is None else msgspec.json.decode(self._lease.memo)
 
     @property
     def answer(self) -> Any:
-        """What a parked job was waiting for."""
+        """The answer to a parked job."""
         return None if self._lease.answer is None else msgspec.json.decode(self._lease.answer)
 
     @property
     def is_canceled(self) -> bool:
-        """Whether the job must stop; for code that would rather ask than be interrupted."""
+        """Whether the job must stop; for code that polls instead of being interrupted."""
         return self._stop is not None
 
     @property
     def silent_for(self) -> float:
-        """For how many seconds the code has given no sign; none, while we are doing something for it."""
+        """For how many seconds the code has reported nothing; 0 while a method of the job is running."""
         return 0.0 if self._asking else time.monotonic() - self._seen_at
 
     def progress(self, value: float) -> Awaitable[None]:
-        """How far it is, from 0 to 1; never goes back."""
+        """Report the progress from 0 to 1; it never decreases."""
         if isinstance(value, bool) or not math.isfinite(value) or not 0 <= value <= 1:
-            raise InputError(f"{value!r} is not a progress from 0 to 1.", field="progress")
+            raise InputError(f"The progress must be from 0 to 1, not {value!r}.", field="progress")
         if value <= self._value:
             return self.checkpoint()
         now = time.monotonic()
@@ -135,25 +146,32 @@ class Job:
         if now - self._written_at < _PROGRESS_GAP:
             return self.checkpoint()
         self._written_at = now
-        return self._say("progress", {"progress": self._value}, value=self._value)
+        return self._add_note("progress", {"progress": self._value}, value=self._value)
 
     def stage(self, name: str) -> Awaitable[None]:
-        """Enter a stage of the kind; going back is passed over."""
+        """Enter a stage of the kind; earlier stages are ignored."""
         if name not in self._kind.stages:
             raise InputError(
                 f"{name!r} is not a stage of {self.kind!r}.",
                 field="stage",
                 hint=f"Its stages: {', '.join(self._kind.stages) or 'none'}.",
             )
-        if self._kind.stages.index(name) <= self._stage:  # told already, perhaps by the code of an earlier attempt
+        if self._kind.stages.index(name) <= self._stage:  # already written, perhaps by an earlier attempt
             return self.checkpoint()
         self._stage = self._kind.stages.index(name)
-        return self._say("stage", {"stage": name}, stage=name)
+        return self._add_note("stage", {"stage": name}, stage=name)
 
     def log(self, text: str, *, level: str = "info") -> Awaitable[None]:
-        """Write a line that stays readable with the job."""
-        line = {"level": values.printable(str(level), _LEVEL_MAX), "text": values.printable(str(text), _LOG_MAX)}
-        return self._say("log", line)
+        """Write a line to the job's log."""
+        return self._add_note("log", _line(text, level))
+
+    def log_soon(self, text: str, *, level: str = "info") -> None:
+        """Write a line to the job's log in the background. Not a checkpoint; may be called in any thread.
+
+        Lines are dropped while very many of them wait, and after the job has ended.
+        """
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._add_line, _line(text, level))
 
     def checkpoint(self) -> Awaitable[None]:
         """Raise if the job must stop."""
@@ -162,24 +180,38 @@ class Job:
             raise self._stop
         return _DONE
 
+    def check_cancel(self) -> Awaitable[None]:
+        """A checkpoint that asks whether the job was canceled, at most every two seconds.
+
+        Otherwise the worker learns of a cancel by its next heartbeat or report about the job, which may take half a
+        minute. For code that waits for another system.
+        """
+        checked = self.checkpoint()
+        if time.monotonic() - max(self._asked_at, self._written_at) < _ASK_GAP:
+            return checked
+        self._asked_at = time.monotonic()
+        return self._run(self._ask())
+
     def capture(self, amount: int) -> None:
-        """Charge only a part of the price when the job succeeds; the rest goes back."""
+        """Charge only a part of the price if the job succeeds; the rest is released."""
         if values.check_amount(amount, field="amount") > self._lease.price:
             raise InvalidError(f"The job's price is {self._lease.price}.", field="amount")
         self.captured = amount
 
     def park(self, memo: Any = None) -> Any:
-        """Leave until an answer comes; the handler is then called again, with the memo and the answer."""
+        """Park until an answer is given; the handler is then called again, with the memo and the answer."""
         if self._lease.expires_at is None:
-            raise InvalidError("A job that parks needs a deadline.", hint="Declare its kind with expires_in.")
+            raise InvalidError(
+                "The job cannot park, because it has no deadline.", hint="Declare the kind with expires_in."
+            )
         if memo is not None:
-            values.encode(memo, field="memo", most=self._kind.size_max)
+            values.encode(memo, field="memo", limit=self._kind.size_max)
         raise Parked(memo)
 
     def proceed(self, answer: Any, memo: Any = None) -> Any:
-        """Go on as if the job had parked and its answer had come; returns the state that it has come to.
+        """Continue as if the job had parked and its answer had arrived; returns the new state.
 
-        For a job that need not wait, because what it would wait for is there.
+        For a job that does not need to wait, because the answer is already known.
         """
         self.checkpoint()
         return self._run(self._proceed(answer, memo), is_plain=True)
@@ -187,28 +219,52 @@ class Job:
     # Files. A plain handler gets what they return; an ``async def`` one awaits it.
 
     def save(self, name: str, data: bytes | str, content_type: str | None = None) -> Any:
-        """Keep a file with the job; returns its :class:`~millpond.worker.Artifact`."""
+        """Save a file with the job; returns its :class:`~millpond.worker.Artifact`."""
         self.checkpoint()
         whole = data.encode() if isinstance(data, str) else bytes(data)
         return self._run(self._save(_file_name(name), content_type, whole), is_plain=True)
 
     def upload(self, path: str | os.PathLike[str], name: str | None = None, content_type: str | None = None) -> Any:
-        """Keep a file from the disk, however large; returns its :class:`~millpond.worker.Artifact`."""
+        """Save a file from disk, of any size; returns its :class:`~millpond.worker.Artifact`."""
         self.checkpoint()
         file = Path(path)
         if not file.is_file():
-            raise InputError(f"There is no file {str(file)!r}.", field="path")
+            raise InputError(f"The file {str(file)!r} does not exist.", field="path")
         return self._run(self._save(_file_name(name or file.name), content_type, file), is_plain=True)
 
     def open(self, name: str) -> Any:
-        """The bytes of a file by the id of its artifact (``art_…``), or by the name that its kind gives it."""
+        """The content of a file by its artifact id (``art_…``), or by the name defined by its kind."""
         self.checkpoint()
         return self._run(self._open(name), is_plain=True)
 
     def download(self, name: str, path: str | os.PathLike[str]) -> Any:
-        """Put such a file onto the disk, however large; returns its path. It is there whole, or not at all."""
+        """Download such a file to disk, of any size; returns its path. The file is written atomically."""
         self.checkpoint()
         return self._run(self._download(name, Path(path)), is_plain=True)
+
+    async def flush_log(self) -> None:
+        """Wait until the lines of ``log_soon`` are written, for a few seconds at most. Called by the worker."""
+        await asyncio.sleep(0)  # lines of a thread that has just ended are added first
+        if self._unwritten:
+            await asyncio.wait(self._unwritten, timeout=_FLUSH_SECONDS)
+
+    def _add_line(self, line: dict[str, str]) -> None:
+        if self._stop is not None or len(self._unwritten) >= _UNWRITTEN_MAX:
+            return
+        self._notes += 1
+        note = Note(self._lease, self._notes, "log", msgspec.json.encode(line).decode())
+        future = self._note_queue.add(note)
+        self._unwritten.add(future)
+        future.add_done_callback(self._written)
+
+    def _written(self, future: asyncio.Future[bool]) -> None:
+        self._unwritten.discard(future)
+        if future.cancelled():
+            return
+        if isinstance(future.exception(), LeaseLostError):
+            self.stop(LeaseLostError())
+        elif future.exception() is None and future.result():
+            self.stop(CanceledError())
 
     def stop(self, reason: Exception) -> None:
         """Let the next checkpoint raise this. Called by the worker."""
@@ -216,16 +272,30 @@ class Job:
             self._stop = reason
 
     def cut(self) -> None:
-        """End what its threads are waiting for. Called by the worker."""
+        """Release the threads that wait for the job. Called by the worker."""
         for call in list(self._calls):
             call.cancel()
 
+    async def _ask(self) -> None:
+        try:
+            async with asyncio.timeout(_ASK_GAP):
+                answer = await self._source.extend([self._lease])
+            if self._lease.job_id in answer.lost:
+                self.stop(LeaseLostError())
+            elif self._lease.job_id in answer.canceling:
+                self.stop(CanceledError())
+        except LeaseLostError as lost:
+            self.stop(lost)
+        except (MillpondError, TimeoutError):
+            pass  # the heartbeats of the worker deal with an outage
+        await self.checkpoint()
+
     async def _proceed(self, answer: Any, memo: Any) -> str:
         with self._doing():
-            state = await self._insist(lambda: self._source.proceed(self._lease, answer, memo))
-        said = {"memo": memo, "answer": answer}
-        told = {name: msgspec.json.encode(given).decode() for name, given in said.items() if given is not None}
-        self._lease = msgspec.structs.replace(self._lease, state=state, **told)
+            state = await self._retry(lambda: self._source.proceed(self._lease, answer, memo))
+        given = {"memo": memo, "answer": answer}
+        changes = {name: msgspec.json.encode(value).decode() for name, value in given.items() if value is not None}
+        self._lease = msgspec.structs.replace(self._lease, state=state, **changes)
         return state
 
     async def _save(self, name: str, content_type: str | None, data: bytes | Path) -> Artifact:
@@ -260,7 +330,7 @@ class Job:
 
     @contextlib.contextmanager
     def _doing(self) -> Generator[None]:
-        """While we are at something for it, the code is not the one that is silent."""
+        """While a method of the job is running, the code is not considered stalled."""
         self._asking += 1
         try:
             yield
@@ -268,46 +338,46 @@ class Job:
             self._asking -= 1
             self._seen_at = time.monotonic()
 
-    def _say(
-        self, word: str, data: dict[str, Any], *, value: float | None = None, stage: str | None = None
+    def _add_note(
+        self, type: str, data: dict[str, Any], *, value: float | None = None, stage: str | None = None
     ) -> Awaitable[None]:
         self.checkpoint()
         text = msgspec.json.encode(data).decode()
-        return self._run(self._write(word, text, value, stage))
+        return self._run(self._write(type, text, value, stage))
 
-    async def _write(self, word: str, text: str, value: float | None, stage: str | None) -> None:
-        # Counted here, on the loop's thread and in the step that sends it: numbers go out in their order.
+    async def _write(self, type: str, text: str, value: float | None, stage: str | None) -> None:
+        # Numbered on the loop's thread, just before it is queued, so that notes are sent in the order of their numbers.
         self._notes += 1
-        note = Note(self._lease, self._notes, word, text, value, stage)
+        note = Note(self._lease, self._notes, type, text, value, stage)
         with self._doing():
             try:
-                if await self._telling.add(note):
+                if await self._note_queue.add(note):
                     self.stop(CanceledError())
             except LeaseLostError as lost:
                 self.stop(lost)
         await self.checkpoint()
 
-    async def _tell(self, notes: Sequence[Note]) -> bool:
-        return await self._insist(lambda: self._source.note(*notes))
+    async def _send_notes(self, notes: Sequence[Note]) -> bool:
+        return await self._retry(lambda: self._source.note(*notes))
 
-    async def _insist(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
-        """What the code has done cannot be undone because it cannot be written just now: so that is waited for.
+    async def _retry(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Wait until a result can be written, as the code's effects cannot be undone.
 
-        What is asked may be asked twice. The wait ends with the lease, or when the job must stop.
+        The request may be repeated. The wait ends with the lease, or when the job must stop.
         """
         for failures in count(1):
             try:
                 return await ask()
             except UnavailableError:
-                await asyncio.sleep(_AWAY.delay(failures, random.random()).total_seconds())  # noqa: S311 - jitter
+                await asyncio.sleep(_BACKOFF.delay(failures, random.random()).total_seconds())  # noqa: S311 - jitter
                 if self._stop is not None:
                     raise self._stop from None
         raise AssertionError  # the count has no end
 
     def _run(self, call: Coroutine[Any, Any, Answer], *, is_plain: bool = False) -> Any:
-        """On the loop's own thread, something to await; on any other, done when it returns.
+        """On the event loop's thread, returns an awaitable; on others, returns when done.
 
-        There it returns the answer itself where ``is_plain``, and otherwise one that can still be awaited.
+        There it returns the result itself if ``is_plain``, and otherwise a value that can still be awaited.
         """
         try:
             if asyncio.get_running_loop() is self._loop:
@@ -323,16 +393,20 @@ class Job:
         return answer if is_plain else _Done(answer)
 
 
+def _line(text: str, level: str) -> dict[str, str]:
+    return {"level": values.printable(str(level), _LEVEL_MAX), "text": values.printable(str(text), _LOG_MAX)}
+
+
 def _file_name(name: str) -> str:
-    """A name that is a name in every storage, and no way out of a folder."""
+    """A name that is valid in every storage and does not leave its directory."""
     plain = values.printable(str(name), 255)
     if plain != name or not name or name in {".", ".."} or any(c in "/\\" or c < " " for c in name):
-        raise InputError(f"{str(name)[:80]!r} cannot be the name of a file.", field="name")
+        raise InputError(f"{str(name)[:80]!r} is not a valid file name.", field="name")
     return name
 
 
 class _Done:
-    """An answer that is already there, for handlers that await nothing."""
+    """A result that is already available, for handlers that await nothing."""
 
     __slots__ = ("value",)
 

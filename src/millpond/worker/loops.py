@@ -1,4 +1,4 @@
-"""The loop and the signals of a process that runs until it is told to stop."""
+"""The event loop and the signal handlers of a process that runs until it is stopped."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import asyncio
 import contextlib
 import os
 import signal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from millpond import lifeline
+from millpond import lifeline, logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
 
 def run_async(main: Coroutine[Any, Any, None]) -> bool:
-    """On the fastest loop there is; tells whether all that ran in it has ended.
+    """Run a coroutine on uvloop if that is installed; returns whether all tasks of the loop have ended.
 
-    As asyncio.Runner, except that a task that takes no notice of its end does not keep the process.
+    Like asyncio.Runner, except that a task that ignores its cancellation does not keep the process alive.
     """
     factory = None
     with contextlib.suppress(ImportError):
-        import uvloop  # noqa: PLC0415 - it may not be there
+        import uvloop  # noqa: PLC0415 - optional
 
         factory = uvloop.new_event_loop
     runner = asyncio.Runner(loop_factory=factory)
@@ -40,14 +40,20 @@ def _end_tasks(loop: asyncio.AbstractEventLoop) -> bool:
         task.cancel()
     if not tasks:
         return True
-    _, deaf = loop.run_until_complete(asyncio.wait(tasks, timeout=1))
-    return not deaf
+    _, unended = loop.run_until_complete(asyncio.wait(tasks, timeout=1))
+    return not unended
+
+
+def exit_at_once(status: int = 0) -> NoReturn:
+    """End the process although tasks of its loop still run; the lines of its log are written before."""
+    logs.drain()
+    os._exit(status)
 
 
 def stop_on_signals(*, at_once: Callable[[], object] = lambda: None) -> asyncio.Event:
-    """Set by the first SIGTERM or SIGINT; the second ends the process, after ``at_once``.
+    """An event that the first SIGTERM or SIGINT sets; the second ends the process, after calling ``at_once``.
 
-    The end of who started us counts as a SIGTERM, if he asked for it.
+    The end of the parent process counts as a SIGTERM, if the parent asked for that.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -55,10 +61,10 @@ def stop_on_signals(*, at_once: Callable[[], object] = lambda: None) -> asyncio.
     def stopped() -> None:
         if stop.is_set():
             at_once()
-            os._exit(1)
+            exit_at_once(1)
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped)
-    lifeline.heed()
+    lifeline.stop_with_parent()
     return stop

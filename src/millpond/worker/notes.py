@@ -1,4 +1,4 @@
-"""What a job says on its way, gathered: a burst becomes few requests, in the order in which it was said."""
+"""Buffers the notes of a fleet worker's jobs: a burst becomes few requests, and the order is kept."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 GAP: Final = 0.3
 """Seconds between two requests about one job."""
 KEPT_MAX: Final = 2_000
-"""Notes that wait for a server that is away; the oldest lines make room for the newest."""
+"""How many notes wait while the server is unavailable; after that, the oldest are dropped for new ones."""
 _BACKOFF: Final = Backoff(first=timedelta(seconds=0.5), longest=timedelta(seconds=10), jitter=0.5)
 
 
 class Notes:
-    """The notes of one lease that are not told yet."""
+    """The notes of one lease that are not sent yet."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -39,13 +39,13 @@ class Notes:
             self._sender = asyncio.create_task(self._send_on())
 
     async def flush(self) -> None:
-        """Tell all that is left, now."""
+        """Send all remaining notes now."""
         async with self._turn:
             while self._waiting:
                 await self._send_some()
 
     def drop(self) -> None:
-        """There is nobody to tell any more."""
+        """Discard the remaining notes, because the lease is over."""
         self._waiting.clear()
         if self._sender is not None:
             self._sender.cancel()
@@ -63,17 +63,17 @@ class Notes:
                 self._waiting.clear()
             except UnavailableError:
                 failures += 1
-                pause = _BACKOFF.delay(failures, random.random()).total_seconds()  # noqa: S311 - spreads the tries
+                pause = _BACKOFF.delay(failures, random.random()).total_seconds()  # noqa: S311 - jitter
             await asyncio.sleep(pause)
 
     async def _send_some(self) -> None:
-        """They are let go of when they are told, or when no try could ever tell them."""
-        some = [self._waiting[n] for n in range(min(len(self._waiting), wire.NOTES_MAX))]
+        """Send the oldest notes. They are removed once they are sent, or if the server rejects them for good."""
+        batch = [self._waiting[n] for n in range(min(len(self._waiting), wire.NOTES_MAX))]
         try:
-            await self._send(some)
+            await self._send(batch)
         except (LeaseLostError, UnavailableError):
             raise
         except MillpondError:
             pass
-        while self._waiting and self._waiting[0].number <= some[-1].number:
+        while self._waiting and self._waiting[0].number <= batch[-1].number:
             self._waiting.popleft()

@@ -1,24 +1,39 @@
-"""A worker over HTTP as a process, for every command that runs one."""
+"""A fleet worker as a process, for all commands that run one."""
 
 from __future__ import annotations
 
-import asyncio
 import os
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from millpond import logs, values
 from millpond.settings import Settings
-from millpond.worker.loops import run_async, stop_on_signals
+from millpond.worker.job_logging import relay_warnings
+from millpond.worker.loops import exit_at_once, run_async, stop_on_signals
 from millpond.worker.remote import RemoteSource
 from millpond.worker.worker import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterable, Sequence
     from datetime import timedelta
 
     from millpond.app import Millpond
-    from millpond.aws.machine import Machine
+    from millpond.work import Notice
+
+
+class Machine(Protocol):
+    """The machine that a worker runs on, if its owner may terminate it at short notice: an EC2 instance."""
+
+    @property
+    def instance_id(self) -> str: ...
+
+    @property
+    def notices(self) -> AsyncIterable[Notice]: ...
+
+    def on_busy(self, is_busy: bool) -> None: ...  # noqa: FBT001 - the worker's hook
+
+    async def identify(self) -> dict[str, str] | None: ...
+
+    async def close(self) -> None: ...
 
 
 def remote_worker(
@@ -33,9 +48,10 @@ def remote_worker(
     machine: Machine | None = None,
     **options: Any,
 ) -> Worker:
-    """A worker on the server at a URL; what is not given comes from the environment, and one slot is the default.
+    """A worker for the server at a URL. Omitted arguments are read from the environment; the default is one slot.
 
-    On an EC2 machine it is called as its instance, proves that it is, heeds its notices, and protects it while busy.
+    With ``machine``, the worker is named after the instance, proves that it runs there, reacts to its notices, and
+    protects it while busy.
     """
     settings = Settings.from_env()
     source = RemoteSource(url or settings.url, settings.fleet_secret, routes, name or "")
@@ -53,24 +69,17 @@ def remote_worker(
     )
 
 
-def find_machine() -> Machine:
-    """The EC2 instance that this process runs on."""
-    from millpond.aws.machine import this_machine  # noqa: PLC0415 - only where it is asked for
-
-    return asyncio.run(this_machine())
-
-
 def run_worker(worker: Worker, *, drain: bool = False, machine: Machine | None = None) -> None:
-    """Run a worker until a signal, or until nothing is ready; raises where it is let in no more.
+    """Run a worker until a signal, or with ``drain`` until no job is ready. Raises if the server does not admit it.
 
     The first SIGTERM or SIGINT lets running jobs finish within the grace and gives back the rest; a second one ends
-    at once.
+    the process immediately.
     """
 
     async def work() -> None:
         stop = stop_on_signals()
         if machine is not None:
-            machine.on_busy(is_busy=False)  # an earlier life may have left its protection on
+            machine.on_busy(is_busy=False)  # an earlier process may have left the protection on
         try:
             await (worker.drain(stop) if drain else worker.run(stop))
         finally:
@@ -78,11 +87,11 @@ def run_worker(worker: Worker, *, drain: bool = False, machine: Machine | None =
                 await machine.close()
 
     if not run_async(work()):
-        sys.stderr.flush()
-        os._exit(0)
+        exit_at_once()
 
 
 def configure_logs() -> None:
     settings = Settings.from_env()
     as_json = {"json": True, "console": False}.get(settings.log_format)
     logs.configure(settings.log_level, as_json=as_json)  # pyright: ignore[reportArgumentType]
+    relay_warnings()

@@ -1,4 +1,4 @@
-"""Jobs over HTTP: the source of a worker that has no database, only the address of a server and a fleet secret."""
+"""The source of a fleet worker, which has no database, only the URL of a server and a fleet secret."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import random
 import time
 from dataclasses import dataclass, field
 from datetime import timedelta
+from importlib.metadata import version
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
@@ -20,19 +21,20 @@ import msgspec
 from millpond import ids, logs, wire
 from millpond.client.errors import UnreadableError, retry_after
 from millpond.client.ports import AwaitingPort
-from millpond.client.requests import Requests, Server
+from millpond.client.requests import Requests, ServerAddress
 from millpond.client.trust import trusted
 from millpond.errors import (
     InputError,
     InvalidError,
     LeaseLostError,
     MillpondError,
+    NotFoundError,
     SettingsError,
     UnauthorizedError,
     UnavailableError,
 )
 from millpond.retry import Backoff
-from millpond.work import Artifact, Lease, Pulse
+from millpond.work import Artifact, HeartbeatAnswer, Lease
 from millpond.worker.notes import Notes
 from millpond.worker.source import default_name
 from millpond.worker.transfers import Transfers, measure
@@ -44,18 +46,21 @@ if TYPE_CHECKING:
     from millpond.app import Millpond
     from millpond.wire import Assignment, Signed
     from millpond.work import End, Note, Return
-    from millpond.worker.source import Ears
+    from millpond.worker.source import SourceListener
 
     Identify = Callable[[], Awaitable[Mapping[str, str] | None]]
+    FindObstacle = Callable[[], Awaitable[str | None]]
 
 Answer = TypeVar("Answer")
 
-SECRET_VARIABLE: Final = "MILLPOND_FLEET_SECRET"  # noqa: S105 - its name, not itself
-_TIMEOUT: Final = 10.0  # of one verb, all its tries together; what must not fail is tried again from above
+SECRET_VARIABLE: Final = "MILLPOND_FLEET_SECRET"  # noqa: S105 - the name of a variable
+_TIMEOUT: Final = 10.0  # seconds for one verb with its retries; callers that must succeed retry it
 _POLL: Final = 20.0
-_LAST_WORDS: Final = 5.0
+_DEREGISTER_TIMEOUT: Final = 5.0
 _PAUSE: Final = 1.0
-_FRESH: Final = 0.5  # of a lease, for which a signed request is used without asking for a new one
+_LOOK_AGAIN: Final = 2.0
+"""Seconds between two checks of a worker that cannot run jobs."""
+_FRESH: Final = 0.5  # the share of a lease for which a signed request is used before it is renewed
 _BACKOFF: Final = Backoff(first=timedelta(seconds=0.5), longest=timedelta(seconds=15), jitter=0.5)
 _WAITED_FOR: Final = frozenset({"worker_alive", "fleet_full", "rate_limited"})
 _BARRED: Final = frozenset({"worker_unapproved", "worker_revoked"})
@@ -64,7 +69,7 @@ _SERVER_ERROR: Final = 500
 
 @dataclass(slots=True)
 class _Holding:
-    """A lease, and what belongs to it here."""
+    """A lease with its unsent notes and its signed downloads."""
 
     lease: Lease
     notes: Notes
@@ -75,9 +80,11 @@ class _Holding:
 class RemoteSource:
     """Jobs from a server, over its worker protocol.
 
-    Without ``url`` and ``secret`` they are taken from MILLPOND_URL and MILLPOND_FLEET_SECRET. Without ``routes`` it
-    serves the queues of the app's kinds that run on the fleet. ``identify`` gives what an EC2 instance proves itself
-    with, each time it registers.
+    ``url`` and ``secret`` default to MILLPOND_URL and MILLPOND_FLEET_SECRET, ``routes`` to the queues of the app's
+    kinds that run on the fleet. ``identify`` returns the proof of identity of an EC2 instance; it is called for each
+    registration. ``find_obstacle`` returns why jobs cannot run at present, or None if they can. It is called before
+    each claim, and before the claimed jobs begin. While there is an obstacle, no jobs are taken, and the server shows
+    the worker as unready.
     """
 
     url: str | None = None
@@ -86,6 +93,7 @@ class RemoteSource:
     name: str = ""
     capabilities: Mapping[str, Any] | None = None
     identify: Identify | None = field(default=None, repr=False)
+    find_obstacle: FindObstacle | None = field(default=None, repr=False)
     lease: timedelta = field(default=timedelta(seconds=900), init=False)
     heartbeat: timedelta = field(default=timedelta(seconds=30), init=False)
     is_patient: bool = field(default=True, init=False)
@@ -94,41 +102,47 @@ class RemoteSource:
     _requests: Requests = field(init=False, repr=False)
     _port: AwaitingPort = field(init=False, repr=False)
     _transfers: Transfers = field(init=False, repr=False)
-    _ears: Ears = field(init=False, repr=False)
+    _ears: SourceListener = field(init=False, repr=False)
     _slots: int = field(default=1, init=False)
     _token: str | None = field(default=None, init=False, repr=False)
     _poll_max: float = field(default=_POLL, init=False)
     _failures: int = field(default=0, init=False)
+    _unready_reason: str | None = field(default=None, init=False)
+    """Why the server may believe that this worker is unready."""
+    _readiness_at: float = field(default=0.0, init=False)
+    """When the readiness was last reported."""
     _was_unapproved: bool = field(default=False, init=False)
     _is_leaving: bool = field(default=False, init=False)
     _polling: asyncio.Task[list[Lease]] | None = field(default=None, init=False, repr=False)
-    _anew: asyncio.Task[None] | None = field(default=None, init=False, repr=False)
+    _registering_again: asyncio.Task[None] | None = field(default=None, init=False, repr=False)
     _held: dict[tuple[UUID, UUID], _Holding] = field(
         default_factory=dict["tuple[UUID, UUID]", "_Holding"], init=False, repr=False
     )
 
     def __post_init__(self) -> None:
         self.name = self.name or default_name()
-        server = Server.find(self.url, "unused", is_in_process=False)
+        server = ServerAddress.find(self.url, "unused", is_in_process=False)
         self.url = server.url
         self.secret = self.secret or os.environ.get(SECRET_VARIABLE) or None
         if self.secret is None:
-            raise SettingsError("There is no fleet secret.", field="secret", hint=f"Set {SECRET_VARIABLE}.")
+            raise SettingsError("The fleet secret is missing.", field="secret", hint=f"Set {SECRET_VARIABLE}.")
         if not self.secret.isascii() or not self.secret.isprintable() or " " in self.secret:
             raise SettingsError(
-                "The fleet secret has characters that none has.", field="secret", hint="Is a line break in it?"
+                "The fleet secret contains invalid characters.",
+                field="secret",
+                hint="Check the secret for line breaks.",
             )
 
-    # Coming and going
+    # Registration
 
-    async def open(self, app: Millpond, slots: int, ears: Ears) -> None:
+    async def open(self, app: Millpond, slots: int, ears: SourceListener) -> None:
         fleet = {kind.queue for kind in app.kinds.values() if kind.handlers and kind.runs == "fleet"}
         self.queues = list(self.routes) or sorted(fleet)
         if not self.queues:
             raise SettingsError(
                 "The app has no kind that runs on the fleet.",
                 field="app",
-                hint='Declare one with runs="fleet", or name the routes to serve (--route).',
+                hint='Declare one with runs="fleet", or pass the routes to serve (--route).',
             )
         self._slots = min(slots, wire.SLOTS_MAX)
         self._ears = ears
@@ -137,12 +151,12 @@ class RemoteSource:
         headers = {"Accept": "application/json"}
         http = httpx2.AsyncClient(base_url=str(self.url), headers=headers, limits=limits, verify=trusted())
         self._port = AwaitingPort(http)
-        self._requests = Requests(self._port, Server(str(self.url), None), _TIMEOUT)
+        self._requests = Requests(self._port, ServerAddress(str(self.url), None), _TIMEOUT)
         self._transfers = Transfers.open()
         await self._register()
 
     async def _register(self) -> None:
-        """Until the server lets us in; what cannot change by itself is raised."""
+        """Register, and retry until the server accepts. An error that will not pass by itself is raised."""
         for failures in count(1):
             try:
                 await self._register_once()
@@ -152,18 +166,19 @@ class RemoteSource:
                 if not is_passing or isinstance(error, UnreadableError):
                     raise
                 event = self.outage if isinstance(error, UnavailableError) else "worker.waiting"
-                pause = _BACKOFF.delay(failures, random.random()).total_seconds()  # noqa: S311 - spreads the tries
+                pause = _BACKOFF.delay(failures, random.random()).total_seconds()  # noqa: S311 - jitter
                 pause = min(retry_after(error, {}) or pause, _BACKOFF.longest.total_seconds())
                 logs.emit(event, worker=self.name, error=str(error), again_in=round(pause, 1))
                 await asyncio.sleep(pause)
 
     async def _register_once(self) -> None:
         identity = None if self.identify is None else await self.identify()
+        own = {"millpond": version("millpond"), "python": platform.python_version()}
         wanted = wire.RegisterWorker(
             worker=self.name,
             routes=list(self.queues),
             slots=self._slots,
-            capabilities={"python": platform.python_version()} | dict(self.capabilities or {}),
+            capabilities=own | dict(self.capabilities or {}),
             identity=None if identity is None else wire.Identity(**identity),
         )
         answer = await self._requests.request(
@@ -174,54 +189,55 @@ class RemoteSource:
             type=wire.Registered,
         )
         self._token = answer.token
+        self._unready_reason = None
         self.queues = answer.routes
         self.lease = timedelta(seconds=answer.lease_seconds)
         self.heartbeat = timedelta(seconds=answer.heartbeat_seconds)
-        # A lease is trusted from when it was asked for, so it must not be waited for too long.
+        # A lease is trusted from the start of its poll, so a poll must not wait too long.
         self._poll_max = min(answer.poll_seconds_max, _POLL, answer.lease_seconds / 4)
         logs.emit("worker.registered", worker=self.name, id=answer.id, is_approved=answer.is_approved)
 
-    async def _register_anew(self, gone: str | None) -> None:
-        """Our token is good no more, and with it all we held is somebody else's."""
-        if self._token == gone and (self._anew is None or self._anew.done()):
+    async def _register_again(self, rejected: str | None) -> None:
+        """Register again after the token was rejected. The leases taken with it are lost."""
+        if self._token == rejected and (self._registering_again is None or self._registering_again.done()):
             self._ears.lose()
-            self._anew = asyncio.create_task(self._register_or_go())
-        if self._anew is not None:  # whoever noticed it may be cut meanwhile; this goes on
-            await asyncio.shield(self._anew)
+            self._registering_again = asyncio.create_task(self._register_or_dismiss())
+        if self._registering_again is not None:  # a caller may be canceled; the registration continues
+            await asyncio.shield(self._registering_again)
 
-    async def _register_or_go(self) -> None:
+    async def _register_or_dismiss(self) -> None:
         try:
             await self._register()
         except MillpondError as error:
             self._ears.dismiss(error)
 
-    def hush(self) -> None:
+    def stop_polling(self) -> None:
         self._is_leaving = True
         if self._polling is not None:
             self._polling.cancel()
 
     async def close(self) -> None:
-        """Say goodbye: what the server gave us in a poll that we never heard the end of goes back too."""
+        """Deregister. The server then also requeues jobs from a poll whose response was never received."""
         if not hasattr(self, "_requests"):
             return
-        if self._anew is not None:
-            self._anew.cancel()
+        if self._registering_again is not None:
+            self._registering_again.cancel()
         for holding in self._held.values():
             holding.notes.drop()
         self._held.clear()
         if self._token is not None:
             with contextlib.suppress(MillpondError):
-                await self._send("deregister", {}, timeout=_LAST_WORDS)
+                await self._send("deregister", {}, timeout=_DEREGISTER_TIMEOUT)
             self._token = None
         await self._port.close()
         await self._transfers.close()
 
-    # Taking jobs
+    # Claiming jobs
 
     async def claim(self, want: int, *, is_waiting: bool) -> list[Lease]:
         if self._is_leaving:
             return []
-        self._polling = asyncio.create_task(self._poll(want, self._poll_max if is_waiting else 0.0))
+        self._polling = asyncio.create_task(self._poll_if_ready(want, self._poll_max if is_waiting else 0.0))
         try:
             return await self._polling
         except asyncio.CancelledError:
@@ -232,27 +248,78 @@ class RemoteSource:
             self._polling.cancel()
             self._polling = None
 
+    async def _poll_if_ready(self, want: int, wait: float) -> list[Lease]:
+        """Poll, unless jobs cannot run at present: then check again, for as long as the poll would wait.
+
+        A poll that does not wait is of a worker that ends when no job is ready. It checks until jobs can run.
+        """
+        until = time.monotonic() + wait
+        while (obstacle := await self._find_obstacle()) is not None:
+            if wait and time.monotonic() > until:
+                return []
+            await asyncio.sleep(min(_LOOK_AGAIN, self._poll_max))
+        leases = await self._poll(want, wait)
+        if leases and (obstacle := await self._find_obstacle()) is not None:  # the poll may have waited long
+            await self._refuse(leases, obstacle)
+            return []
+        return leases
+
+    async def _find_obstacle(self) -> str | None:
+        """Why jobs cannot run at present; it is reported to the server."""
+        if self.find_obstacle is None:
+            return None
+        obstacle = await self.find_obstacle()
+        now = time.monotonic()
+        is_known = obstacle == self._unready_reason
+        if not is_known:
+            event = "worker.ready" if obstacle is None else "worker.unready"
+            logs.emit(event, worker=self.name, reason=obstacle)
+        if not is_known or (obstacle is not None and now - self._readiness_at > self.heartbeat.total_seconds() / 2):
+            self._readiness_at = now
+            self._unready_reason = obstacle or self._unready_reason
+            await self._report_readiness(obstacle)
+        return obstacle
+
+    async def _report_readiness(self, reason: str | None) -> None:
+        """Report why the worker takes no jobs, or that it takes them again. A failure is made up for later."""
+        try:
+            await self._send("readiness", {"unready_reason": reason})
+        except NotFoundError:
+            pass  # an older server
+        except MillpondError:
+            return
+        self._unready_reason = reason
+
+    async def _refuse(self, leases: Iterable[Lease], reason: str) -> None:
+        """Give back jobs that cannot run, before they begin."""
+        for lease in leases:
+            try:
+                await self._end(lease, "requeue", {"reason": reason})
+            except MillpondError:
+                self._forget(lease)
+                self._failures += 1  # the next poll lists the held leases, and the server releases this one
+
     async def _poll(self, want: int, wait: float) -> list[Lease]:
         began = time.monotonic()
-        # After a failure we cannot know what we were given: it is told what we have, and takes the rest back.
+        # A failed poll may have leased jobs unseen: list the held leases, and the server releases the others.
         held = sorted({token for _, token in self._held}) if self._failures else None
         body = wire.Poll(want=min(want, wire.POLL_MAX), wait=wait, held=held)
         try:
-            # Not sent twice: the first may have been given jobs.
+            # Not retried: the first request may have leased jobs.
             answer = await self._ask("poll", body, wire.Assignments, timeout=wait + _TIMEOUT, is_repeatable=False)
         except MillpondError as error:
-            await self._stumble(error)
+            await self._back_off(error)
             if error.code in _BARRED:
                 return []
             raise
         self._failures, self._was_unapproved = 0, False
         leases = [self._take(job) for job in answer.jobs]
-        if not leases and time.monotonic() - began < wait / 2:  # it did not want us to wait: we are draining
+        if not leases and time.monotonic() - began < wait / 2:  # the server did not wait: this worker is draining
             await asyncio.sleep(min(_PAUSE, self._poll_max))
         return leases
 
-    async def _stumble(self, error: MillpondError) -> None:
-        """Wait before the next poll: all the longer, the longer the server is away."""
+    async def _back_off(self, error: MillpondError) -> None:
+        """Wait before the next poll, longer after each failure."""
         self._failures += 1
         if error.code == "worker_unapproved" and not self._was_unapproved:
             self._was_unapproved = True
@@ -267,29 +334,32 @@ class RemoteSource:
         self._held[lease.job_id, lease.token] = _Holding(lease, notes, downloads)
         return lease
 
-    async def extend(self, leases: Sequence[Lease]) -> Pulse:
+    async def extend(self, leases: Sequence[Lease]) -> HeartbeatAnswer:
         body = wire.Heartbeat(jobs=[_held(lease) for lease in leases])
-        # It must have failed while there still is time to stop.
+        # A failure must be known while there is still time to stop the jobs.
         timeout = min(_TIMEOUT, self.lease.total_seconds() / 10)
-        answer = await self._ask("heartbeat", body, wire.Beats, timeout=timeout)
+        answer = await self._ask("heartbeat", body, wire.HeartbeatResult, timeout=timeout)
         shortest = min((beat.lease_seconds for beat in answer.jobs if beat.is_held), default=0.0)
         if shortest > 0:
             self.lease = timedelta(seconds=shortest)
-        return Pulse(
+        return HeartbeatAnswer(
             frozenset(ids.parse("job", beat.job_id) for beat in answer.jobs if beat.cancel_requested),
             frozenset(ids.parse("job", beat.job_id) for beat in answer.jobs if not beat.is_held),
             answer.is_draining,
         )
+
+    async def beat(self) -> None:
+        """The server hears from the worker with every poll and every :meth:`extend`."""
 
     # About a job
 
     async def note(self, *notes: Note) -> bool:
         for note in notes:
             self._holding(note.lease).notes.add(_worker_note(note))
-        return False  # a cancel is heard from the server's answer
+        return False  # a cancel is reported by the response, later
 
     async def _send_notes(self, lease: Lease, notes: list[wire.WorkerNote]) -> None:
-        body = wire.WriteNotes(**_of(lease), notes=notes)
+        body = wire.WriteNotes(**_lease_fields(lease), notes=notes)
         try:
             answer = await self._ask("note", body, wire.Noted)
         except LeaseLostError:
@@ -297,6 +367,9 @@ class RemoteSource:
             raise
         if answer.cancel_requested:
             self._ears.cancel(lease.job_id)
+
+    async def keep_traceback(self, lease: Lease, text: str) -> None:
+        await self._ask("traceback", wire.KeepTraceback(**_lease_fields(lease), text=text), None)
 
     async def finish(self, end: End) -> None:
         if end.outcome == "succeeded":
@@ -314,21 +387,21 @@ class RemoteSource:
         if item.cause == "attempt":
             await self._end(item.lease, "fail", {"error": item.error, "retry": True, "retry_after": delay})
             return
-        if delay and not self._is_leaving:  # it would be offered to us again at once
+        if delay and not self._is_leaving:  # otherwise this worker could get it again at once
             await asyncio.sleep(delay)
         await self._end(item.lease, "requeue", {"reason": str(item.error.get("message", ""))[:500]})
 
     async def park(self, lease: Lease, memo: Any) -> None:
         await self._end(lease, "park", {"memo": memo})
 
-    async def proceed(self, lease: Lease, answer: Any, memo: Any) -> str:  # noqa: ARG002 - as all sources
-        raise InvalidError("A job goes on without an answer only beside the database.", hint="Let it park.")
+    async def proceed(self, lease: Lease, answer: Any, memo: Any) -> str:  # noqa: ARG002 - the interface of all sources
+        raise InvalidError("Only direct workers can continue a job without parking it.", hint="Park the job.")
 
     async def _end(self, lease: Lease, verb: str, body: dict[str, Any]) -> None:
-        """All that was said comes before it."""
+        """End the lease of a job, after sending its notes."""
         await self._holding(lease).notes.flush()
-        said = {name: value for name, value in body.items() if value is not None}
-        await self._send(verb, {"job_id": ids.text("job", lease.job_id), "lease_token": str(lease.token)} | said)
+        fields = {name: value for name, value in body.items() if value is not None}
+        await self._send(verb, {"job_id": ids.text("job", lease.job_id), "lease_token": str(lease.token)} | fields)
         self._forget(lease)
 
     async def close_leases(self, tokens: Iterable[UUID]) -> None:
@@ -351,8 +424,8 @@ class RemoteSource:
 
     async def save(self, lease: Lease, name: str, content_type: str, data: bytes | Path) -> Artifact:
         size, sha256 = await asyncio.to_thread(measure, data)
-        wanted = wire.MakeUpload(**_of(lease), name=name, content_type=content_type, size=size, sha256=sha256)
-        made = await self._insist(lambda: self._ask("upload", wanted, wire.Upload))
+        wanted = wire.MakeUpload(**_lease_fields(lease), name=name, content_type=content_type, size=size, sha256=sha256)
+        made = await self._retry(lambda: self._ask("upload", wanted, wire.Upload))
 
         async def renew() -> Signed:
             fresh = await self._renew(lease, made.artifact_id)
@@ -368,8 +441,8 @@ class RemoteSource:
             if name in holding.downloads:
                 fresh = (await self._renew(lease, name)).downloads[name]
             else:
-                wanted = wire.MakeDownload(**_of(lease), artifact_id=name)
-                fresh = await self._insist(lambda: self._ask("download", wanted, wire.Signed))
+                wanted = wire.MakeDownload(**_lease_fields(lease), artifact_id=name)
+                fresh = await self._retry(lambda: self._ask("download", wanted, wire.Signed))
             holding.downloads[name] = (time.monotonic(), fresh)
             return fresh
 
@@ -383,20 +456,20 @@ class RemoteSource:
             async for chunk in chunks:
                 yield chunk
 
-    async def _renew(self, lease: Lease, name: str) -> wire.Beat:
-        """A new signed request for a file; the heartbeat brings it."""
+    async def _renew(self, lease: Lease, name: str) -> wire.JobHeartbeat:
+        """A new signed request for a file, which a heartbeat returns."""
         beat = wire.Heartbeat(jobs=[_held(lease, name)])
-        answer = await self._insist(lambda: self._ask("heartbeat", beat, wire.Beats))
+        answer = await self._retry(lambda: self._ask("heartbeat", beat, wire.HeartbeatResult))
         if not answer.jobs or not answer.jobs[0].is_held:
             raise LeaseLostError
         if name not in answer.jobs[0].uploads and name not in answer.jobs[0].downloads:
-            raise InputError(f"The server signs nothing for {name[:80]!r} any more.", field="name")
+            raise InputError(f"The server no longer signs requests for {name[:80]!r}.", field="name")
         return answer.jobs[0]
 
-    # Asking
+    # Requests
 
-    async def _insist(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
-        """For a handler that cannot go on without: until the worker cuts it off, because its lease has run out."""
+    async def _retry(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Retry for a handler that needs the result, until the worker interrupts it because its lease expires."""
         for failures in count(1):
             try:
                 return await ask()
@@ -416,7 +489,7 @@ class RemoteSource:
         timeout: float = _TIMEOUT,  # noqa: ASYNC109 - of all tries
         is_repeatable: bool = True,
     ) -> Any:
-        """One verb of the protocol, with our token; what is wrong with us and not with the verb is seen to here."""
+        """Send one verb of the protocol with the token. Errors about the worker, not the verb, are handled here."""
         token = self._token
         try:
             return await self._requests.request(
@@ -430,9 +503,9 @@ class RemoteSource:
             )
         except UnauthorizedError:
             if not self._is_leaving:
-                await self._register_anew(token)
+                await self._register_again(token)
             raise (
-                UnavailableError("The worker had to register anew.") if verb == "poll" else LeaseLostError()
+                UnavailableError("The worker had to register again.") if verb == "poll" else LeaseLostError()
             ) from None
         except MillpondError as error:
             if error.code == "worker_revoked":
@@ -469,14 +542,14 @@ def _lease(job: Assignment) -> Lease:
 
 
 def _worker_note(note: Note) -> wire.WorkerNote:
-    said: dict[str, Any] = msgspec.json.decode(note.data) if note.type == "log" else {}
+    line: dict[str, Any] = msgspec.json.decode(note.data) if note.type == "log" else {}
     return wire.WorkerNote(
         number=note.number,
-        type=note.type,  # pyright: ignore[reportArgumentType] - a Note has checked it
+        type=note.type,  # pyright: ignore[reportArgumentType] - checked by Note
         value=note.value,
         stage=note.stage,
-        level=said.get("level"),
-        text=said.get("text"),
+        level=line.get("level"),
+        text=line.get("text"),
     )
 
 
@@ -484,15 +557,15 @@ def _text(value: Any) -> str | None:
     return None if value is None else msgspec.json.encode(value).decode()
 
 
-def _of(lease: Lease) -> dict[str, Any]:
+def _lease_fields(lease: Lease) -> dict[str, Any]:
     return {"job_id": ids.text("job", lease.job_id), "lease_token": lease.token}
 
 
 def _held(lease: Lease, *renew: str) -> wire.HeldJob:
-    return wire.HeldJob(**_of(lease), renew=list(renew))
+    return wire.HeldJob(**_lease_fields(lease), renew=list(renew))
 
 
 def _is_cancelled() -> bool:
-    """Whether it is we who are to end, and not only the poll."""
+    """Whether the current task is canceled, and not only its poll."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -1,4 +1,4 @@
-"""Where a worker gets its jobs from and reports how they ended: beside the database, or over HTTP."""
+"""Where a worker takes its jobs from and reports their outcomes: the database, or a server over HTTP."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ if TYPE_CHECKING:
 
     from millpond.app import Millpond
     from millpond.errors import MillpondError
-    from millpond.work import Artifact, End, Lease, Note, Pulse, Return
+    from millpond.work import Artifact, End, HeartbeatAnswer, Lease, Note, Return
 
 
 def default_name() -> str:
-    """What a worker is called that nobody gave a name."""
+    """The name of a worker that was not given one."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
 class Source(Protocol):
-    """What a worker asks of whoever has the jobs.
+    """Where a worker takes its jobs from and reports their outcomes.
 
-    Every verb about a lease raises :class:`~millpond.errors.LeaseLostError` when it is held no more, and
-    :class:`~millpond.errors.UnavailableError` when it may be tried again.
+    Every method about a lease raises :class:`~millpond.errors.LeaseLostError` if the lease is lost, and
+    :class:`~millpond.errors.UnavailableError` if the call may be retried.
     """
 
     @property
     def name(self) -> str:
-        """What the worker is called."""
+        """The name of the worker."""
         ...
 
     @property
     def lease(self) -> timedelta:
-        """How long a lease is good, from the moment in which it was asked for or prolonged."""
+        """How long a lease is valid, counted from when its claim or extension was requested."""
         ...
 
     @property
     def heartbeat(self) -> timedelta:
-        """How often leases are to be prolonged."""
+        """The interval at which leases must be extended."""
         ...
 
     @property
@@ -51,28 +51,36 @@ class Source(Protocol):
 
     @property
     def outage(self) -> str:
-        """The event of the log that says that it cannot be reached."""
+        """The name of the log event for an unreachable source."""
         ...
 
     @property
     def queues(self) -> Sequence[str]:
-        """The lines from which it takes jobs, once it is open."""
+        """The queues from which it takes jobs, once it is open."""
         ...
 
-    async def open(self, app: Millpond, slots: int, ears: Ears) -> None:
-        """Begin. Comes back when jobs of the app can be claimed; raises when that can never be."""
+    async def open(self, app: Millpond, slots: int, ears: SourceListener) -> None:
+        """Open the source. Returns once jobs of the app can be claimed; raises if they never can be."""
         ...
 
     async def claim(self, want: int, *, is_waiting: bool) -> list[Lease]: ...
 
-    def hush(self) -> None:
-        """There will be no more claims: one that still waits comes back at once."""
+    def stop_polling(self) -> None:
+        """Stop polling for jobs: a claim that still waits returns at once."""
         ...
 
-    async def extend(self, leases: Sequence[Lease]) -> Pulse: ...
+    async def extend(self, leases: Sequence[Lease]) -> HeartbeatAnswer: ...
+
+    async def beat(self) -> None:
+        """Report that the worker is alive; called once per heartbeat interval, after :meth:`extend`."""
+        ...
 
     async def note(self, *notes: Note) -> bool:
-        """Say something about a job, all of it or nothing; tells whether it must stop, as far as that is known yet."""
+        """Write notes about a job, all or none. Returns whether the job must stop, as far as that is known yet."""
+        ...
+
+    async def keep_traceback(self, lease: Lease, text: str) -> None:
+        """Store the traceback of an attempt that has failed, before its end is reported."""
         ...
 
     async def finish(self, end: End) -> None: ...
@@ -82,15 +90,15 @@ class Source(Protocol):
     async def park(self, lease: Lease, memo: Any) -> None: ...
 
     async def proceed(self, lease: Lease, answer: Any, memo: Any) -> str:
-        """Take a job through the moment in which it is answered, and keep it; tells the state it has come to."""
+        """Apply the event `answered` to a job without giving up its lease; returns the new state."""
         ...
 
     async def close_leases(self, tokens: Iterable[UUID]) -> None:
-        """Nothing is held under these tokens any more."""
+        """Close leases under which no jobs are held any more."""
         ...
 
     async def close(self) -> None:
-        """The worker is gone."""
+        """Close the source, because the worker ends."""
         ...
 
     # Files
@@ -98,25 +106,25 @@ class Source(Protocol):
     async def save(self, lease: Lease, name: str, content_type: str, data: bytes | Path) -> Artifact: ...
 
     def read(self, lease: Lease, name: str) -> AsyncGenerator[bytes]:
-        """A file by the id of its artifact, or by the name that the kind gives it."""
+        """The content of a file, by the id of its artifact or by the name that its kind defines."""
         ...
 
 
-class Ears(Protocol):
-    """What a source may tell its worker at any time."""
+class SourceListener(Protocol):
+    """The methods of a worker that its source may call at any time."""
 
     def wake(self) -> None:
-        """There may be something to claim."""
+        """Look for jobs to claim."""
         ...
 
     def cancel(self, job_id: UUID) -> None:
-        """A job must stop."""
+        """Stop a job."""
         ...
 
     def lose(self, leases: Iterable[Lease] | None = None) -> None:
-        """These leases, or all, are not held any more."""
+        """Stop the jobs of these lost leases, or of all."""
         ...
 
     def dismiss(self, reason: MillpondError) -> None:
-        """The worker may not work any more."""
+        """Stop all work, because the source no longer admits the worker."""
         ...

@@ -1,7 +1,7 @@
-"""The worker: claims jobs, runs their handlers, reports how they ended.
+"""The worker: claims jobs, runs their handlers and reports the outcomes.
 
-Claims, heartbeats and handlers share one loop, so a worker that looks alive is one that takes jobs. All it
-believes about a job ends with its lease: when it cannot prolong that in time, it stops the job by itself.
+Claims, heartbeats and async handlers share one event loop, so a worker that sends heartbeats also takes jobs. If a
+worker cannot extend its leases in time, it stops the jobs by itself: they may already run elsewhere.
 """
 
 from __future__ import annotations
@@ -27,13 +27,16 @@ from millpond.errors import (
     LeaseLostError,
     MillpondError,
     StalledError,
+    StoreError,
     TimeLimitError,
     TransientError,
     UnavailableError,
 )
 from millpond.kinds import Kind
+from millpond.redaction import redact
 from millpond.work import End, Lease, Notice, Return
-from millpond.worker.calls import contained, in_thread, interrupt, told
+from millpond.worker import job_logging, tracebacks
+from millpond.worker.calls import contained, describe, in_thread, interrupt
 from millpond.worker.context import Job, Parked
 
 if TYPE_CHECKING:
@@ -46,17 +49,19 @@ if TYPE_CHECKING:
 
 POLL: Final = 1.0
 SAFETY: Final = 15.0
-"""Seconds of a notice that are kept for giving back what is not done."""
-_MARGIN: Final = 0.8  # of a lease is trusted when it could not be prolonged
-_LAST_WORDS: Final = 3.0  # seconds that a handler has left once it is cut
-_STRANGE: Final = timedelta(seconds=5)  # until a job of a kind we do not know is offered again
+"""Seconds before the end of a notice that are reserved for giving back unfinished jobs."""
+_MARGIN: Final = 0.8  # the share of a lease for which it is trusted if it cannot be extended
+_CUT_TIMEOUT: Final = 3.0  # seconds that an interrupted handler has to end
+_TRACEBACK_TIMEOUT: Final = 5.0  # seconds for storing a traceback, before the failure is reported
+_UNKNOWN_KIND_DELAY: Final = timedelta(seconds=5)  # before a job of an unknown kind is offered again
+_REPORT_PAUSE: Final = 0.5  # seconds between two reports of the same outcome
 _SLOTS: Final = 10
 _GRACE: Final = timedelta(seconds=30)
 
 
 @dataclass(slots=True)
 class Run:
-    """One job being run here."""
+    """A job that this worker runs."""
 
     lease: Lease
     kind: Kind
@@ -64,7 +69,10 @@ class Run:
     task: asyncio.Task[None] | None = None
     thread: int | None = None
     cut: Exception | None = None
+    traceback: str | None = None
+    """Where the handler raised its error."""
     has_begun: bool = False
+    is_reporting: bool = False
     is_over: bool = False
 
     def in_thread(self, thread: int | None) -> None:
@@ -82,28 +90,28 @@ class Worker:
     app: Millpond
     slots: int = _SLOTS
     grace: timedelta = _GRACE
-    """How long a job may take to end once the worker, or its customer, wants it to."""
+    """How long a job may take to end after it was canceled, or after the worker began to stop."""
     stall_limit: timedelta | None = None
-    """How long the code of a kind that has no limit of its own may give no sign."""
+    """How long a handler may report nothing, for kinds without a stall limit of their own."""
     fallback: Handler | None = None
-    """The code for jobs of kinds that the app does not declare."""
+    """The handler for jobs of kinds that the app does not declare."""
     notices: AsyncIterable[Notice] | None = None
-    """Tells when the machine will be taken away."""
+    """Announces when the machine will be terminated."""
     on_busy: Callable[[bool], Awaitable[object] | None] | None = None
-    """Is called with True when the first job begins, and with False when the last has ended."""
+    """Called with True when the first job begins, and with False when the last one has ended."""
 
     _runs: dict[UUID, Run] = field(default_factory=dict["UUID", Run], init=False)
     _held: dict[UUID, int] = field(default_factory=dict["UUID", int], init=False)
     _closed: set[UUID] = field(default_factory=set["UUID"], init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _leaving: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    _hurry: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _poll_now: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _leave_by: float = field(default=math.inf, init=False)
     _reason: str | None = field(default=None, init=False)
     _dismissed: MillpondError | None = field(default=None, init=False)
     _trusted_until: float = field(default=0.0, init=False)
     _beating: asyncio.Task[None] | None = field(default=None, init=False)
-    _busy_told: bool = field(default=False, init=False)
+    _busy_reported: bool = field(default=False, init=False)
     _busy_task: asyncio.Task[None] | None = field(default=None, init=False)
 
     @property
@@ -111,12 +119,12 @@ class Worker:
         return self.source.name
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until told to stop; then finish what can be finished in time and give back the rest.
+        """Work until ``stop`` is set; then finish the jobs that end in time, and give back the others.
 
-        Raises when the source lets it in no more.
+        Raises if the source does not admit the worker, or no longer does.
         """
         async with self._watching(stop):
-            if await self._opened():
+            if await self._open_source():
                 logs.emit("worker.started", worker=self.name, slots=self.slots, queues=self.source.queues)
                 while not self._leaving.is_set():
                     await self._turn()
@@ -127,10 +135,10 @@ class Worker:
             raise self._dismissed
 
     async def drain(self, stop: asyncio.Event | None = None) -> int:
-        """Run what is ready now, until nothing is or it is told to stop; tells how many jobs that were."""
+        """Run jobs until none is ready or ``stop`` is set; returns the number of jobs."""
         done = 0
         async with self._watching(stop or asyncio.Event()):
-            is_open = await self._opened()
+            is_open = await self._open_source()
             while is_open and not self._leaving.is_set():
                 taken = await self._claim(self.slots, is_waiting=False)
                 if not taken:
@@ -143,19 +151,19 @@ class Worker:
         return done
 
     def leave(self, seconds: float, reason: str | None = None) -> None:
-        """Take no more jobs; what does not end within so many seconds goes back, with the reason."""
+        """Take no more jobs. Jobs that do not end within the given seconds are given back with the reason."""
         self._leave_by = min(self._leave_by, time.monotonic() + max(seconds, 0.0))
         self._reason = self._reason or reason
-        self.source.hush()
+        self.source.stop_polling()
         self._leaving.set()
-        self._hurry.set()
+        self._poll_now.set()
         self._wake.set()
 
     @contextlib.asynccontextmanager
     async def _watching(self, stop: asyncio.Event) -> AsyncGenerator[None]:
         watchers: list[Coroutine[Any, Any, None]] = [self._watch(stop)]
         if self.notices is not None:
-            watchers.append(self._heed(self.notices))
+            watchers.append(self._follow_notices(self.notices))
         tasks = [asyncio.create_task(watcher) for watcher in watchers]
         try:
             yield
@@ -171,17 +179,17 @@ class Worker:
         await stop.wait()
         self.leave(self.grace.total_seconds())
 
-    async def _heed(self, notices: AsyncIterable[Notice]) -> None:
-        """What can end before the machine goes ends; the rest must be given back while there still is time."""
+    async def _follow_notices(self, notices: AsyncIterable[Notice]) -> None:
+        """Leave after a notice, early enough to give back the jobs that do not end before the machine is terminated."""
         try:
             async for notice in notices:
                 logs.emit("worker.leaving", worker=self.name, reason=notice.reason, seconds=notice.seconds_left)
                 self.leave(notice.seconds_left - SAFETY, notice.reason)
-        except Exception as error:  # noqa: BLE001 - without notices it works on
-            self._stumbled(error)
+        except Exception as error:  # noqa: BLE001 - the worker also works without notices
+            self._log_failure(error)
 
-    async def _opened(self) -> bool:
-        """Whether the source let us in before we had to leave."""
+    async def _open_source(self) -> bool:
+        """Open the source; returns whether that succeeded before the worker had to leave."""
         opening = asyncio.ensure_future(self.source.open(self.app, self.slots, self))
         leaving = asyncio.ensure_future(self._leaving.wait())
         try:
@@ -195,13 +203,13 @@ class Worker:
             await self.source.close()
             raise error
         if is_open:
-            self._beating = asyncio.create_task(self._beat())  # by now it is told how often
+            self._beating = asyncio.create_task(self._beat())  # the open source knows the interval
         return is_open and not self._leaving.is_set()
 
-    # Taking jobs
+    # Claiming jobs
 
     async def _turn(self) -> None:
-        """Claim as much as there is room for; wait where there is none, or nothing to claim."""
+        """Claim jobs for all free slots. Wait if no slot is free, or if there were fewer jobs."""
         self._wake.clear()
         free = self.slots - len(self._runs)
         if free > 0:
@@ -210,8 +218,8 @@ class Worker:
                     return
             except UnavailableError as error:
                 logs.emit(self.source.outage, worker=self.name, error=str(error))
-            except Exception as error:  # noqa: BLE001 - whatever it is, jobs are running that must be looked after
-                self._stumbled(error)
+            except Exception as error:  # noqa: BLE001 - after any error, the running jobs still need the worker
+                self._log_failure(error)
             if self._leaving.is_set():
                 return
         with contextlib.suppress(TimeoutError):
@@ -228,17 +236,17 @@ class Worker:
         return len(leases)
 
     def _start(self, lease: Lease) -> None:
-        if lease.job_id in self._runs:  # its lease had run out before we noticed, and now it comes round again
+        if lease.job_id in self._runs:  # its lease expired unnoticed, and it was claimed again
             self._drop([self._runs[lease.job_id]])
         kind = self._kind(lease)
         run = Run(lease, kind, Job(self.source, lease, kind, asyncio.get_running_loop()))
         self._runs[lease.job_id] = run
         self._held[lease.token] = self._held.get(lease.token, 0) + 1
         run.task = asyncio.create_task(self._work(run))
-        self._tell_busy()
+        self._update_busy()
 
     def _kind(self, lease: Lease) -> Kind:
-        """What we know of a job's kind; where we do not have it, what came with the job."""
+        """The kind of a job as the app declares it, or else as the lease describes it."""
         kind = self.app.kinds.get(lease.kind)
         if kind is None:
             code: dict[str | None, Handler] = {} if self.fallback is None else {None: self.fallback}
@@ -247,50 +255,56 @@ class Worker:
             kind = replace(kind, time_limit=lease.time_limit)
         return kind
 
-    # What the source tells
+    # Callbacks of the source
 
     def wake(self) -> None:
-        """There may be something to claim."""
+        """Look for jobs to claim."""
         self._wake.set()
 
     def cancel(self, job_id: UUID) -> None:
-        """A job must stop."""
+        """Stop a job."""
         if job_id in self._runs:
             self._cut_later(self._runs[job_id], CanceledError())
 
     def lose(self, leases: Iterable[Lease] | None = None) -> None:
-        """These leases, or all, are not held any more. A job of theirs may have come round again under another."""
+        """Stop the jobs of these lost leases, or of all. A job that was claimed again under a newer lease continues."""
         lost = None if leases is None else {(lease.job_id, lease.token) for lease in leases}
         runs = self._runs.values()
         self._drop([run for run in runs if lost is None or (run.lease.job_id, run.lease.token) in lost])
 
     def dismiss(self, reason: MillpondError) -> None:
-        """The source wants nothing from us any more: all work stops, and :meth:`run` raises this."""
+        """Stop all work, because the source no longer admits this worker; :meth:`run` raises the reason."""
         if self._dismissed is None:
             self._dismissed = reason
             logs.emit("worker.dismissed", worker=self.name, error=str(reason))
             self.lose()
             self.leave(0)
 
-    # Running one
+    # Running a job
 
     async def _work(self, run: Run) -> None:
-        """Run the handler, report its outcome, free the slot; whatever happens, the slot is freed."""
+        """Run the handler and report its outcome. The slot is freed in any case."""
         run.has_begun = True
+        job_logging.enter(run.job)
         try:
-            await self._report(run, await self._outcome(run))
+            outcome = await self._outcome(run)
+            run.is_reporting = True
+            with contextlib.suppress(asyncio.CancelledError):  # its code has ended: the outcome is reported in any case
+                await run.job.flush_log()
+                await self._keep_traceback(run)
+            await self._report(run, outcome)
         except LeaseLostError:
             pass
-        except Exception as error:  # noqa: BLE001 - the lease will run out, and the job be taken back
-            self._stumbled(error, job_id=run.lease.job_id)
+        except Exception as error:  # noqa: BLE001 - the lease expires, and the job is requeued
+            self._log_failure(error, job_id=run.lease.job_id)
         finally:
             self._forget(run)
 
     async def _outcome(self, run: Run) -> End | Return | Parked | None:
-        """What came of the handler: an end, a return to the queue, a pause, or nothing (the lease is lost)."""
+        """The outcome of the handler: an end, a return to the queue, a park, or None if the lease is lost."""
         watch = self._watch_silence(run)
         try:
-            output = values.encode(await self._call(run), field="output", most=run.kind.size_max)
+            output = values.encode(await self._call(run), field="output", limit=run.kind.size_max)
             return End(run.lease, "succeeded", output, captured=run.job.captured, artifacts=run.job.saved)
         except Parked as parked:
             return parked
@@ -307,17 +321,16 @@ class Worker:
             raise run.cut
         handler = run.kind.handler(run.lease.state)
         if handler is None and run.kind.name not in self.app.kinds:
-            raise InterruptedJobError("The worker does not know this kind of job; a newer one may.")
+            raise InterruptedJobError("The worker does not know this kind of job; a newer worker may.")
         if handler is None:
-            raise InvalidError(f"Kind {run.kind.name!r} has no code for the state {run.lease.state!r}.")
+            raise InvalidError(f"Kind {run.kind.name!r} has no handler for state {run.lease.state!r}.")
         positional, named = run.kind.arguments(run.lease.input)
         limit = run.kind.time_limit.total_seconds() if run.kind.time_limit else None
         if inspect.iscoroutinefunction(handler):
             call: Awaitable[Any] = handler(run.job, *positional, **named)
         else:
-            call = in_thread(
-                f"millpond {run.job.id}", lambda: handler(run.job, *positional, **named), began=run.in_thread
-            )
+            work = job_logging.in_context(lambda: handler(run.job, *positional, **named))
+            call = in_thread(f"millpond {run.job.id}", work, began=run.in_thread)
         try:
             return await asyncio.wait_for(contained(call), limit)
         except TimeoutError:
@@ -325,76 +338,91 @@ class Worker:
                 raise
             run.job.cut()
             interrupt(run.thread)
-            raise TimeLimitError(f"It ran longer than {limit:g} s.") from None
+            raise TimeLimitError(f"The job exceeded its time limit of {limit:g} s.") from None
 
     def _watch_silence(self, run: Run) -> asyncio.Task[None] | None:
         limit = run.kind.stall_limit or self.stall_limit
         return asyncio.create_task(self._until_stalled(run, limit.total_seconds())) if limit else None
 
     async def _until_stalled(self, run: Run, limit: float) -> None:
-        """Cut a run whose code has given no sign for so long, be its worker ever so alive."""
-        while (left := limit - run.job.silent_for) > 0:  # noqa: ASYNC110 - the clock is what it waits for
+        """Interrupt a run whose code has reported nothing for the limit. The heartbeats of its worker do not count."""
+        while (left := limit - run.job.silent_for) > 0:  # noqa: ASYNC110 - it waits for time to pass
             await asyncio.sleep(left)
-        reason = StalledError(f"It gave no sign for {limit:g} s.")
+        reason = StalledError(f"The job reported no progress for {limit:g} s.")
         run.job.stop(reason)
         self._cut(run, reason)
 
     def _judge(self, run: Run, error: BaseException) -> End | Return | None:
-        """What an error means for the job."""
-        said = told(error)
+        """The outcome of a job whose handler raised this error; None if the lease is lost."""
+        detail = describe(error)
         match error:
             case LeaseLostError():
                 return None
             case CanceledError():
-                return End(run.lease, "canceled", error=said)
+                return End(run.lease, "canceled", error=detail)
             case BlockedError():
-                return End(run.lease, "blocked", error=said)
+                return End(run.lease, "blocked", error=detail)
             case InterruptedJobError():
-                return Return(run.lease, "interruption", said, None if run.kind.handlers else _STRANGE)
+                return Return(run.lease, "interruption", detail, None if run.kind.handlers else _UNKNOWN_KIND_DELAY)
             case MillpondError() if not error.retryable:
-                self._raised(run, error)
-                return End(run.lease, "failed", error=said)
+                self._log_raised(run, error)
+                return End(run.lease, "failed", error=detail)
             case _:
-                self._raised(run, error)
-                return Return(run.lease, "attempt", said, self._delay(run, error))
+                self._log_raised(run, error)
+                return Return(run.lease, "attempt", detail, self._delay(run, error))
 
     def _delay(self, run: Run, error: BaseException) -> timedelta:
         if isinstance(error, TransientError) and error.retry_after is not None:
             return error.retry_after
         return run.kind.backoff.delay(run.lease.attempts + 1, random.random())  # noqa: S311 - jitter
 
-    def _raised(self, run: Run, error: BaseException) -> None:
+    async def _keep_traceback(self, run: Run) -> None:
+        """Store the traceback for operators, if that is possible: the outcome of the job does not depend on it.
+
+        An older server does not know the request.
+        """
+        if run.traceback is not None:
+            with contextlib.suppress(MillpondError, TimeoutError):
+                async with asyncio.timeout(_TRACEBACK_TIMEOUT):
+                    await self.source.keep_traceback(run.lease, run.traceback)
+
+    def _log_raised(self, run: Run, error: BaseException) -> None:
+        run.traceback = tracebacks.render(error)
         logs.emit(
             "handler.raised",
             job_id=run.lease.job_id,
             type=run.lease.kind,
             attempt=run.lease.attempts + 1,
-            error=f"{type(error).__name__}: {values.printable(str(error), 500)}",
+            error=f"{type(error).__name__}: {redact(values.printable(str(error), 500))}",
+            **({} if run.traceback is None else {"traceback": run.traceback}),
         )
 
-    def _stumbled(self, error: Exception, job_id: UUID | None = None) -> None:
+    def _log_failure(self, error: Exception, job_id: UUID | None = None) -> None:
         text = values.printable(str(error), 500)
         logs.emit("service.failed", worker=self.name, job_id=job_id, error=f"{type(error).__name__}: {text}")
 
     async def _report(self, run: Run, outcome: End | Return | Parked | None) -> None:
-        """Tell the source; as long as the lease lives, one that is away is waited for."""
+        """Report an outcome to the source; retry while the source is unavailable.
+
+        That is safe even if the lease can no longer be trusted: the write is fenced, and refused if the lease expired.
+        """
         while True:
             try:
-                await self._tell(run, outcome)
+                await self._send_outcome(run, outcome)
                 return
             except LeaseLostError:
                 raise
             except (ConflictError, InvalidError) as refused:
-                # Such an end is not drawn in its lifecycle, or a file is not what was said: every job can fail.
+                # The lifecycle has no such end, or a file in storage is not as reported. Every job can fail.
                 if not isinstance(outcome, End) or outcome.outcome == "failed":
                     raise
-                outcome = self._instead(run, refused)
-            except UnavailableError:
-                if time.monotonic() > self._trusted_until:
+                outcome = self._replacement(run, refused)
+            except StoreError as error:
+                if not error.retryable:
                     raise
-                await asyncio.sleep(0.5)
+                await asyncio.sleep(_REPORT_PAUSE)
 
-    async def _tell(self, run: Run, outcome: End | Return | Parked | None) -> None:
+    async def _send_outcome(self, run: Run, outcome: End | Return | Parked | None) -> None:
         match outcome:
             case End():
                 await self.source.finish(outcome)
@@ -405,54 +433,54 @@ class Worker:
             case None:
                 pass
 
-    def _instead(self, run: Run, refused: MillpondError) -> End | Return:
-        if refused.code.startswith("artifact_"):  # another attempt may store its files better
-            return Return(run.lease, "attempt", told(refused), self._delay(run, refused))
-        return End(run.lease, "failed", error=told(refused))
+    def _replacement(self, run: Run, refused: MillpondError) -> End | Return:
+        if refused.code.startswith("artifact_"):  # another attempt may store its files correctly
+            return Return(run.lease, "attempt", describe(refused), self._delay(run, refused))
+        return End(run.lease, "failed", error=describe(refused))
 
     def _forget(self, run: Run) -> None:
         if run.is_over:
             return
         run.is_over = True
-        run.job.stop(LeaseLostError())  # what still speaks for it is not heard any more
+        run.job.stop(LeaseLostError())  # code that is still running gets this at its next checkpoint
         if self._runs.get(run.lease.job_id) is run:
             del self._runs[run.lease.job_id]
         self._held[run.lease.token] -= 1
         if not self._held[run.lease.token]:
             del self._held[run.lease.token]
             self._closed.add(run.lease.token)
-        self._tell_busy()
+        self._update_busy()
         self._wake.set()
 
-    def _tell_busy(self) -> None:
+    def _update_busy(self) -> None:
         if self.on_busy is not None and (self._busy_task is None or self._busy_task.done()):
-            self._busy_task = asyncio.create_task(self._keep_told(self.on_busy))
+            self._busy_task = asyncio.create_task(self._report_busy(self.on_busy))
 
-    async def _keep_told(self, on_busy: Callable[[bool], Awaitable[object] | None]) -> None:
-        """One call at a time, each with what is true when it is made."""
-        while bool(self._runs) != self._busy_told:
-            self._busy_told = bool(self._runs)
+    async def _report_busy(self, on_busy: Callable[[bool], Awaitable[object] | None]) -> None:
+        """Call the hook until it knows the current state, one call at a time."""
+        while bool(self._runs) != self._busy_reported:
+            self._busy_reported = bool(self._runs)
             try:
-                done = on_busy(self._busy_told)
+                done = on_busy(self._busy_reported)
                 if inspect.isawaitable(done):
                     await done
-            except Exception as error:  # noqa: BLE001 - it protects the work, and must not end it
-                self._stumbled(error)
+            except Exception as error:  # noqa: BLE001 - a failure of the hook must not stop the jobs
+                self._log_failure(error)
 
-    # Staying alive, and leaving
+    # Heartbeats and shutdown
 
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(self.source.heartbeat.total_seconds() * random.uniform(0.8, 1.0))  # noqa: S311 - jitter
             try:
                 await self._heartbeat()
-            except Exception as error:  # noqa: BLE001 - a worker without a heartbeat loses all it does
+            except Exception as error:  # noqa: BLE001 - without heartbeats, the worker loses all its jobs
                 logs.emit(self.source.outage, worker=self.name, error=str(error))
                 if time.monotonic() > self._trusted_until:
-                    self.lose()
+                    self._drop([run for run in self._runs.values() if not run.is_reporting])
 
     async def _heartbeat(self) -> None:
-        """Prolong every lease, stop what must stop, forget the leases that are done."""
+        """Extend every lease, stop canceled and lost jobs, and close the leases that are done."""
         began = time.monotonic()
         held = [run.lease for run in self._runs.values()]
         if held:
@@ -464,6 +492,7 @@ class Worker:
         if self._closed:
             closed, self._closed = self._closed, set()
             await self.source.close_leases(closed)
+        await self.source.beat()
 
     def _drop(self, runs: Sequence[Run]) -> None:
         for run in runs:
@@ -471,7 +500,7 @@ class Worker:
             self._cut(run, LeaseLostError())
 
     def _cut_later(self, run: Run, reason: Exception) -> None:
-        """Ask at the next checkpoint; after the grace, cut."""
+        """Stop a job at its next checkpoint; interrupt it after the grace."""
         if run.job.is_canceled:
             return
         run.job.stop(reason)
@@ -482,11 +511,11 @@ class Worker:
             run.cut = run.cut or reason
             run.job.cut()
             interrupt(run.thread)
-            if run.has_begun:  # a task that is canceled before would not free its slot; it looks when it begins
+            if run.has_begun:  # if canceled earlier, it would not free its slot; it checks run.cut itself
                 run.task.cancel()
 
     async def _leave(self) -> None:
-        """Finish what ends in time; give back the rest without a penalty for its attempts."""
+        """Wait for the jobs that end in time; give back the others as interruptions, which are not failed attempts."""
         if not self._leaving.is_set():
             self.leave(self.grace.total_seconds())
         await self._until_idle()
@@ -495,30 +524,30 @@ class Worker:
             run.job.stop(reason)
             self._cut(run, reason)
         if self._runs:
-            await asyncio.wait(self._tasks(), timeout=_LAST_WORDS)
-        for run in list(self._runs.values()):  # code that takes no notice: its job goes back over its head
+            await asyncio.wait(self._tasks(), timeout=_CUT_TIMEOUT)
+        for run in list(self._runs.values()):  # their code ignores the interrupt; the jobs are given back anyway
             with contextlib.suppress(MillpondError):
                 if self._dismissed is None:
                     await self.source.give_back(
-                        Return(run.lease, "interruption", told(InterruptedJobError(self._reason)))
+                        Return(run.lease, "interruption", describe(InterruptedJobError(self._reason)))
                     )
             self._forget(run)
         with contextlib.suppress(MillpondError):
             await self.source.close_leases(self._closed)
         if self._busy_task is not None:
-            await asyncio.wait([self._busy_task], timeout=_LAST_WORDS)
+            await asyncio.wait([self._busy_task], timeout=_CUT_TIMEOUT)
         await self.source.close()
 
     async def _until_idle(self) -> None:
-        """Until nothing runs any more, or it is time to leave."""
+        """Wait until no job runs, or it is time to leave."""
         while self._runs and (left := self._leave_by - time.monotonic()) > 0:
-            self._hurry.clear()
-            hurry = asyncio.create_task(self._hurry.wait())
+            self._poll_now.clear()
+            waking = asyncio.create_task(self._poll_now.wait())
             try:
                 patience = None if math.isinf(left) else left
-                await asyncio.wait([hurry, *self._tasks()], timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([waking, *self._tasks()], timeout=patience, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                hurry.cancel()
+                waking.cancel()
 
     def _tasks(self) -> list[asyncio.Task[None]]:
         return [run.task for run in self._runs.values() if run.task]

@@ -1,10 +1,10 @@
-// Access: tenants, and the keys by which people and programs come in.
+// Access: tenants, accounts, and the keys that authenticate people and programs.
 
 import { act, get, refusal, session } from "../api";
 import { useLoaded } from "../live";
-import { Ago, Badge, Button, Copy, Empty, Moment, Page, Panel, Show } from "../parts/basics";
+import { Ago, Badge, Button, Copy, Empty, Instant, Page, Panel, Show } from "../parts/basics";
 import { ask, showSecret } from "../parts/dialogs";
-import { whose } from "../parts/frame";
+import { chosenTenant } from "../parts/frame";
 import { Pager, Table } from "../parts/table";
 import { toast } from "../parts/toasts";
 import { go, Link, part, place } from "../router";
@@ -14,7 +14,7 @@ import { number } from "../words";
 export function Access({ tenant }: { tenant?: string }) {
   const because = refusal("admin");
   const { query } = place.value;
-  const asked = { ...(tenant ? { tenant } : whose()), cursor: query.get("keys") };
+  const asked = { ...(tenant ? { tenant } : chosenTenant()), cursor: query.get("keys") };
   const keys = useLoaded((signal) => get<Keys>("keys", asked, signal), [asked]);
   return (
     <Page
@@ -24,17 +24,17 @@ export function Access({ tenant }: { tenant?: string }) {
         <>
           {tenant && (
             <Link to="/" query={{ tenant }} class="button">
-              Look at this tenant alone
+              Show only this tenant
             </Link>
           )}
           <Button tone="main" because={because} onClick={() => makeKey(tenant, keys.reload)}>
-            Make a key
+            Create key
           </Button>
         </>
       }
     >
       {tenant ? <Accounts tenant={tenant} /> : <TenantList />}
-      <Panel title="Keys" aside="of a secret only its digest is kept">
+      <Panel title="Keys" aside="only a digest of each secret is stored">
         <Show of={keys}>
           {(page) => (
             <>
@@ -59,7 +59,7 @@ function TenantList() {
       title="Tenants"
       aside={
         <Button tone="small" because={because} onClick={() => makeTenant(found.reload)}>
-          Make a tenant
+          Create tenant
         </Button>
       }
     >
@@ -77,11 +77,11 @@ function TenantList() {
                   head: "Tenant",
                   cell: (row) => <Link to={`/access/${part(row.tenant)}`}>{row.tenant}</Link>,
                 },
-                { name: "since", head: "Since", cell: (row) => <Moment at={row.created_at} /> },
+                { name: "since", head: "Created", cell: (row) => <Instant at={row.created_at} /> },
               ]}
               empty={
-                <Empty title="No tenant yet.">
-                  A tenant is a customer of yours: its jobs, wallets and webhooks are apart from all others.
+                <Empty title="No tenants yet.">
+                  A tenant is one of your customers. Its jobs, wallets and webhooks are isolated from other tenants.
                 </Empty>
               }
             />
@@ -95,15 +95,20 @@ function TenantList() {
 
 function makeTenant(done: () => void): Promise<boolean> {
   return ask({
-    title: "Make a tenant",
-    text: "A tenant sees nothing of any other.",
-    action: "Make it",
+    title: "Create tenant",
+    text: "Tenants cannot see each other's data.",
+    action: "Create",
     fields: [
-      { name: "tenant", label: "Name", required: true, hint: "Letters, digits and . _ - : it cannot be changed." },
+      {
+        name: "tenant",
+        label: "Name",
+        required: true,
+        hint: "Letters, digits, periods, underscores and hyphens. The name cannot be changed later.",
+      },
     ],
     act: async ({ tenant }) => {
       await act("POST", "tenants", { tenant });
-      toast(`The tenant ${tenant} is there.`);
+      toast(`Tenant ${tenant} created.`);
       done();
     },
   });
@@ -118,7 +123,7 @@ function Accounts({ tenant }: { tenant: string }) {
       title="Accounts"
       aside={
         <Button tone="small" because={refusal("admin")} onClick={() => makeAccount(tenant, found.reload)}>
-          Make an account
+          Create account
         </Button>
       }
     >
@@ -145,7 +150,7 @@ function Accounts({ tenant }: { tenant: string }) {
                   cell: (row) => `${row.active}${row.active_max === null ? "" : ` of ${row.active_max}`}`,
                 },
               ]}
-              empty={<Empty title="No account yet.">The first grant or the first job makes one.</Empty>}
+              empty={<Empty title="No accounts yet.">The first grant or job creates an account.</Empty>}
             />
             <Pager next={page.next_cursor} />
           </>
@@ -157,16 +162,16 @@ function Accounts({ tenant }: { tenant: string }) {
 
 function makeAccount(tenant: string, done: () => void): Promise<boolean> {
   return ask({
-    title: `Make an account of ${tenant}`,
-    action: "Make it",
+    title: `Create an account for ${tenant}`,
+    action: "Create",
     fields: [
       { name: "account", label: "Name", required: true },
       {
         name: "active_max",
-        label: "Active jobs at most",
+        label: "Limit of active jobs",
         type: "number",
         min: 0,
-        hint: "Leave it empty for no limit.",
+        hint: "Leave empty for no limit.",
       },
     ],
     act: async ({ account, active_max: limit }) => {
@@ -174,7 +179,7 @@ function makeAccount(tenant: string, done: () => void): Promise<boolean> {
         account,
         ...(limit ? { active_max: Number(limit) } : {}),
       });
-      toast(`The account ${account} is there.`);
+      toast(`Account ${account} created.`);
       done();
     },
   });
@@ -184,7 +189,7 @@ function makeAccount(tenant: string, done: () => void): Promise<boolean> {
 
 interface KeyTableProps {
   keys: readonly KeyInfo[];
-  /** The one that was searched for. */
+  /** The id of the key that was searched for. */
   marked: string | null;
   because: string | undefined;
   reload: () => void;
@@ -203,9 +208,9 @@ function KeyTable({ keys, marked, because, reload }: KeyTableProps) {
           head: "Key",
           cell: (row) => (
             <>
-              {row.name ?? <span class="soft">without a name</span>}
+              {row.name ?? <span class="soft">unnamed</span>}
               <br />
-              <code class="soft">{row.hint}</code> <Copy text={row.id} what="id of the key" />
+              <code class="soft">{row.hint}</code> <Copy text={row.id} what="key id" />
             </>
           ),
         },
@@ -215,8 +220,8 @@ function KeyTable({ keys, marked, because, reload }: KeyTableProps) {
           cell: (row) => <Badge tone={row.scope === "admin" ? "warn" : "quiet"}>{row.scope}</Badge>,
         },
         {
-          name: "whose",
-          head: "Whose",
+          name: "account",
+          head: "Account",
           cell: (row) =>
             row.tenant ? (
               <>
@@ -224,7 +229,7 @@ function KeyTable({ keys, marked, because, reload }: KeyTableProps) {
                 {row.account && ` / ${row.account}`}
               </>
             ) : (
-              "every tenant"
+              "all tenants"
             ),
         },
         { name: "limit", head: "Requests/s", align: "right", hide: "medium", cell: (row) => row.rate_limit ?? "–" },
@@ -247,8 +252,8 @@ function KeyTable({ keys, marked, because, reload }: KeyTableProps) {
         },
       ]}
       empty={
-        <Empty title="No key yet.">
-          A key of scope client is for one account; viewer, operator and admin are for people.
+        <Empty title="No keys yet.">
+          Keys of scope client belong to one account. Scopes viewer, operator and admin are for people.
         </Empty>
       }
     />
@@ -262,51 +267,54 @@ function keyState(key: KeyInfo) {
         revoked
       </Badge>
     );
-  if (!key.expires_at) return <Badge tone="good">good</Badge>;
+  if (!key.expires_at) return <Badge tone="good">active</Badge>;
   const isOver = new Date(key.expires_at) <= new Date();
   return isOver ? (
     <Badge tone="quiet">expired</Badge>
   ) : (
     <Badge tone="info" title={key.expires_at}>
-      until <Moment at={key.expires_at} />
+      until <Instant at={key.expires_at} />
     </Badge>
   );
 }
 
 const SCOPES = [
-  { value: "client", label: "client: submits jobs for one account" },
-  { value: "viewer", label: "viewer: sees everything, changes nothing" },
-  { value: "operator", label: "operator: acts on jobs, queues, workers, webhooks" },
-  { value: "admin", label: "admin: everything, money and keys too" },
-  { value: "worker", label: "worker: lets workers join the fleet" },
+  { value: "client", label: "client: submit jobs for one account" },
+  { value: "viewer", label: "viewer: read-only access" },
+  { value: "operator", label: "operator: manage jobs, queues, workers and webhooks" },
+  { value: "admin", label: "admin: full access, including credits and keys" },
+  { value: "worker", label: "worker: register fleet workers" },
 ];
 
 function makeKey(tenant: string | undefined, done: () => void): Promise<boolean> {
   return ask({
-    title: "Make a key",
-    text: "Its secret is told once, right after this.",
-    action: "Make it",
+    title: "Create key",
+    text: "The secret is shown only once, after the key is created.",
+    action: "Create",
     fields: [
       { name: "scope", label: "Scope", type: "select", options: SCOPES, value: "client" },
       {
         name: "tenant",
         label: "Tenant",
         value: tenant ?? session.value?.tenant ?? "",
-        hint: "Empty for every tenant; a client's key needs one.",
+        hint: "Leave empty for all tenants. Required for scope client.",
       },
-      { name: "account", label: "Account", hint: "A client's key is for one account." },
-      { name: "name", label: "Name", hint: "So that people know later what it was for." },
-      { name: "expires_in", label: "Good for", placeholder: "90d", hint: "Such as 12h or 90d; empty for no end." },
-      { name: "rate_limit", label: "Requests a second at most", type: "number", min: 1 },
+      { name: "account", label: "Account", hint: "Required for scope client." },
+      { name: "name", label: "Name", hint: "Describes what the key is used for." },
+      {
+        name: "expires_in",
+        label: "Valid for",
+        placeholder: "90d",
+        hint: "For example 12h or 90d. Leave empty for a key that does not expire.",
+      },
+      { name: "rate_limit", label: "Limit of requests per second", type: "number", min: 1 },
     ],
     act: async (given) => {
       const filled = Object.fromEntries(Object.entries(given).filter(([, value]) => value.trim() !== ""));
       const { rate_limit: rate, ...rest } = filled;
       const made = await act<NewKey>("POST", "keys", { ...rest, ...(rate ? { rate_limit: Number(rate) } : {}) });
       done();
-      setTimeout(() =>
-        showSecret("The new key", "It is told this once. Put it where it is used, and nowhere else.", made.key),
-      );
+      setTimeout(() => showSecret("New key", "The key is shown only once. Store it where it is used.", made.key));
     },
   });
 }
@@ -314,15 +322,13 @@ function makeKey(tenant: string | undefined, done: () => void): Promise<boolean>
 function rotate(key: KeyInfo, done: () => void): Promise<boolean> {
   return ask({
     title: `Rotate ${key.name ?? key.hint}?`,
-    text: "A new key takes its place. The old one stays good for a while, so that nothing stops.",
+    text: "A new key is created. The old key stays valid for the overlap, so that clients can switch without interruption.",
     action: "Rotate",
-    fields: [{ name: "overlap", label: "The old one stays good for", value: "24h", required: true }],
+    fields: [{ name: "overlap", label: "Overlap: how long the old key stays valid", value: "24h", required: true }],
     act: async ({ overlap }) => {
       const made = await act<NewKey>("POST", `keys/${key.id}/rotate`, { overlap });
       done();
-      setTimeout(() =>
-        showSecret("The new key", "It is told this once. Put it in the place of the old one.", made.key),
-      );
+      setTimeout(() => showSecret("New key", "The key is shown only once. Replace the old key with it.", made.key));
     },
   });
 }
@@ -330,12 +336,12 @@ function rotate(key: KeyInfo, done: () => void): Promise<boolean> {
 function revoke(key: KeyInfo, done: () => void): Promise<boolean> {
   return ask({
     title: `Revoke ${key.name ?? key.hint}?`,
-    text: "At once and for good: whatever uses it is refused from now on. Sessions that were opened with it end.",
+    text: "Requests with this key are rejected from now on, and sessions opened with it end. This cannot be undone.",
     action: "Revoke",
     tone: "bad",
     act: async () => {
       await act("DELETE", `keys/${key.id}`);
-      toast("The key is revoked.");
+      toast("Key revoked.");
       done();
     },
   });

@@ -2,31 +2,33 @@
 
 import { get } from "../api";
 import { useLoaded } from "../live";
-import { Empty, Id, Moment, Page, Panel, Show } from "../parts/basics";
+import { Empty, Id, Instant, Page, Panel, Show } from "../parts/basics";
 import { Field } from "../parts/forms";
-import { whose } from "../parts/frame";
+import { chosenTenant } from "../parts/frame";
 import { Pager, Table } from "../parts/table";
 import { Link, part, place, setQuery } from "../router";
 import type { AuditEntry, Audit as AuditPage } from "../wire";
 import { plain } from "../words";
 
 const FILTERS = [
-  { name: "actor", label: "By whom", placeholder: "key_…" },
-  { name: "action", label: "What", placeholder: "key." },
-  { name: "subject", label: "To what", placeholder: "job_…" },
+  { name: "actor", label: "Actor", placeholder: "key_…" },
+  { name: "action", label: "Action", placeholder: "key." },
+  { name: "subject", label: "Subject", placeholder: "job_…" },
   { name: "since", label: "Since", placeholder: "24h" },
 ] as const;
 
 export function Audit() {
   const { query } = place.value;
   const filters = Object.fromEntries(FILTERS.map(({ name }) => [name, query.get(name)]));
-  const asked = { ...whose(), ...filters, cursor: query.get("cursor") };
+  const asked = { ...chosenTenant(), ...filters, cursor: query.get("cursor") };
   const found = useLoaded((signal) => get<AuditPage>("audit", asked, signal), [asked]);
   const isFiltered = Object.values(filters).some(Boolean);
   return (
     <Page
       title="Audit"
-      aside={<span class="soft">append-only: what operators did, from here, the API or the command line</span>}
+      aside={
+        <span class="soft">append-only log of operator actions in the dashboard, the API and the command line</span>
+      }
     >
       <Panel>
         <search class="filters">
@@ -43,24 +45,24 @@ export function Audit() {
           {(page) => (
             <>
               <Table<AuditEntry>
-                label="What operators did"
+                label="Operator actions"
                 rows={page.data}
                 keyOf={(row) => row.id}
                 columns={[
-                  { name: "at", head: "When", cell: (row) => <Moment at={row.at} /> },
-                  { name: "actor", head: "Who", cell: (row) => <Actor id={row.actor} /> },
-                  { name: "action", head: "What", cell: (row) => <strong>{plain(row.action)}</strong> },
+                  { name: "at", head: "Time", cell: (row) => <Instant at={row.at} /> },
+                  { name: "actor", head: "Actor", cell: (row) => <Actor id={row.actor} /> },
+                  { name: "action", head: "Action", cell: (row) => <strong>{plain(row.action)}</strong> },
                   {
                     name: "subject",
-                    head: "To what",
+                    head: "Subject",
                     cell: (row) => (row.subject ? <Subject id={row.subject} tenant={row.tenant} /> : "–"),
                   },
                   { name: "tenant", head: "Tenant", hide: "medium", cell: (row) => row.tenant ?? "–" },
-                  { name: "data", head: "More", hide: "narrow", cell: (row) => <More data={row.data} /> },
+                  { name: "data", head: "Details", hide: "narrow", cell: (row) => <More data={row.data} /> },
                 ]}
                 empty={
-                  <Empty title={isFiltered ? "Nothing fits these filters." : "Nobody has done anything yet."}>
-                    Every act of an operator stands here: what it was, to what, by whom.
+                  <Empty title={isFiltered ? "No entries match these filters." : "No entries yet."}>
+                    Every operator action is recorded here with its actor and subject.
                   </Empty>
                 }
               />

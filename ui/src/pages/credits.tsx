@@ -1,15 +1,15 @@
-// Credits: who has how much, what is held and for how long, and whether all of it adds up.
+// Credits: wallets, holds by age, and the verification of the ledger.
 
 import { act, freshKey, get, refusal, session } from "../api";
 import { board, useLoaded } from "../live";
 import { Ago, Credits as Amount, Button, Empty, Id, Page, Panel, Show, StateBadge, Tabs, Tile } from "../parts/basics";
 import { ask } from "../parts/dialogs";
 import { Field } from "../parts/forms";
-import { whose } from "../parts/frame";
+import { chosenTenant } from "../parts/frame";
 import { Pager, Table } from "../parts/table";
 import { toast } from "../parts/toasts";
 import { go, Link, part, place, setQuery } from "../router";
-import type { Errand, HoldAge, Holds, Wallet, Wallets } from "../wire";
+import type { BulkOperation, HoldAge, Holds, Wallet, Wallets } from "../wire";
 import { count, number, plural, span } from "../words";
 import "./credits.css";
 
@@ -19,13 +19,13 @@ export function Credits() {
   return (
     <Page title="Credits" acts={<Acts />}>
       <div class="tiles">
-        <Tile label="Held now" value={now ? number(now.held) : "…"} note="for jobs that have not ended" />
-        <Tile label="Captured in the last hour" value={now ? number(now.captured_1h) : "…"} note="paid for results" />
+        <Tile label="Held" value={now ? number(now.held) : "…"} note="for unfinished jobs" />
+        <Tile label="Captured, 1 h" value={now ? number(now.captured_1h) : "…"} note="charged for finished jobs" />
       </div>
       <Tabs
         label="Credits"
         chosen={tab}
-        onChoose={(name) => go("/credits", { ...whose(), tab: name === "wallets" ? null : name })}
+        onChoose={(name) => go("/credits", { ...chosenTenant(), tab: name === "wallets" ? null : name })}
         tabs={[
           { name: "wallets", title: "Wallets" },
           { name: "holds", title: "Holds by age" },
@@ -40,7 +40,7 @@ function Acts() {
   return (
     <>
       <Button because={refusal("operator", { ofAll: true })} onClick={verify}>
-        Verify the books
+        Verify the ledger
       </Button>
       <Button tone="main" because={refusal("admin")} onClick={() => grant()}>
         Grant credits
@@ -49,83 +49,83 @@ function Acts() {
   );
 }
 
-/** Check every invariant as work in the background: it looks at everything, and takes as long as that takes. */
+/** Start a bulk operation that checks every invariant. It runs in the background, because it reads all data. */
 function verify(): Promise<boolean> {
   return ask({
-    title: "Verify the books?",
-    text: "Every invariant is checked over all jobs, entries and wallets, in the background. Nothing is changed.",
+    title: "Verify the ledger?",
+    text: "A bulk operation checks every invariant over all jobs, ledger entries and wallets in the background. It changes nothing.",
     action: "Verify",
     act: async () => {
-      const errand = await act<Errand>("POST", "errands", { action: "verify" });
-      go(`/errands/${errand.id}`);
+      const operation = await act<BulkOperation>("POST", "bulk", { action: "verify" });
+      go(`/bulk/${operation.id}`);
     },
   });
 }
 
-const WHOM = { pattern: "[A-Za-z0-9._:@+\\/\\-]+", required: true };
+const NAME = { pattern: "[A-Za-z0-9._:@+\\/\\-]+", required: true };
 
-/** Grant or adjust; where the wallet is not known yet, the dialog asks for it. */
+/** Grant credits. Without a wallet, the dialog asks for the tenant and the account. */
 export function grant(wallet?: Wallet, done: () => void = () => {}): Promise<boolean> {
-  const own = freshKey();
+  const reference = freshKey();
   return ask({
     title: wallet ? `Grant credits to ${wallet.account}` : "Grant credits",
-    text: "They are available at once. However often this is sent, it is granted once.",
+    text: "The credits are available immediately. Repeating the request does not grant them again.",
     action: "Grant",
     fields: [
-      { name: "tenant", label: "Tenant", value: wallet?.tenant ?? session.value?.tenant ?? "", ...WHOM },
-      { name: "account", label: "Account", value: wallet?.account ?? "", ...WHOM },
+      { name: "tenant", label: "Tenant", value: wallet?.tenant ?? session.value?.tenant ?? "", ...NAME },
+      { name: "account", label: "Account", value: wallet?.account ?? "", ...NAME },
       { name: "amount", label: "Credits", type: "number", min: 1, required: true },
-      { name: "reason", label: "Reason", required: true, hint: "Stands in the ledger and in the audit." },
+      { name: "reason", label: "Reason", required: true, hint: "Recorded in the ledger and the audit log." },
       {
         name: "reference",
         label: "Reference",
-        hint: "Such as the number of an invoice: it is granted once, whoever sends it. Empty: one is made up.",
+        hint: "For example an invoice number. Each reference is granted only once. Leave empty to generate one.",
       },
     ],
     act: async (given) => {
-      const now = await act<Wallet>("POST", "grants", amounts(given, own), { isOnce: true });
-      toast(`${now.account} has ${number(now.available)} credits now.`);
+      const now = await act<Wallet>("POST", "grants", amounts(given, reference), { isOnce: true });
+      toast(`${now.account} now has ${number(now.available)} available credits.`);
       done();
     },
   });
 }
 
 export function adjust(wallet: Wallet, done: () => void): Promise<boolean> {
-  const own = freshKey();
+  const reference = freshKey();
   return ask({
-    title: `Put ${wallet.account} right`,
-    text: `It has ${plural(wallet.available, "credit")} available. A correction goes up or down, and is never undone silently: it stands in the ledger.`,
+    title: `Adjust ${wallet.account}`,
+    text: `The account has ${plural(wallet.available, "credit")} available. An adjustment adds or removes credits and is recorded in the ledger.`,
     action: "Adjust",
     tone: "bad",
     fields: [
-      { name: "amount", label: "Credits, with a minus to take away", type: "number", required: true },
-      { name: "reason", label: "Reason", required: true, hint: "Stands in the ledger and in the audit." },
-      { name: "reference", label: "Reference", hint: "It is posted once, however often it is sent." },
+      { name: "amount", label: "Credits (negative to remove)", type: "number", required: true },
+      { name: "reason", label: "Reason", required: true, hint: "Recorded in the ledger and the audit log." },
+      { name: "reference", label: "Reference", hint: "Each reference is posted only once." },
     ],
     act: async (given) => {
-      const body = { tenant: wallet.tenant, account: wallet.account, ...amounts(given, own) };
+      const body = { tenant: wallet.tenant, account: wallet.account, ...amounts(given, reference) };
       const now = await act<Wallet>("POST", "adjustments", body, { isOnce: true });
-      toast(`${now.account} has ${number(now.available)} credits now.`);
+      toast(`${now.account} now has ${number(now.available)} available credits.`);
       done();
     },
   });
 }
 
-/** Each has a reference, that of the dialog if none was typed: what is sent again is posted once. */
-function amounts(given: Record<string, string>, own: string): Record<string, unknown> {
-  return { ...given, amount: Number(given["amount"]), reference: given["reference"] || own };
+/** The body with a reference, generated by the dialog if none was entered, so that a repeated request posts once. */
+function amounts(given: Record<string, string>, reference: string): Record<string, unknown> {
+  return { ...given, amount: Number(given["amount"]), reference: given["reference"] || reference };
 }
 
 function WalletList() {
   const { query } = place.value;
-  const asked = { ...whose(), prefix: query.get("prefix"), cursor: query.get("cursor") };
+  const asked = { ...chosenTenant(), prefix: query.get("prefix"), cursor: query.get("cursor") };
   const found = useLoaded((signal) => get<Wallets>("wallets", asked, signal), [asked]);
   return (
     <Panel>
       <search class="filters">
         <Field
           name="prefix"
-          label={query.get("tenant") ? "Account begins with" : "Tenant begins with"}
+          label={query.get("tenant") ? "Account prefix" : "Tenant prefix"}
           value={query.get("prefix") ?? ""}
           onInput={(prefix) => setQuery({ prefix, cursor: null })}
         />
@@ -164,8 +164,8 @@ function WalletList() {
                 },
               ]}
               empty={
-                <Empty title={query.get("prefix") ? "None begins like that." : "No wallet yet."}>
-                  An account is made by its first grant, or by its first job.
+                <Empty title={query.get("prefix") ? "No wallets match this prefix." : "No wallets yet."}>
+                  The first grant or job creates an account and its wallet.
                 </Empty>
               }
             />
@@ -179,18 +179,18 @@ function WalletList() {
 
 function HoldList() {
   const { query } = place.value;
-  const asked = { ...whose(), cursor: query.get("cursor") };
+  const asked = { ...chosenTenant(), cursor: query.get("cursor") };
   const found = useLoaded((signal) => get<Holds>("holds", asked, signal), [asked]);
   return (
     <Show of={found}>
       {(holds) => (
         <>
           {holds.ages.length > 0 && (
-            <Panel title="By age" aside={holds.is_capped ? "of the oldest 10,000 jobs that have not ended" : undefined}>
+            <Panel title="By age" aside={holds.is_capped ? "covers the 10,000 oldest unfinished jobs" : undefined}>
               <Ages ages={holds.ages} />
             </Panel>
           )}
-          <Panel title="The oldest first">
+          <Panel title="Oldest holds">
             <Table
               label="Holds"
               rows={holds.data}
@@ -219,8 +219,8 @@ function HoldList() {
                 { name: "price", head: "Credits", align: "right", cell: (row) => <Amount value={row.price} /> },
               ]}
               empty={
-                <Empty title="Nothing is held.">
-                  A job's price is held while it waits and runs, and settled in the moment it ends.
+                <Empty title="No credits are held.">
+                  The price of a job is held while the job waits and runs. It is captured or released when the job ends.
                 </Empty>
               }
             />
@@ -232,9 +232,9 @@ function HoldList() {
   );
 }
 
-/** Bars, one for each age: an old hold is money that somebody misses. */
+/** A bar for each age. Old holds are credits that customers cannot spend. */
 function Ages({ ages }: { ages: readonly HoldAge[] }) {
-  const most = Math.max(1, ...ages.map((age) => age.credits));
+  const limit = Math.max(1, ...ages.map((age) => age.credits));
   return (
     <ol class="credits-ages">
       {ages.map((age, index) => {
@@ -243,7 +243,7 @@ function Ages({ ages }: { ages: readonly HoldAge[] }) {
         return (
           <li key={label}>
             <span>{label}</span>
-            <meter max={most} value={age.credits} aria-label={`Held ${label}: ${age.credits} credits`} />
+            <meter max={limit} value={age.credits} aria-label={`Held ${label}: ${age.credits} credits`} />
             <span class="right">
               <Amount value={age.credits} /> <span class="soft">in {plural(age.jobs, "job")}</span>
             </span>

@@ -1,4 +1,4 @@
-// Failures: what fails, put together by what it has in common, and what to do once the cause is mended.
+// Failures: failed jobs grouped by fingerprint, and a retry of a whole group after its cause is fixed.
 
 import type { ComponentChildren } from "preact";
 import { useId, useState } from "preact/hooks";
@@ -7,15 +7,16 @@ import { useLoaded } from "../live";
 import { Ago, Badge, Button, Credits, Empty, Fact, Facts, Id, Page, Panel, Show, StateBadge } from "../parts/basics";
 import { bulk, forbidden } from "../parts/bulk";
 import { Spark } from "../parts/chart";
-import { whose } from "../parts/frame";
+import { chosenTenant } from "../parts/frame";
 import { type Choice, chosen, LENGTHS, Spans } from "../parts/spans";
 import { type Column, Pager, Table } from "../parts/table";
+import { Traceback, tracebackOf } from "../parts/traceback";
 import { go, Link, part, place, setQuery } from "../router";
-import type { Failure, Failures as Groups, JobLines } from "../wire";
+import type { Failure, Failures as Groups, JobDetail, JobSummaries } from "../wire";
 import { count, plural } from "../words";
 import "./failures.css";
 
-const SINCE: Choice = { name: "since", choices: ["1h", "24h", "7d", "30d"], usual: "24h" };
+const SINCE: Choice = { name: "since", choices: ["1h", "24h", "7d", "30d"], preset: "24h" };
 
 export function Failures({ fingerprint }: { fingerprint?: string }) {
   return fingerprint ? <Group fingerprint={fingerprint} /> : <List />;
@@ -23,7 +24,7 @@ export function Failures({ fingerprint }: { fingerprint?: string }) {
 
 function useGroups(kind?: string) {
   const since = chosen(SINCE);
-  const asked = { since, kind: kind ?? place.value.query.get("kind"), ...whose() };
+  const asked = { since, kind: kind ?? place.value.query.get("kind"), ...chosenTenant() };
   return { since, groups: useLoaded((signal) => get<Groups>("failures", asked, signal), [asked]) };
 }
 
@@ -43,7 +44,7 @@ function List() {
           </Badge>
         )
       }
-      acts={<Spans of={SINCE} label="How far back" />}
+      acts={<Spans of={SINCE} label="Time range" />}
     >
       <Panel>
         <Show of={groups} lines={6}>
@@ -64,17 +65,17 @@ function Sum({ groups, since }: { groups: Groups; since: string }) {
   const released = groups.data.reduce((sum, group) => sum + group.released, 0);
   return (
     <p class="soft failures-sum">
-      {plural(jobs, "job")} failed in the last {LENGTHS[since]}, for {plural(groups.data.length, "reason")}; failures
-      whose messages differ only in numbers and names are one. <Credits value={released} /> went back to their wallets.
+      {plural(jobs, "job")} failed in the last {LENGTHS[since]}, in {plural(groups.data.length, "group")}. Failures
+      whose messages differ only in numbers and names form one group. <Credits value={released} /> were released.
     </p>
   );
 }
 
 function None({ since }: { since: string }) {
   return (
-    <Empty title={`Nothing failed in the last ${LENGTHS[since]}.`}>
-      Jobs that fail are put together here by what they have in common. Once the cause is mended, all of a group can be
-      run again at once.
+    <Empty title={`No failures in the last ${LENGTHS[since]}.`}>
+      Failed jobs are grouped by kind, error code and message. After you fix the cause, you can retry all jobs of a
+      group.
     </Empty>
   );
 }
@@ -82,16 +83,16 @@ function None({ since }: { since: string }) {
 interface FailureTableProps {
   failures: readonly Failure[];
   empty?: ComponentChildren;
-  /** Only what fits into a corner of another page. */
+  /** Fewer columns, for a panel of another page. */
   isShort?: boolean;
 }
 
 export function FailureTable({ failures, empty, isShort = false }: FailureTableProps) {
-  const query = { ...whose(), since: place.value.query.get("since") };
+  const query = { ...chosenTenant(), since: place.value.query.get("since") };
   const columns: Column<Failure>[] = [
     {
       name: "failure",
-      head: "Failure",
+      head: "Error",
       cell: (row) => (
         <>
           <Link to={`/failures/${part(row.fingerprint)}`} query={query} class="failures-message">
@@ -99,7 +100,7 @@ export function FailureTable({ failures, empty, isShort = false }: FailureTableP
           </Link>
           <small class="soft">
             <code>{row.code}</code> in{" "}
-            <Link to={`/kinds/${part(row.kind)}`} query={whose()}>
+            <Link to={`/kinds/${part(row.kind)}`} query={chosenTenant()}>
               {row.kind}
             </Link>
           </small>
@@ -108,7 +109,7 @@ export function FailureTable({ failures, empty, isShort = false }: FailureTableP
     },
     {
       name: "when",
-      head: "When",
+      head: "Trend",
       cell: (row) => <Spark values={row.counts} label={`${plural(row.count, "failure")} over time`} />,
     },
     {
@@ -122,8 +123,8 @@ export function FailureTable({ failures, empty, isShort = false }: FailureTableP
   const more: Column<Failure>[] = [
     { name: "first", head: "First", hide: "medium", cell: (row) => <Ago at={row.first_at} /> },
     { name: "tenants", head: "Tenants", align: "right", hide: "narrow", cell: (row) => count(row.tenants) },
-    { name: "released", head: "Given back", align: "right", cell: (row) => <Credits value={row.released} /> },
-    { name: "sample", head: "Sample", hide: "narrow", cell: (row) => <Id id={row.sample} /> },
+    { name: "released", head: "Released", align: "right", cell: (row) => <Credits value={row.released} /> },
+    { name: "sample", head: "Example", hide: "narrow", cell: (row) => <Id id={row.sample} /> },
   ];
   return (
     <Table
@@ -137,9 +138,9 @@ export function FailureTable({ failures, empty, isShort = false }: FailureTableP
   );
 }
 
-// One of them
+// One group
 
-/** Failures of one code that differ too much to be told apart are counted as one, and found by their code. */
+/** The prefix of the fingerprint that counts the failures of a code with too many fingerprints; it is found by code. */
 const OTHERS = "others";
 
 type Which = { fingerprint: string } | { kind: string; error: string };
@@ -153,17 +154,17 @@ function Group({ fingerprint }: { fingerprint: string }) {
     <Page
       title="Failure"
       aside={<code class="soft">{fingerprint}</code>}
-      acts={<Spans of={SINCE} label="How far back" />}
+      acts={<Spans of={SINCE} label="Time range" />}
     >
       <Panel>
         <Show of={groups}>
           {() =>
             group ? (
-              <Told group={group} />
+              <Details group={group} />
             ) : (
               <p>
-                It is not among the most frequent failures of the last {LENGTHS[since]}. Look further back, or at its
-                jobs below.
+                This failure is not among the most frequent ones of the last {LENGTHS[since]}. Select a longer time
+                range, or see its jobs below.
               </p>
             )
           }
@@ -175,15 +176,15 @@ function Group({ fingerprint }: { fingerprint: string }) {
   );
 }
 
-function Told({ group }: { group: Failure }) {
+function Details({ group }: { group: Failure }) {
   return (
     <>
-      <p class="failures-told">
+      <p class="failures-title">
         <strong>{group.message || group.code}</strong>
       </p>
       <Facts>
         <Fact name="Kind">
-          <Link to={`/kinds/${part(group.kind)}`} query={whose()}>
+          <Link to={`/kinds/${part(group.kind)}`} query={chosenTenant()}>
             {group.kind}
           </Link>
         </Fact>
@@ -193,7 +194,7 @@ function Told({ group }: { group: Failure }) {
         <Fact name="Jobs">
           <strong>{count(group.count)}</strong> of {plural(group.tenants, "tenant")}
         </Fact>
-        <Fact name="Given back">
+        <Fact name="Released">
           <Credits value={group.released} />
         </Fact>
         <Fact name="First">
@@ -202,30 +203,37 @@ function Told({ group }: { group: Failure }) {
         <Fact name="Last">
           <Ago at={group.last_at} />
         </Fact>
-        <Fact name="Sample">
+        <Fact name="Example">
           <Id id={group.sample} />
         </Fact>
-        <Fact name="When">
+        <Fact name="Trend">
           <Spark values={group.counts} label={`${plural(group.count, "failure")} over time`} />
         </Fact>
       </Facts>
+      <SampleTraceback id={group.sample} />
     </>
   );
 }
 
+/** The traceback of the example, if it is still stored. */
+function SampleTraceback({ id }: { id: string }) {
+  const sample = useLoaded((signal) => get<JobDetail>(`board/jobs/${part(id)}`, {}, signal), [id]);
+  return <Traceback text={sample.value && tracebackOf(sample.value)} />;
+}
+
 const OWN = "time";
 
-/** After the cause is mended: run again what has failed since. */
+/** Retries the jobs of the group after its cause is fixed. */
 function Retry({ which, since }: { which: Which; since: string }) {
   const id = useId();
   const [picked, setPicked] = useState<string | null>(null);
   const [time, setTime] = useState("");
   const length = picked ?? since;
   const from = length === OWN ? (time ? new Date(time).toISOString() : "") : length;
-  const order = () => bulk("retry", { ...which, since: from, ...whose() });
-  const isUnsaid = length === OWN && !time;
+  const retry = () => bulk("retry", { ...which, since: from, ...chosenTenant() });
+  const isIncomplete = length === OWN && !time;
   return (
-    <Panel title="Retry all of them">
+    <Panel title="Retry all">
       <div class="failures-retry">
         <div class="field">
           <label for={id}>Submitted</label>
@@ -249,10 +257,13 @@ function Retry({ which, since }: { which: Which; since: string }) {
             />
           </div>
         )}
-        <Button tone="main" because={forbidden("retry")} disabled={isUnsaid} onClick={order}>
+        <Button tone="main" because={forbidden("retry")} disabled={isIncomplete} onClick={retry}>
           Retry all since …
         </Button>
-        <p class="soft">First you are told how many there are. It runs as an errand, and can be stopped.</p>
+        <p class="soft">
+          The dialog shows the number of matching jobs before you confirm. The retry runs as a bulk operation, which you
+          can abort.
+        </p>
       </div>
     </Panel>
   );
@@ -260,26 +271,26 @@ function Retry({ which, since }: { which: Which; since: string }) {
 
 function Jobs({ which, since }: { which: Which; since: string }) {
   const cursor = place.value.query.get("cursor");
-  const asked = { ...which, since, cursor, limit: 20, ...whose() };
-  const lines = useLoaded((signal) => get<JobLines>("board/jobs", asked, signal), [asked]);
+  const asked = { ...which, since, cursor, limit: 20, ...chosenTenant() };
+  const summaries = useLoaded((signal) => get<JobSummaries>("board/jobs", asked, signal), [asked]);
   return (
     <Panel
       title="Jobs"
       aside={
-        <Link to="/jobs" query={{ ...which, since, ...whose() }}>
-          Filter and act on them
+        <Link to="/jobs" query={{ ...which, since, ...chosenTenant() }}>
+          Open in jobs
         </Link>
       }
     >
-      <Show of={lines}>
+      <Show of={summaries}>
         {(page) => (
           <>
             <Table
-              label="Jobs that failed like this"
+              label="Jobs with this failure"
               rows={page.data}
               keyOf={(row) => row.id}
               onOpen={(row) => go(`/jobs/${part(row.id)}`, { of: row.tenant })}
-              empty={<Empty title={`No job failed like this in the last ${LENGTHS[since]}.`} />}
+              empty={<Empty title={`No jobs with this failure in the last ${LENGTHS[since]}.`} />}
               columns={[
                 { name: "id", head: "Job", cell: (row) => <Id id={row.id} tenant={row.tenant} /> },
                 {
@@ -292,7 +303,7 @@ function Jobs({ which, since }: { which: Which; since: string }) {
                 { name: "attempts", head: "Attempts", align: "right", hide: "narrow", cell: (row) => row.attempts },
                 {
                   name: "price",
-                  head: "Given back",
+                  head: "Released",
                   align: "right",
                   cell: (row) => <Credits value={row.price - (row.captured ?? 0)} />,
                 },

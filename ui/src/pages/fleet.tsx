@@ -1,4 +1,4 @@
-// The fleet: how many workers there should be, who is there, what each is at, and what one may tell it to do.
+// The fleet: desired and actual workers, their jobs, and actions on workers.
 
 import type { ComponentChildren } from "preact";
 import { act, get, refusal } from "../api";
@@ -13,7 +13,7 @@ import {
   Facts,
   ForAll,
   Id,
-  Moment,
+  Instant,
   Page,
   Panel,
   Progress,
@@ -35,22 +35,24 @@ const TONES: Record<string, Tone> = {
   idle: "good",
   busy: "main",
   draining: "warn",
+  unready: "bad",
   unapproved: "warn",
-  silent: "bad",
+  lost: "bad",
   revoked: "quiet",
 };
 const MEANING: Record<string, string> = {
-  idle: "It is heard from and has nothing to do.",
-  busy: "It is heard from and works.",
-  draining: "It finishes what it has and is given nothing new.",
-  unapproved: "It has registered and gets no jobs until an operator approves it.",
-  silent: "It has not been heard from. What it holds goes back when its leases run out.",
-  revoked: "It was thrown out: its token is refused.",
+  idle: "The worker sends heartbeats and has no jobs.",
+  busy: "The worker sends heartbeats and runs jobs.",
+  draining: "The worker finishes its jobs and receives no new ones.",
+  unready: "The worker reports that it cannot run jobs at present. It takes none until it can.",
+  unapproved: "The worker has registered and receives no jobs until an operator approves it.",
+  lost: "The worker sends no heartbeats. Its jobs return to the queue when their leases expire.",
+  revoked: "The worker was revoked; its token is rejected.",
 };
 const DEAF =
-  "Its heartbeats arrive and it has room, but it does not ask for jobs although some wait on its routes. Its poll loop" +
-  " hangs: look at its log, or restart it. What it holds is kept as long as it is heard from.";
-const LATELY = 200;
+  "The worker sends heartbeats and has free slots, but it does not poll although jobs wait on its routes. Its poll loop" +
+  " may hang: check its log or restart it. It keeps its jobs as long as it sends heartbeats.";
+const RUNS_MAX = 200;
 
 export function Fleet({ id }: { id?: string }) {
   return (
@@ -64,7 +66,7 @@ function Shown({ id }: { id?: string }) {
   const fleet = useLoaded((signal) => get<FleetBoard>("board/fleet", {}, signal), []);
   if (id) return <WorkerPage id={id} fleet={fleet} />;
   return (
-    <Page title="Fleet" aside={<span class="soft">who works, at what, and whether that is enough</span>}>
+    <Page title="Fleet" aside={<span class="soft">workers, their jobs and capacity</span>}>
       <Show of={fleet}>{(found) => <Whole board={found} reload={fleet.reload} />}</Show>
     </Page>
   );
@@ -82,34 +84,34 @@ function Whole({ board, reload }: { board: FleetBoard; reload: () => void }) {
   return (
     <>
       <div class="tiles fleet-strip">
-        <Tile label="Desired" value={count(board.desired)} note="by what waits and runs" />
+        <Tile label="Desired" value={count(board.desired)} note="for waiting and running jobs" />
         <Tile
           label="Ready"
           value={count(board.ready)}
-          note="take jobs, idle or busy"
+          note="idle or busy"
           tone={board.ready >= board.desired ? "good" : "warn"}
         />
         <Tile
           label="Starting"
           value={count(board.starting)}
-          note={board.starting ? "wanted and not there yet" : "none is missing"}
+          note={board.starting ? "not registered yet" : "none missing"}
           tone={board.starting ? "warn" : "quiet"}
         />
       </div>
       {deaf.length > 0 && (
         <div class="trouble" role="alert">
           <p>
-            <strong>{plural(deaf.length, "worker is", "workers are")} deaf</strong>:{" "}
+            <strong>{plural(deaf.length, "worker is", "workers are")} not polling</strong>:{" "}
             {deaf.map((worker) => worker.worker).join(", ")}
           </p>
           <p>{DEAF}</p>
         </div>
       )}
       {unapproved.length > 0 && (
-        <p class="stale">{plural(unapproved.length, "worker waits", "workers wait")} for an operator's approval.</p>
+        <p class="stale">{plural(unapproved.length, "worker requires", "workers require")} approval by an operator.</p>
       )}
       {board.routes.length > 0 && (
-        <Panel title="Routes" aside="queues whose jobs go to the fleet">
+        <Panel title="Routes" aside="queues whose jobs are run by the fleet">
           <Table label="Routes" columns={ROUTE_COLUMNS} rows={board.routes} keyOf={(route) => route.route} />
         </Panel>
       )}
@@ -120,7 +122,7 @@ function Whole({ board, reload }: { board: FleetBoard; reload: () => void }) {
           rows={board.workers}
           keyOf={(worker) => worker.id ?? worker.worker}
           onOpen={(worker) => go(placeOf(worker))}
-          toneOf={(worker) => (worker.is_deaf || worker.status === "silent" ? "bad" : undefined)}
+          toneOf={(worker) => (worker.is_deaf || worker.status === "lost" ? "bad" : undefined)}
           empty={<NoWorkers />}
         />
       </Panel>
@@ -158,7 +160,7 @@ const ROUTE_COLUMNS: readonly Column<FleetRoute>[] = [
   },
   { name: "busy", head: "Busy", align: "right", hide: "narrow", cell: (route) => count(route.busy) },
   { name: "draining", head: "Draining", align: "right", hide: "narrow", cell: (route) => count(route.draining) },
-  { name: "waiting", head: "Jobs ready", align: "right", cell: (route) => count(route.ready) },
+  { name: "waiting", head: "Ready jobs", align: "right", cell: (route) => count(route.ready) },
   {
     name: "running",
     head: "Running",
@@ -183,7 +185,7 @@ function workerColumns(routes: readonly FleetRoute[], reload: () => void): reado
           {!worker.is_fleet && (
             <>
               {" "}
-              <Badge title="It works on the database itself, not over HTTP.">beside the database</Badge>
+              <Badge title="Connects to the database directly instead of over HTTP.">direct</Badge>
             </>
           )}
         </>
@@ -192,7 +194,7 @@ function workerColumns(routes: readonly FleetRoute[], reload: () => void): reado
     { name: "state", head: "State", cell: (worker) => <State worker={worker} /> },
     {
       name: "heard",
-      head: "Heard from",
+      head: "Last heartbeat",
       cell: (worker) => <Age seconds={worker.heartbeat_age_seconds} />,
     },
     {
@@ -200,7 +202,7 @@ function workerColumns(routes: readonly FleetRoute[], reload: () => void): reado
       head: "Last claim",
       cell: (worker) => <Age seconds={worker.claim_age_seconds} isWrong={worker.is_deaf} />,
     },
-    { name: "jobs", head: "At work on", cell: (worker) => <Jobs jobs={worker.jobs} held={worker.held} /> },
+    { name: "jobs", head: "Jobs", cell: (worker) => <Jobs jobs={worker.jobs} held={worker.held} /> },
     {
       name: "slots",
       head: "Slots",
@@ -208,10 +210,10 @@ function workerColumns(routes: readonly FleetRoute[], reload: () => void): reado
       cell: (worker) => (worker.slots === null ? count(worker.held) : `${count(worker.held)} / ${count(worker.slots)}`),
     },
     {
-      name: "routes",
-      head: "Routes",
+      name: "queues",
+      head: "Queues",
       hide: "medium",
-      cell: (worker) => <span class="fleet-words">{worker.routes.join(", ") || "–"}</span>,
+      cell: (worker) => <span class="fleet-words">{worker.queues.join(", ") || "–"}</span>,
     },
     {
       name: "address",
@@ -221,13 +223,13 @@ function workerColumns(routes: readonly FleetRoute[], reload: () => void): reado
     },
     {
       name: "about",
-      head: "Has",
+      head: "Capabilities",
       hide: "medium",
-      cell: (worker) => <Capabilities told={worker.capabilities} most={3} />,
+      cell: (worker) => <Capabilities capabilities={worker.capabilities} limit={3} />,
     },
     {
       name: "acts",
-      head: <span class="fleet-hidden">What to do</span>,
+      head: <span class="fleet-hidden">Actions</span>,
       cell: (worker) => <QuickActs worker={worker} routes={routes} reload={reload} />,
     },
   ];
@@ -239,9 +241,10 @@ function State({ worker }: { worker: FleetWorker }) {
       <Badge tone={TONES[worker.status] ?? "quiet"} title={MEANING[worker.status] ?? ""}>
         {worker.status}
       </Badge>
+      {worker.unready_reason && <span class="soft">{worker.unready_reason}</span>}
       {worker.is_deaf && (
         <Badge tone="bad" title={DEAF}>
-          DEAF
+          not polling
         </Badge>
       )}
     </span>
@@ -256,7 +259,7 @@ function Age({ seconds, isWrong = false }: { seconds: number | null; isWrong?: b
 const SHOWN = 3;
 
 function Jobs({ jobs, held }: { jobs: readonly FleetJob[]; held: number }) {
-  if (!held) return <span class="soft">nothing</span>;
+  if (!held) return <span class="soft">none</span>;
   return (
     <ul class="fleet-jobs">
       {jobs.slice(0, SHOWN).map((job) => (
@@ -273,34 +276,36 @@ function Jobs({ jobs, held }: { jobs: readonly FleetJob[]; held: number }) {
   );
 }
 
-/** What a worker said of itself, as a few words each; all of it is on its page. */
-function Capabilities({ told, most }: { told: unknown; most: number }) {
-  if (told === null || typeof told !== "object") return <span class="soft">–</span>;
-  const found = Object.entries(told as Record<string, unknown>).filter(([, value]) => value !== null && value !== "");
+/** What a worker reported about itself, abbreviated; its page shows all of it. */
+function Capabilities({ capabilities, limit }: { capabilities: unknown; limit: number }) {
+  if (capabilities === null || typeof capabilities !== "object") return <span class="soft">–</span>;
+  const found = Object.entries(capabilities as Record<string, unknown>).filter(
+    ([, value]) => value !== null && value !== "",
+  );
   return (
     <span class="fleet-has">
-      {found.slice(0, most).map(([name, value]) => (
-        <Badge key={name} title={`${name}: ${saying(value)}`}>
+      {found.slice(0, limit).map(([name, value]) => (
+        <Badge key={name} title={`${name}: ${textOf(value)}`}>
           {name} {brief(value)}
         </Badge>
       ))}
-      {found.length > most && <span class="soft">+{found.length - most}</span>}
+      {found.length > limit && <span class="soft">+{found.length - limit}</span>}
     </span>
   );
 }
 
-function saying(value: unknown): string {
-  if (Array.isArray(value)) return value.map(saying).join(", ");
+function textOf(value: unknown): string {
+  if (Array.isArray(value)) return value.map(textOf).join(", ");
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 
 function brief(value: unknown): string {
-  const text = saying(value);
+  const text = textOf(value);
   if (text.length <= 28) return text;
   return Array.isArray(value) ? `${value.length}` : `${text.slice(0, 27)}…`;
 }
 
-// What one may do with a worker
+// Actions on a worker
 
 interface ActProps {
   worker: FleetWorker;
@@ -324,53 +329,53 @@ function order(
   });
 }
 
-/** What becomes of what it holds, in words. */
-function holding(worker: FleetWorker, becomes: string): string {
-  if (!worker.held) return "It holds no job now.";
-  return `It holds ${plural(worker.held, "job")}: ${becomes}`;
+/** What happens to the jobs that a worker holds, as a sentence. */
+function holding(worker: FleetWorker, effect: string): string {
+  if (!worker.held) return "It holds no jobs.";
+  return `It holds ${plural(worker.held, "job")}: ${effect}`;
 }
 
 const VERBS: Record<string, (props: ActProps) => unknown> = {
   approve: (props) =>
     order(props, "approve", {
       title: `Approve ${props.worker.worker}?`,
-      text: `It will be given jobs of ${props.worker.routes.join(", ") || "no route yet"}, and may read the input and the files of those jobs. It was last heard from ${props.worker.address ?? "an unknown address"}.`,
+      text: `The worker will receive jobs of ${props.worker.routes.join(", ") || "no route yet"} and can read their input and files. Its last address was ${props.worker.address ?? "unknown"}.`,
       action: "Approve",
-      done: `${props.worker.worker} is approved.`,
+      done: `Worker ${props.worker.worker} approved.`,
     }),
   drain: (props) =>
     order(props, "drain", {
       title: `Drain ${props.worker.worker}?`,
-      text: `It is given no more jobs until it is resumed. ${holding(props.worker, "it finishes them.")}`,
+      text: `The worker receives no new jobs until it is resumed. ${holding(props.worker, "it finishes them.")}`,
       action: "Drain",
-      done: `${props.worker.worker} drains.`,
+      done: `Worker ${props.worker.worker} is draining.`,
     }),
   resume: (props) =>
     order(props, "resume", {
       title: `Resume ${props.worker.worker}?`,
-      text: `It is given jobs again. ${holding(props.worker, "nothing changes for them.")}`,
+      text: `The worker receives jobs again. ${holding(props.worker, "they are not affected.")}`,
       action: "Resume",
-      done: `${props.worker.worker} is given jobs again.`,
+      done: `Worker ${props.worker.worker} resumed.`,
     }),
   revoke: (props) =>
     order(props, "revoke", {
       title: `Revoke ${props.worker.worker}?`,
-      text: `It is thrown out at once: its token is refused, and it cannot register under this name until it is approved again. ${holding(props.worker, "they go back and are run by others; what it has done of them is lost.")}`,
+      text: `The worker's token is rejected immediately, and it cannot register under this name until it is approved again. ${holding(props.worker, "they return to the queue, and their progress is lost.")}`,
       action: "Revoke",
       tone: "bad",
-      done: `${props.worker.worker} is revoked.`,
+      done: `Worker ${props.worker.worker} revoked.`,
     }),
   rotate: ({ worker, reload }) =>
     ask({
-      title: `Give ${worker.worker} a new token?`,
-      text: `The new token is told once. ${holding(worker, "it keeps them, as long as it is told the new token in time.")}`,
+      title: `Rotate the token of ${worker.worker}?`,
+      text: `The new token is shown only once. ${holding(worker, "it keeps them if it receives the new token before the overlap ends.")}`,
       action: "Rotate",
       fields: [
         {
           name: "overlap",
-          label: "How long the old token stays good",
+          label: "Overlap: how long the old token stays valid",
           value: "10m",
-          hint: "Such as 90s, 10m, 1h. Empty: it is refused at once, and what the worker holds goes back when its leases run out.",
+          hint: "For example 90s, 10m or 1h. If empty, the old token is rejected immediately, and the worker's jobs return to the queue when their leases expire.",
         },
       ],
       act: async ({ overlap }) => {
@@ -378,8 +383,8 @@ const VERBS: Record<string, (props: ActProps) => unknown> = {
           overlap: overlap?.trim() || null,
         });
         showSecret(
-          `The new token of ${worker.worker}`,
-          "It is told this once. Hand it to the worker; a worker that registers anew gets its own.",
+          `New token of ${worker.worker}`,
+          "The token is shown only once. Configure the worker with it. A worker that registers again receives its own token.",
           made.token,
         );
         reload();
@@ -387,9 +392,9 @@ const VERBS: Record<string, (props: ActProps) => unknown> = {
     }),
   assign: ({ worker, routes, reload }) =>
     ask({
-      title: `Bind ${worker.worker} to other routes?`,
-      text: `From now on it is given jobs of these routes alone. ${holding(worker, "it finishes them, whatever their route.")}`,
-      action: "Bind",
+      title: `Assign routes to ${worker.worker}?`,
+      text: `The worker receives jobs of these routes only. ${holding(worker, "it finishes them, whatever their route.")}`,
+      action: "Assign",
       fields: routeFields(worker, routes),
       act: async (values) => {
         const chosen = Object.keys(values)
@@ -417,18 +422,19 @@ function routeFields(worker: FleetWorker, routes: readonly FleetRoute[]): FieldS
     })),
     {
       name: "others",
-      label: "Others",
+      label: "Other routes",
       value: worker.routes.filter((route) => !known.includes(route)).join(" "),
-      hint: "Names with a space between them, such as gpu:large.",
+      hint: "Names separated by spaces, for example gpu:large.",
     },
   ];
 }
 
-/** Which acts make sense for a worker as it stands. */
-function fitting(worker: FleetWorker): string[] {
+/** The actions that apply to a worker in its state. */
+function actionsFor(worker: FleetWorker): string[] {
+  const steer = worker.status === "draining" ? ["resume"] : ["drain"];
+  if (!worker.is_fleet) return worker.id ? steer : []; // it has no token and no routes
   if (worker.status === "revoked") return ["approve"];
   if (worker.status === "unapproved") return ["approve", "assign", "revoke"];
-  const steer = worker.status === "draining" ? ["resume"] : ["drain"];
   return [...steer, "assign", "rotate", "revoke"];
 }
 
@@ -442,8 +448,7 @@ const NAMES: Record<string, string> = {
 };
 
 function QuickActs(props: ActProps) {
-  if (!props.worker.is_fleet) return null;
-  const [first] = fitting(props.worker);
+  const [first] = actionsFor(props.worker);
   if (!first) return null;
   return (
     <Button tone="small" because={because()} onClick={() => VERBS[first]?.(props)}>
@@ -455,7 +460,7 @@ function QuickActs(props: ActProps) {
 function Acts(props: ActProps) {
   return (
     <>
-      {fitting(props.worker).map((verb) => (
+      {actionsFor(props.worker).map((verb) => (
         <Button
           key={verb}
           tone={verb === "revoke" ? "bad" : verb === "approve" ? "main" : "plain"}
@@ -469,7 +474,7 @@ function Acts(props: ActProps) {
   );
 }
 
-// Who ran what, when
+// Recent jobs
 
 interface Run {
   job: string;
@@ -480,7 +485,7 @@ interface Run {
   end: string;
 }
 
-/** The runs that the audit tells of: a worker was given a job, and later said what became of it. */
+/** The runs in the audit, each from the lease of a job to the worker's report about it. */
 function runsOf(entries: readonly AuditEntry[]): Run[] {
   const open = new Map<string, Run>();
   const runs: Run[] = [];
@@ -504,7 +509,7 @@ function runsOf(entries: readonly AuditEntry[]): Run[] {
 function useRuns(query: Record<string, string>) {
   return useLoaded(
     (signal) =>
-      get<Audit>("audit", { action: "job.", limit: LATELY, ...query }, signal).then(({ data }) => runsOf(data)),
+      get<Audit>("audit", { action: "job.", limit: RUNS_MAX, ...query }, signal).then(({ data }) => runsOf(data)),
     [query],
   );
 }
@@ -513,11 +518,11 @@ function Lanes({ workers }: { workers: readonly FleetWorker[] }) {
   const runs = useRuns({ since: "1h" });
   const names = new Map(workers.map((worker) => [worker.id, worker.worker]));
   return (
-    <Panel title="Who ran what, when" aside="the latest of the last hour; workers beside the database do not tell">
+    <Panel title="Recent jobs by worker" aside="last hour; fleet workers only">
       <Show of={runs}>
         {(found) => {
           const known = found.filter((run) => names.has(run.worker));
-          if (!known.length) return <Empty title="No worker of the fleet was given a job in the last hour." />;
+          if (!known.length) return <Empty title="No fleet worker received a job in the last hour." />;
           const present = workers.filter((worker) => known.some((run) => run.worker === worker.id));
           return (
             <LaneChart
@@ -537,13 +542,13 @@ function Lanes({ workers }: { workers: readonly FleetWorker[] }) {
 interface Lane {
   name: string;
   runs: readonly Run[];
-  /** What it still holds: a run of these has not ended. */
+  /** The jobs that the worker still holds; their runs have not ended. */
   held: ReadonlySet<string>;
 }
 
 const ENDS: Record<string, string> = { completed: "good", failed: "bad" };
 
-/** A line for each worker; where it ran several at once, they lie over each other. */
+/** A lane for each worker; simultaneous runs overlap. */
 function LaneChart({ lanes }: { lanes: readonly Lane[] }) {
   const now = Date.now();
   const from = Math.min(...lanes.flatMap((lane) => lane.runs.map((run) => run.from)));
@@ -559,7 +564,7 @@ function LaneChart({ lanes }: { lanes: readonly Lane[] }) {
             {lane.runs.map((run) => {
               const isHeld = run.to === null && lane.held.has(run.job);
               const to = run.to ?? (isHeld ? now : run.from);
-              const word = isHeld ? "runs" : run.end || "gone";
+              const word = isHeld ? "running" : run.end || "unknown";
               return (
                 <Link
                   key={`${run.job}${run.from}`}
@@ -597,21 +602,17 @@ function WorkerPage({ id, fleet }: { id: string; fleet: ReturnType<typeof useLoa
   if (fleet.value && !worker)
     return (
       <Page title={id}>
-        <Empty title="There is no such worker now.">
-          <p>It has left the fleet, or was silent for so long that it was forgotten. What is known of it:</p>
+        <Empty title="Worker not found.">
+          <p>The worker has stopped, or was removed after a long silence. See</p>
           <Link to="/audit" query={{ subject: id }}>
-            its audit
+            its audit log
           </Link>
         </Empty>
       </Page>
     );
   const props = worker && { worker, routes: fleet.value?.routes ?? [], reload: fleet.reload };
   return (
-    <Page
-      title={worker?.worker ?? id}
-      aside={worker && <State worker={worker} />}
-      acts={props?.worker.is_fleet && <Acts {...props} />}
-    >
+    <Page title={worker?.worker ?? id} aside={worker && <State worker={worker} />} acts={props && <Acts {...props} />}>
       <Show of={fleet}>{() => worker && <One worker={worker} />}</Show>
     </Page>
   );
@@ -623,12 +624,12 @@ function One({ worker }: { worker: FleetWorker }) {
       {worker.is_deaf && (
         <div class="trouble" role="alert">
           <p>
-            <strong>It is deaf.</strong> {DEAF}
+            <strong>The worker is not polling.</strong> {DEAF}
           </p>
         </div>
       )}
       <div class="grid">
-        <Panel title="Facts">
+        <Panel title="Details">
           <p class="soft fleet-meaning">{MEANING[worker.status]}</p>
           <Facts>
             {worker.id && (
@@ -636,10 +637,11 @@ function One({ worker }: { worker: FleetWorker }) {
                 <Id id={worker.id} />
               </Fact>
             )}
-            <Fact name="Kind of worker">{worker.is_fleet ? "of the fleet, over HTTP" : "beside the database"}</Fact>
-            <Fact name="Routes">{worker.routes.join(", ") || "–"}</Fact>
-            <Fact name="Slots">{worker.slots ?? "as it was started"}</Fact>
-            <Fact name="Heard from">
+            <Fact name="Type">{worker.is_fleet ? "fleet (HTTP)" : "direct (database)"}</Fact>
+            <Fact name="Version">{worker.version ?? "–"}</Fact>
+            <Fact name="Queues">{worker.queues.join(", ") || "–"}</Fact>
+            <Fact name="Slots">{worker.slots ?? "as configured"}</Fact>
+            <Fact name="Last heartbeat">
               <Age seconds={worker.heartbeat_age_seconds} />
             </Fact>
             <Fact name="Last claim">
@@ -650,39 +652,39 @@ function One({ worker }: { worker: FleetWorker }) {
               <Ago at={worker.registered_at} none="–" />
             </Fact>
             <Fact name="Token">{worker.hint ? <code>{worker.hint}</code> : "–"}</Fact>
-            <Fact name="Came with the key">{worker.fleet ? <Id id={worker.fleet} /> : "–"}</Fact>
-            <Fact name="First lease runs out">
+            <Fact name="Registered with key">{worker.fleet ? <Id id={worker.fleet} /> : "–"}</Fact>
+            <Fact name="Next lease expiry">
               <Ago at={worker.expires_at} none="–" />
             </Fact>
           </Facts>
         </Panel>
-        <Panel title="What it said of itself">
+        <Panel title="Capabilities">
           {worker.capabilities === null ? (
-            <p class="soft">Nothing. A worker tells of its GPU and its models with `capabilities` when it registers.</p>
+            <p class="soft">None. A worker can report its GPU and models in `capabilities` when it registers.</p>
           ) : (
             <>
               <p class="fleet-meaning">
-                <Capabilities told={worker.capabilities} most={12} />
+                <Capabilities capabilities={worker.capabilities} limit={12} />
               </p>
               <Json value={worker.capabilities} label="capabilities" />
             </>
           )}
         </Panel>
       </div>
-      <Panel title="What it holds" aside={plural(worker.held, "job")}>
+      <Panel title="Current jobs" aside={plural(worker.held, "job")}>
         <Table
-          label="What it holds"
+          label="Current jobs"
           columns={JOB_COLUMNS}
           rows={worker.jobs}
           keyOf={(job) => job.id}
           onOpen={(job) => go(`/jobs/${part(job.id)}`, { of: job.tenant })}
-          empty={<p class="soft">It holds no job.</p>}
+          empty={<p class="soft">The worker holds no jobs.</p>}
         />
         {worker.held > worker.jobs.length && (
-          <p class="soft">and {count(worker.held - worker.jobs.length)} more that are not listed here</p>
+          <p class="soft">and {count(worker.held - worker.jobs.length)} more, not listed</p>
         )}
       </Panel>
-      {worker.id && <Ran worker={worker} id={worker.id} />}
+      {worker.is_fleet && worker.id && <RecentJobs worker={worker} id={worker.id} />}
       {worker.id && <History id={worker.id} />}
     </>
   );
@@ -704,32 +706,32 @@ const JOB_COLUMNS: readonly Column<FleetJob>[] = [
 const RUN_COLUMNS: readonly Column<Run>[] = [
   { name: "job", head: "Job", cell: (run) => <Id id={run.job} tenant={run.tenant} /> },
   { name: "tenant", head: "Tenant", cell: (run) => run.tenant ?? "–" },
-  { name: "from", head: "Given", cell: (run) => <Moment at={new Date(run.from).toISOString()} /> },
+  { name: "from", head: "Leased", cell: (run) => <Instant at={new Date(run.from).toISOString()} /> },
   {
     name: "length",
-    head: "Ran",
+    head: "Duration",
     align: "right",
     cell: (run) => span(run.to === null ? null : (run.to - run.from) / 1000),
   },
   {
     name: "end",
-    head: "Came to",
-    cell: (run) => <Badge tone={(ENDS[run.end] ?? "quiet") as Tone}>{run.end ? plain(run.end) : "no end told"}</Badge>,
+    head: "Result",
+    cell: (run) => <Badge tone={(ENDS[run.end] ?? "quiet") as Tone}>{run.end ? plain(run.end) : "unknown"}</Badge>,
   },
 ];
 
-function Ran({ worker, id }: { worker: FleetWorker; id: string }) {
+function RecentJobs({ worker, id }: { worker: FleetWorker; id: string }) {
   const runs = useRuns({ actor: id });
   const held = new Set(worker.jobs.map((job) => job.id));
   return (
-    <Panel title="What it ran lately">
+    <Panel title="Recent jobs">
       <Show of={runs}>
         {(found) =>
           found.length ? (
             <>
               <LaneChart lanes={[{ name: worker.worker, runs: found, held }]} />
               <Table
-                label="What it ran lately"
+                label="Recent jobs"
                 columns={RUN_COLUMNS}
                 rows={[...found].reverse().slice(0, 20)}
                 keyOf={(run) => `${run.job} ${run.from}`}
@@ -737,7 +739,7 @@ function Ran({ worker, id }: { worker: FleetWorker; id: string }) {
               />
             </>
           ) : (
-            <p class="soft">It was given no job yet, as far as the audit goes back.</p>
+            <p class="soft">No jobs in the retained audit log.</p>
           )
         }
       </Show>
@@ -746,23 +748,23 @@ function Ran({ worker, id }: { worker: FleetWorker; id: string }) {
 }
 
 const AUDIT_COLUMNS: readonly Column<AuditEntry>[] = [
-  { name: "at", head: "When", cell: (entry) => <Moment at={entry.at} /> },
-  { name: "action", head: "What", cell: (entry) => plain(entry.action.replace("worker.", "")) },
-  { name: "actor", head: "By", cell: (entry) => <code>{entry.actor}</code> },
+  { name: "at", head: "Time", cell: (entry) => <Instant at={entry.at} /> },
+  { name: "action", head: "Action", cell: (entry) => plain(entry.action.replace("worker.", "")) },
+  { name: "actor", head: "Actor", cell: (entry) => <code>{entry.actor}</code> },
   {
     name: "data",
-    head: "More",
+    head: "Details",
     hide: "narrow",
-    cell: (entry) => <span class="soft">{told(entry.data)}</span>,
+    cell: (entry) => <span class="soft">{detailsOf(entry.data)}</span>,
   },
 ];
 
-/** What an entry says beside who, when and what, in words. */
-function told(data: unknown): string {
+/** The details of an audit entry as text. */
+function detailsOf(data: unknown): string {
   if (data === null || typeof data !== "object") return "";
   return Object.entries(data)
     .filter(([name]) => name !== "worker")
-    .map(([name, value]) => `${plain(name)} ${saying(value)}`)
+    .map(([name, value]) => `${plain(name)} ${textOf(value)}`)
     .join("; ");
 }
 
@@ -770,21 +772,21 @@ function History({ id }: { id: string }) {
   const audit = useLoaded((signal) => get<Audit>("audit", { subject: id, limit: 50 }, signal), [id]);
   return (
     <Panel
-      title="What was done with it"
+      title="Operator actions"
       aside={
         <Link to="/audit" query={{ subject: id }}>
-          in the audit
+          Show in audit log
         </Link>
       }
     >
       <Show of={audit}>
         {(found) => (
           <Table
-            label="What was done with it"
+            label="Operator actions"
             columns={AUDIT_COLUMNS}
             rows={found.data}
             keyOf={(entry) => entry.id}
-            empty={<p class="soft">Nothing yet.</p>}
+            empty={<p class="soft">None.</p>}
           />
         )}
       </Show>
@@ -796,11 +798,8 @@ function History({ id }: { id: string }) {
 
 function NoWorkers() {
   return (
-    <Empty title="No worker is to be seen.">
-      <p>
-        Those of the fleet stand here from when they register, those beside the database while they hold a job. Start
-        one:
-      </p>
+    <Empty title="No workers.">
+      <p>No worker is running, so jobs wait. Start one:</p>
       <HowTo />
     </Empty>
   );
@@ -810,17 +809,14 @@ function HowTo() {
   const url = location.origin;
   return (
     <div class="fleet-how">
-      <Step title="Beside the database" text="for kinds that your own code runs">
+      <Step title="Direct" text="for kinds implemented in your app; requires access to the database">
         millpond worker app.py
       </Step>
-      <Step
-        title="Anywhere, over HTTP"
-        text="for kinds with runs=&quot;fleet&quot;; the secret is a key of scope worker"
-      >
+      <Step title="Fleet (HTTP)" text="for kinds with runs=&quot;fleet&quot;; the secret is a key of scope worker">
         {`millpond keys create --scope worker\nexport MILLPOND_FLEET_SECRET=mp_worker_…\nmillpond worker app.py --url ${url} --route ROUTE`}
       </Step>
-      <Step title="ComfyUI" text="beside the ComfyUI of a GPU machine">
-        {`pip install 'millpond[comfyui]'\nexport MILLPOND_FLEET_SECRET=mp_worker_…\npython -m millpond.comfyui --url ${url} --comfyui http://127.0.0.1:8188 --route ROUTE`}
+      <Step title="ComfyUI" text="on a GPU machine that runs ComfyUI">
+        {`pip install 'millpond[comfyui]'\nexport MILLPOND_FLEET_SECRET=mp_worker_…\npython -m millpond.integrations.comfyui --url ${url} --comfyui http://127.0.0.1:8188 --route ROUTE`}
       </Step>
     </div>
   );

@@ -1,86 +1,97 @@
-// What can be done to one job. Each act says first what will happen.
+// Actions on one job. Each asks for confirmation and says what will happen.
 
 import { act, freshKey, Problem, refusal } from "../api";
-import { Moment } from "../parts/basics";
+import { Instant } from "../parts/basics";
 import { ask } from "../parts/dialogs";
+import type { FieldSpec } from "../parts/forms";
 import { toast } from "../parts/toasts";
 import { go, part } from "../router";
-import type { Accepted, Canceled, Dossier, Entry, Job, Refund } from "../wire";
+import type { Accepted, Canceled, Entry, Job, JobDetail, Refund } from "../wire";
 import { credits, plain, shortId } from "../words";
 
-/** An act, or why it cannot be done. */
-export type Does = (() => Promise<unknown>) | string;
+/** An action, or the reason why it is not available. */
+export type Action = (() => Promise<unknown>) | string;
 
-/** What would make no sense now is null. */
+/** Actions that do not apply to the job's state are null. */
 export interface JobActs {
-  retry: Does;
-  cancel: Does;
-  refund: Does | null;
-  priority: Does | null;
-  answer: Does | null;
+  retry: Action;
+  cancel: Action;
+  refund: Action | null;
+  priority: Action | null;
+  answer: Action | null;
 }
 
 interface Subject {
   job: Job;
-  dossier: Dossier;
+  detail: JobDetail;
   reload: () => void;
 }
 
 export function actsOn(subject: Subject): JobActs {
-  const { job, dossier } = subject;
-  const unless = (reason: string | false | null, does: (subject: Subject) => Promise<unknown>): Does =>
-    refusal("operator") ?? (reason || (() => does(subject)));
-  const isFinal = isInPlace(dossier) && !arrows(dossier).some((arrow) => arrow.from_state === job.state);
+  const { job, detail } = subject;
+  const unless = (reason: string | false | null, action: (subject: Subject) => Promise<unknown>): Action =>
+    refusal("operator") ?? (reason || (() => action(subject)));
+  const isFinal =
+    isInPlace(detail) && !retryTransitions(detail).some((transition) => transition.from_state === job.state);
   return {
     retry: unless(
-      !job.outcome ? "It has not ended yet." : isFinal && `A job that is ${plain(job.state)} is not retried.`,
+      !job.outcome ? "The job has not ended yet." : isFinal && `Jobs in state ${plain(job.state)} cannot be retried.`,
       retry,
     ),
-    cancel: unless(job.outcome ? "It has ended." : job.cancel_requested_at && "It was told to stop.", cancel),
+    cancel: unless(
+      job.outcome ? "The job has already ended." : job.cancel_requested_at && "Cancellation was already requested.",
+      cancel,
+    ),
     refund: !job.captured
       ? null
-      : (refusal("admin") ?? unless(left(subject) <= 0 && "All of it was given back.", refund)),
+      : (refusal("admin") ?? unless(refundable(subject) <= 0 && "The full price was already refunded.", refund)),
     priority: job.phase === "ready" || job.phase === "waiting" ? unless(null, prioritize) : null,
     answer: job.phase === "parked" ? unless(null, answer) : null,
   };
 }
 
-/** The arrows that a retry takes: a lifecycle without any makes a new job of it. */
-function arrows(dossier: Dossier) {
-  return dossier.lifecycle?.moves.filter((arrow) => arrow.moment === "retried") ?? [];
+/** The transitions of a retry in place. In a lifecycle without any, a retry makes a new job. */
+function retryTransitions(detail: JobDetail) {
+  return detail.lifecycle?.transitions.filter((transition) => transition.event === "retried") ?? [];
 }
 
-function isInPlace(dossier: Dossier): boolean {
-  return arrows(dossier).length > 0;
+function isInPlace(detail: JobDetail): boolean {
+  return retryTransitions(detail).length > 0;
 }
 
 function path(job: Job, verb: string): string {
   return `jobs/${part(job.id)}/${verb}`;
 }
 
-/** Each dialog says which job it is about. */
+/** The name of the job in the titles of dialogs. */
 function named(job: Job): string {
   return `${job.kind} ${shortId(job.id)}`;
 }
 
-function retry({ job, dossier, reload }: Subject): Promise<unknown> {
-  const key = isInPlace(dossier) ? {} : { key: freshKey() };
+const EVEN_IF_SUCCEEDED: FieldSpec = {
+  name: "even_if_succeeded",
+  label: "Retry it even though it has succeeded",
+  type: "check",
+  required: true,
+};
+
+function retry({ job, detail, reload }: Subject): Promise<unknown> {
+  const key = isInPlace(detail) ? {} : { key: freshKey() };
   return ask({
     title: `Retry ${named(job)}`,
     text: (
       <p>
-        {isInPlace(dossier)
-          ? "This job is run once more, with the same input"
-          : "A new job is made of it with the same input, and you are led there"}
-        {job.price ? `; ${credits(job.price)} are held again in the wallet of ${job.account}.` : "."}
-        {job.outcome === "succeeded" && " It has succeeded already."}
+        {isInPlace(detail) ? "The job runs again with the same input" : "A new job is created with the same input"}
+        {job.price ? `. ${credits(job.price)} are held again in the wallet of ${job.account}.` : "."}
       </p>
     ),
     action: "Retry",
-    act: async () => {
+    fields: job.outcome === "succeeded" ? [EVEN_IF_SUCCEEDED] : [],
+    act: async ({ even_if_succeeded }) => {
       const query = { tenant: job.tenant };
-      const made = await act<Accepted>("POST", path(job, "retry"), undefined, { query, ...key });
-      toast(made.id === job.id ? "It is run again." : "A new job was made of it.");
+      const body = even_if_succeeded ? { even_if_succeeded: true } : undefined;
+      const made = await act<Accepted>("POST", path(job, "retry"), body, { query, ...key });
+      toast(made.id === job.id ? "Job retried." : "New job created.");
       if (made.id === job.id) reload();
       else go(`/jobs/${part(made.id)}`, { of: job.tenant });
     },
@@ -93,17 +104,17 @@ function cancel({ job, reload }: Subject): Promise<unknown> {
     text: (
       <p>
         {job.phase === "leased"
-          ? "Its worker is told to stop, and given a moment to do so."
-          : "It ends at once, for nobody runs it."}{" "}
-        {job.price ? `The ${credits(job.price)} that are held for it go back to the wallet of ${job.account}.` : ""}
+          ? "The worker is asked to stop and has a grace period to do so."
+          : "The job is not running and ends immediately."}{" "}
+        {job.price ? `The ${credits(job.price)} held for it are released to the wallet of ${job.account}.` : ""}
       </p>
     ),
-    action: "Cancel it",
+    action: "Cancel job",
     tone: "bad",
     act: async () => {
       const query = { tenant: job.tenant };
-      const told = await act<Canceled>("POST", path(job, "cancel"), undefined, { query });
-      toast(told.is_accepted ? "It was told to stop." : `It had ended before: ${plain(told.state)}.`);
+      const canceled = await act<Canceled>("POST", path(job, "cancel"), undefined, { query });
+      toast(canceled.is_accepted ? "Cancellation requested." : `The job had already ended: ${plain(canceled.state)}.`);
       reload();
     },
   });
@@ -117,32 +128,32 @@ export function refunded(entries: readonly Entry[]): number {
   return entries.filter(isRefund).reduce((sum, entry) => sum + entry.available, 0);
 }
 
-function left({ job, dossier }: Subject): number {
-  return (job.captured ?? 0) - refunded(dossier.entries);
+function refundable({ job, detail }: Subject): number {
+  return (job.captured ?? 0) - refunded(detail.entries);
 }
 
 function refund(subject: Subject): Promise<unknown> {
   const { job, reload } = subject;
-  const most = left(subject);
+  const limit = refundable(subject);
   const key = freshKey();
   return ask({
     title: `Refund ${named(job)}`,
     text: (
       <p>
-        It has cost {credits(job.captured ?? 0)}; up to {credits(most)} go back to the wallet of {job.account}. The job
-        stays as it is.
+        The job cost {credits(job.captured ?? 0)}. Up to {credits(limit)} can be refunded to the wallet of {job.account}
+        . The job itself does not change.
       </p>
     ),
     action: "Refund",
     tone: "bad",
     fields: [
-      { name: "amount", label: "Credits", type: "number", value: most, min: 1, max: most, required: true },
-      { name: "reason", label: "Reason", required: true, hint: "It stands in the ledger and the audit." },
+      { name: "amount", label: "Credits", type: "number", value: limit, min: 1, max: limit, required: true },
+      { name: "reason", label: "Reason", required: true, hint: "Recorded in the ledger and the audit log." },
     ],
     act: async ({ amount, reason }) => {
       const body = { reason, amount: Number(amount) };
-      const told = await act<Refund>("POST", path(job, "refund"), body, { query: { tenant: job.tenant }, key });
-      toast(`${credits(told.amount)} went back; ${credits(told.available)} are available.`);
+      const made = await act<Refund>("POST", path(job, "refund"), body, { query: { tenant: job.tenant }, key });
+      toast(`Refunded ${credits(made.amount)}; ${credits(made.available)} available.`);
       reload();
     },
   });
@@ -151,14 +162,14 @@ function refund(subject: Subject): Promise<unknown> {
 function prioritize({ job, reload }: Subject): Promise<unknown> {
   return ask({
     title: `Change the priority of ${named(job)}`,
-    text: <p>Among the jobs that are ready, the highest goes first.</p>,
+    text: <p>Ready jobs with a higher priority start first.</p>,
     action: "Change",
     fields: [
       { name: "priority", label: "Priority", type: "number", value: job.priority, min: -100, max: 100, required: true },
     ],
     act: async ({ priority }) => {
       await act("PUT", path(job, "priority"), { priority: Number(priority) }, { query: { tenant: job.tenant } });
-      toast("Its priority was changed.");
+      toast("Priority changed.");
       reload();
     },
   });
@@ -169,10 +180,10 @@ function answer({ job, reload }: Subject): Promise<unknown> {
     title: `Answer ${named(job)}`,
     text: (
       <p>
-        It is parked and waits for an answer, which its code then gets
+        The job is parked and waits for an answer, which is passed to its code
         {job.expires_at && (
           <>
-            ; it waits until <Moment at={job.expires_at} />
+            ; it waits until <Instant at={job.expires_at} />
           </>
         )}
         .
@@ -187,13 +198,13 @@ function answer({ job, reload }: Subject): Promise<unknown> {
         monospace: true,
         value: "{}",
         required: true,
-        hint: "As JSON. Text stands in quotes.",
+        hint: "JSON. Enclose text in quotes.",
       },
     ],
     act: async (values) => {
       const body = { answer: parsed(values["answer"] ?? "") };
       await act("POST", path(job, "answer"), body, { query: { tenant: job.tenant } });
-      toast("It was answered.");
+      toast("Answer sent.");
       reload();
     },
   });
@@ -203,7 +214,7 @@ function parsed(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch (error) {
-    const detail = `It is not JSON: ${(error as Error).message}.`;
+    const detail = `The answer is not valid JSON: ${(error as Error).message}.`;
     throw new Problem(0, { code: "invalid_json", field: "answer", detail }, null);
   }
 }

@@ -1,4 +1,4 @@
-// One job: where it is, what it cost, what happened to it, and what can be done. It is watched as it goes.
+// One job: its state, cost, history and actions, updated live.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
@@ -14,7 +14,7 @@ import {
   Fact,
   Facts,
   Id,
-  Moment,
+  Instant,
   Page,
   Panel,
   Progress,
@@ -31,24 +31,25 @@ import { asCurl, asPython } from "../parts/snippets";
 import { Table } from "../parts/table";
 import { Timeline } from "../parts/timeline";
 import { attempt, toast } from "../parts/toasts";
+import { Traceback, tracebackOf } from "../parts/traceback";
 import { Link, part, place, setQuery } from "../router";
-import type { Artifact, Dossier, Entry, Events, Job, Event as JobEvent } from "../wire";
+import type { Artifact, Entry, Events, Job, JobDetail, Event as JobEvent } from "../wire";
 import { between, clock, credits, number, plain, plural, shortId, span } from "../words";
-import { actsOn, type Does, isRefund, type JobActs, refunded } from "./job-acts";
+import { type Action, actsOn, isRefund, type JobActs, refunded } from "./job-acts";
 import "./job.css";
 
-/** How many of the last events are read when the page opens; the earlier ones when they are asked for. */
+/** The number of newest events read when the page opens; earlier ones are loaded on request. */
 const EVENTS = 500;
-/** How many are kept: a job that talks for hours must not fill the memory of whoever watches it. */
+/** The number of events kept, so that a job that logs for hours does not fill the browser's memory. */
 const EVENTS_MAX = 5_000;
-const SOON = 120;
+const RELOAD_DELAY_MS = 120;
 
 export function JobPage({ id }: { id: string }) {
   const of = place.value.query.get("of");
-  const found = useLoaded((signal) => get<Dossier>(`board/jobs/${part(id)}`, { tenant: of }, signal), [id, of]);
-  const dossier = found.value;
-  return dossier ? (
-    <Shown key={id} dossier={dossier} reload={found.reload} stale={found.problem?.message ?? null} />
+  const found = useLoaded((signal) => get<JobDetail>(`board/jobs/${part(id)}`, { tenant: of }, signal), [id, of]);
+  const detail = found.value;
+  return detail ? (
+    <Shown key={id} detail={detail} reload={found.reload} stale={found.problem?.message ?? null} />
   ) : (
     <Page title="Job" aside={<Id id={id} whole />}>
       <Show of={found} lines={8}>
@@ -58,18 +59,18 @@ export function JobPage({ id }: { id: string }) {
   );
 }
 
-function Shown({ dossier, reload, stale }: { dossier: Dossier; reload: () => void; stale: string | null }) {
+function Shown({ detail, reload, stale }: { detail: JobDetail; reload: () => void; stale: string | null }) {
   const [live, setLive] = useState<Partial<Job>>({});
-  const again = useSoon(reload);
-  const story = useStory(dossier.job);
-  const isNewer = (live.events ?? 0) > dossier.job.events;
-  const job: Job = isNewer ? { ...dossier.job, ...live } : dossier.job;
-  const hear = (event: JobEvent) => {
-    story.add([event]);
+  const again = useDebounced(reload);
+  const eventLog = useEventLog(detail.job);
+  const isNewer = (live.events ?? 0) > detail.job.events;
+  const job: Job = isNewer ? { ...detail.job, ...live } : detail.job;
+  const receive = (event: JobEvent) => {
+    eventLog.add([event]);
     setLive((before) => ({ ...before, ...moved(event), events: event.seq }));
     if (event.type !== "log" && event.type !== "progress") again();
   };
-  const acts = actsOn({ job, dossier, reload });
+  const acts = actsOn({ job, detail, reload });
   return (
     <Page
       title={job.kind}
@@ -77,26 +78,26 @@ function Shown({ dossier, reload, stale }: { dossier: Dossier; reload: () => voi
       aside={<Headline job={job} />}
       acts={<Acts job={job} acts={acts} />}
     >
-      {story.last !== null && <Follow key={job.run} job={job} after={story.last} told={hear} />}
-      {stale && <p class="stale">Not fresh: {stale}</p>}
-      <Trouble dossier={dossier} job={job} acts={acts} />
-      <Panel title="Timeline" aside={dossier.events_left_out > 0 && <LeftOut events={dossier.events_left_out} />}>
-        <Timeline spans={dossier.spans} isOver={job.outcome !== null} />
+      {eventLog.last !== null && <Follow key={job.run} job={job} after={eventLog.last} onEvent={receive} />}
+      {stale && <p class="stale">Out of date: {stale}</p>}
+      <Trouble detail={detail} job={job} acts={acts} />
+      <Panel title="Timeline" aside={detail.events_left_out > 0 && <LeftOut events={detail.events_left_out} />}>
+        <Timeline spans={detail.spans} isOver={job.outcome !== null} />
       </Panel>
       <div class="job-body">
         <div>
           <Panel>
-            <Parts dossier={dossier} job={job} story={story} reload={reload} />
+            <Parts detail={detail} job={job} eventLog={eventLog} reload={reload} />
           </Panel>
-          <Money dossier={dossier} job={job} />
+          <Money detail={detail} job={job} />
         </div>
         <div class="job-side">
-          <Side dossier={dossier} job={job} />
+          <Side detail={detail} job={job} />
         </div>
       </div>
-      {dossier.lifecycle && (
-        <Panel title="Lifecycle" aside={<Link to={`/kinds/${part(job.kind)}`}>The kind {job.kind}</Link>}>
-          <Diagram lifecycle={dossier.lifecycle} at={job.state} passed={passed(story.events)} />
+      {detail.lifecycle && (
+        <Panel title="Lifecycle" aside={<Link to={`/kinds/${part(job.kind)}`}>Kind {job.kind}</Link>}>
+          <Diagram lifecycle={detail.lifecycle} at={job.state} passed={passed(eventLog.events)} />
         </Panel>
       )}
     </Page>
@@ -104,30 +105,30 @@ function Shown({ dossier, reload, stale }: { dossier: Dossier; reload: () => voi
 }
 
 function LeftOut({ events }: { events: number }) {
-  return <span class="soft">Drawn without {plural(events, "event")} in the middle of its life.</span>;
+  return <span class="soft">{plural(events, "event")} in the middle omitted</span>;
 }
 
-// Being live
+// Live updates
 
-/** Call soon, and once for many calls. */
-function useSoon(call: () => void): () => void {
+/** Debounces: calls in quick succession cause a single one. */
+function useDebounced(call: () => void): () => void {
   const latest = useRef(call);
   latest.current = call;
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
   useEffect(() => () => clearTimeout(timer.current), []);
   return () => {
     clearTimeout(timer.current);
-    timer.current = setTimeout(() => latest.current(), SOON);
+    timer.current = setTimeout(() => latest.current(), RELOAD_DELAY_MS);
   };
 }
 
-/** A stream ends with its run: a job that is retried in place is followed anew. */
-function Follow({ job, after, told }: { job: Job; after: number; told: (event: JobEvent) => void }) {
-  useEvents(job.id, job.tenant, after, told);
+/** Follows the events of one run, at whose end the stream ends. A run after a retry in place is followed anew. */
+function Follow({ job, after, onEvent }: { job: Job; after: number; onEvent: (event: JobEvent) => void }) {
+  useEvents(job.id, job.tenant, after, onEvent);
   return null;
 }
 
-/** What an event alone says about its job, until all is read again. */
+/** The fields of a job that an event changes, used until the job is read again. */
 function moved(event: JobEvent): Partial<Job> {
   const data = (event.data ?? {}) as Record<string, unknown>;
   return {
@@ -137,17 +138,17 @@ function moved(event: JobEvent): Partial<Job> {
   };
 }
 
-interface Story {
+interface EventLog {
   /** In order, without a gap. */
   events: readonly JobEvent[];
   last: number | null;
   add: (more: readonly JobEvent[]) => void;
-  /** Reads earlier ones; null where all are there. */
+  /** Loads earlier events; null if there are none, or the limit is reached. */
   earlier: (() => Promise<void>) | null;
 }
 
-/** The last events of a job: read once, then heard. */
-function useStory(job: Job): Story {
+/** The newest events of a job: read once, then received from the stream. */
+function useEventLog(job: Job): EventLog {
   const [events, setEvents] = useState<readonly JobEvent[] | null>(null);
   const add = (more: readonly JobEvent[]) => setEvents((before) => joined(before ?? [], more));
   const read = async (after: number, limit: number) => {
@@ -159,7 +160,7 @@ function useStory(job: Job): Story {
     read(Math.max(0, job.events - EVENTS), EVENTS).catch((error: Error) => toast(error.message, "bad"));
   }, [job.id]);
   useEffect(() => {
-    // What was not heard, because the stream rested or had ended.
+    // Events that were missed because the stream was closed or had ended.
     if (hasMore) read(events?.at(-1)?.seq ?? 0, EVENTS).catch(() => null);
   }, [job.events]);
   const first = events?.[0]?.seq ?? 1;
@@ -174,7 +175,7 @@ function useStory(job: Job): Story {
   };
 }
 
-/** Both in order; what is read or heard anew lies before or after what is known, as a rule, and may overlap it. */
+/** All events in order. The new ones come before or after the known ones, as a rule, and may overlap them. */
 function joined(known: readonly JobEvent[], more: readonly JobEvent[]): readonly JobEvent[] {
   const first = known[0]?.seq ?? Number.POSITIVE_INFINITY;
   const last = known.at(-1)?.seq ?? 0;
@@ -184,7 +185,7 @@ function joined(known: readonly JobEvent[], more: readonly JobEvent[]): readonly
   return [...earlier, ...known, ...later].slice(-EVENTS_MAX);
 }
 
-/** The states that it has come through, in order. */
+/** The states that the job has passed, in order. */
 function passed(events: readonly JobEvent[]): string[] {
   return events.map((event) => event.state).filter((state, index, all) => state !== all[index - 1]);
 }
@@ -223,25 +224,25 @@ function Acts({ job, acts }: { job: Job; acts: JobActs }) {
   return (
     <>
       {acts.answer && (
-        <Act tone="main" does={acts.answer}>
+        <Act tone="main" action={acts.answer}>
           Answer…
         </Act>
       )}
-      <Act does={acts.retry} tone={job.outcome === "failed" || job.outcome === "expired" ? "main" : "plain"}>
+      <Act action={acts.retry} tone={job.outcome === "failed" || job.outcome === "expired" ? "main" : "plain"}>
         Retry… <kbd>r</kbd>
       </Act>
-      <Act does={acts.cancel} tone="bad">
+      <Act action={acts.cancel} tone="bad">
         Cancel… <kbd>c</kbd>
       </Act>
-      {acts.refund && <Act does={acts.refund}>Refund…</Act>}
-      {acts.priority && <Act does={acts.priority}>Priority…</Act>}
+      {acts.refund && <Act action={acts.refund}>Refund…</Act>}
+      {acts.priority && <Act action={acts.priority}>Priority…</Act>}
       <Link to={`/playground/${part(job.kind)}`} query={{ from: job.id, of: job.tenant }} class="button">
-        Again with changes
+        Edit and resubmit
       </Link>
-      <Copied text={asCurl(job)} what="command for curl">
+      <Copied text={asCurl(job)} what="curl command">
         Copy as curl
       </Copied>
-      <Copied text={asPython(job)} what="program in Python">
+      <Copied text={asPython(job)} what="Python program">
         Copy as Python
       </Copied>
     </>
@@ -249,15 +250,15 @@ function Acts({ job, acts }: { job: Job; acts: JobActs }) {
 }
 
 interface ActProps {
-  does: Does;
+  action: Action;
   tone?: "main" | "bad" | "plain";
   children: ComponentChildren;
 }
 
-function Act({ does, tone = "plain", children }: ActProps) {
-  const because = typeof does === "string" ? does : undefined;
+function Act({ action, tone = "plain", children }: ActProps) {
+  const because = typeof action === "string" ? action : undefined;
   return (
-    <Button tone={tone} because={because} onClick={() => typeof does !== "string" && does()}>
+    <Button tone={tone} because={because} onClick={() => typeof action !== "string" && action()}>
       {children}
     </Button>
   );
@@ -267,8 +268,8 @@ function Copied({ text, what, children }: { text: string; what: string; children
   return <Copy text={text} what={what} label={children} />;
 }
 
-/** Single keys, unless something is typed, or a key before it meant another page. */
-function useKeys(keys: Record<string, Does>): void {
+/** Single-key shortcuts, except in fields and dialogs, and after `g`, which begins the shortcut of a page. */
+function useKeys(keys: Record<string, Action>): void {
   const latest = useRef(keys);
   latest.current = keys;
   useEffect(() => {
@@ -278,11 +279,11 @@ function useKeys(keys: Record<string, Does>): void {
       before = event.key;
       if (event.ctrlKey || event.metaKey || event.altKey || isGoing || isAsking.value) return;
       if ((event.target as HTMLElement).closest("input, textarea, select, dialog")) return;
-      const does = latest.current[event.key];
-      if (typeof does === "string") toast(does, "warn");
-      else if (does) {
+      const action = latest.current[event.key];
+      if (typeof action === "string") toast(action, "warn");
+      else if (action) {
         event.preventDefault();
-        does();
+        action();
       }
     };
     addEventListener("keydown", press);
@@ -290,22 +291,22 @@ function useKeys(keys: Record<string, Does>): void {
   }, []);
 }
 
-// What went wrong
+// The error
 
 const WHY: Record<string, string> = {
-  failed: "It failed",
-  expired: "It was not done by its deadline",
-  blocked: "It was blocked: its content is not allowed",
-  canceled: "It was canceled",
+  failed: "Failed",
+  expired: "Expired: the job did not finish by its deadline",
+  blocked: "Blocked: the content is not allowed",
+  canceled: "Canceled",
 };
 
-function Trouble({ dossier, job, acts }: { dossier: Dossier; job: Job; acts: JobActs }) {
+function Trouble({ detail, job, acts }: { detail: JobDetail; job: Job; acts: JobActs }) {
   if (!job.outcome || job.outcome === "succeeded") return null;
-  const error = (dossier.job.error ?? {}) as { code?: string; message?: string; hint?: string; traceback?: string };
-  const tries = dossier.attempts.length;
+  const error = (detail.job.error ?? {}) as { code?: string; message?: string; hint?: string };
+  const tries = detail.attempts.length;
   const isQuiet = job.outcome === "canceled" || job.outcome === "blocked";
   return (
-    <section class={`job-error ${isQuiet ? "quiet" : ""}`} aria-label="Why it did not succeed">
+    <section class={`job-error ${isQuiet ? "quiet" : ""}`} aria-label="Error">
       <h2>{error.message ?? `${WHY[job.outcome]}.`}</h2>
       <p>
         {WHY[job.outcome]}
@@ -315,7 +316,7 @@ function Trouble({ dossier, job, acts }: { dossier: Dossier; job: Job; acts: Job
             , <Ago at={job.finished_at} />
           </>
         )}
-        . {job.price > 0 && !job.captured && `The ${credits(job.price)} that were held went back.`} {error.hint}
+        . {job.price > 0 && !job.captured && `The ${credits(job.price)} held were released.`} {error.hint}
       </p>
       <p>
         {error.code && <code>{error.code}</code>}{" "}
@@ -323,57 +324,60 @@ function Trouble({ dossier, job, acts }: { dossier: Dossier; job: Job; acts: Job
           to="/jobs"
           query={{ kind: job.kind, outcome: job.outcome, ...(error.code ? { error: error.code } : {}), since: "24h" }}
         >
-          Others that ended like this
+          Jobs with the same failure
         </Link>
         {" · "}
         <Link to={place.value.path} query={{ ...Object.fromEntries(place.value.query), tab: "log" }}>
-          Its log
+          Log
         </Link>
-        {dossier.retries.length > 0 && (
+        {detail.retries.length > 0 && (
           <>
             {" · "}retried as{" "}
-            {dossier.retries.map((each) => (
+            {detail.retries.map((each) => (
               <Id key={each} id={each} tenant={job.tenant} />
             ))}
           </>
         )}
       </p>
+      <Traceback text={tracebackOf(detail)} />
       {typeof acts.retry !== "string" && (
         <div class="acts">
-          <Act does={acts.retry}>Retry it…</Act>
+          <Act action={acts.retry}>Retry this job…</Act>
         </div>
       )}
     </section>
   );
 }
 
-// Money
+// Credits
 
-/** What it cost and why, in a sentence. */
-function why(job: Job, entries: readonly Entry[]): string {
-  if (!job.price) return "This kind is free: nothing is held for it.";
+/** A sentence about what the job costs and why. */
+function costSentence(job: Job, entries: readonly Entry[]): string {
+  if (!job.price) return "This kind is free; no credits are held.";
   if (!job.outcome)
-    return `${credits(job.price)} are held until it ends; then they are captured, or given back if it does not succeed.`;
+    return `${credits(job.price)} are held until the job ends. They are captured if it succeeds and released if it does not.`;
   const back = refunded(entries);
-  const after = back ? ` ${credits(back)} were refunded later, so it cost ${credits((job.captured ?? 0) - back)}.` : "";
+  const after = back
+    ? ` ${credits(back)} were refunded later; the net cost is ${credits((job.captured ?? 0) - back)}.`
+    : "";
   if (!job.captured)
     return job.outcome === "succeeded"
-      ? `It succeeded and charged nothing: ${credits(job.price)} went back.`
-      : `It did not succeed, so it cost nothing: ${credits(job.price)} went back.`;
+      ? `The job succeeded and charged nothing; ${credits(job.price)} were released.`
+      : `The job did not succeed and cost nothing; ${credits(job.price)} were released.`;
   if (job.captured < job.price)
-    return `It charged ${number(job.captured)} of the ${credits(job.price)} that were held; the rest went back.${after}`;
-  return `It succeeded, so the ${credits(job.captured)} that were held were captured.${after}`;
+    return `The job captured ${number(job.captured)} of the ${credits(job.price)} held; the rest was released.${after}`;
+  return `The job succeeded, and the ${credits(job.captured)} held were captured.${after}`;
 }
 
-function Money({ dossier, job }: { dossier: Dossier; job: Job }) {
+function Money({ detail, job }: { detail: JobDetail; job: Job }) {
   const wallet = `/credits/${part(job.tenant)}/${part(job.account)}`;
   return (
-    <Panel title="Money" aside={<Link to={wallet}>The wallet of {job.account}</Link>}>
-      <p class="job-sum">{why(job, dossier.entries)}</p>
-      {dossier.entries.length > 0 && (
+    <Panel title="Credits" aside={<Link to={wallet}>Wallet of {job.account}</Link>}>
+      <p class="job-sum">{costSentence(job, detail.entries)}</p>
+      {detail.entries.length > 0 && (
         <Table
-          label="Entries of the ledger"
-          rows={dossier.entries}
+          label="Ledger entries"
+          rows={detail.entries}
           keyOf={(entry) => String(entry.seq)}
           columns={[
             {
@@ -394,13 +398,13 @@ function Money({ dossier, job }: { dossier: Dossier; job: Job }) {
             { name: "held", head: "Held", align: "right", cell: (entry) => <Credits value={entry.held} sign /> },
             {
               name: "after",
-              head: "Available after",
+              head: "Balance",
               align: "right",
               hide: "narrow",
               cell: (entry) => <Credits value={entry.available_after} />,
             },
             { name: "reason", head: "Reason", cell: (entry) => entry.reason ?? "–" },
-            { name: "at", head: "At", cell: (entry) => <Moment at={entry.at} /> },
+            { name: "at", head: "Time", cell: (entry) => <Instant at={entry.at} /> },
           ]}
         />
       )}
@@ -410,41 +414,41 @@ function Money({ dossier, job }: { dossier: Dossier; job: Job }) {
 
 // Facts
 
-function Side({ dossier, job }: { dossier: Dossier; job: Job }) {
+function Side({ detail, job }: { detail: JobDetail; job: Job }) {
   return (
-    <Panel title="Facts">
+    <Panel title="Details">
       <Facts>
-        <Fact name="Whose">
+        <Fact name="Account">
           <Link to={`/credits/${part(job.tenant)}/${part(job.account)}`}>
             {job.tenant}/{job.account}
           </Link>
         </Fact>
-        {dossier.worker && (
-          <Fact name="Worker">{dossier.worker_id ? <Id id={dossier.worker_id} /> : <code>{dossier.worker}</code>}</Fact>
+        {detail.worker && (
+          <Fact name="Worker">{detail.worker_id ? <Id id={detail.worker_id} /> : <code>{detail.worker}</code>}</Fact>
         )}
         {job.position !== null && (
-          <Fact name="Place in line">{job.position >= 1000 ? "1,000 or more" : number(job.position)}</Fact>
+          <Fact name="Position in queue">{job.position >= 1000 ? "1,000 or more" : number(job.position)}</Fact>
         )}
         {job.eta && (
-          <Fact name="Likely done">
-            by <Moment at={job.eta.p50} />, nine of ten by <Moment at={job.eta.p90} />
+          <Fact name="Estimated end">
+            <Instant at={job.eta.p50} /> (p50), <Instant at={job.eta.p90} /> (p90)
           </Fact>
         )}
         <Fact name="Submitted">
-          <Moment at={job.created_at} /> (<Ago at={job.created_at} />)
+          <Instant at={job.created_at} /> (<Ago at={job.created_at} />)
         </Fact>
         {job.run_at && (
           <Fact name="Not before">
-            <Moment at={job.run_at} />
+            <Instant at={job.run_at} />
           </Fact>
         )}
         <Fact name="Started">
-          <Moment at={job.started_at} none="not yet" />
+          <Instant at={job.started_at} none="not yet" />
         </Fact>
         <Fact name="Ended">
           {job.finished_at ? (
             <>
-              <Moment at={job.finished_at} />
+              <Instant at={job.finished_at} />
               {job.started_at && ` after ${span(between(job.started_at, job.finished_at))}`}
             </>
           ) : (
@@ -453,11 +457,11 @@ function Side({ dossier, job }: { dossier: Dossier; job: Job }) {
         </Fact>
         {job.expires_at && (
           <Fact name="Deadline">
-            <Moment at={job.expires_at} /> (<Ago at={job.expires_at} />)
+            <Instant at={job.expires_at} /> (<Ago at={job.expires_at} />)
           </Fact>
         )}
         <Fact name="Attempts">
-          {number(dossier.attempts.length)}
+          {number(detail.attempts.length)}
           {job.attempts > 0 && `, ${number(job.attempts)} failed`}
           {job.run > 1 && `, run ${job.run}`}
         </Fact>
@@ -467,9 +471,18 @@ function Side({ dossier, job }: { dossier: Dossier; job: Job }) {
             {job.queue}
           </Link>
         </Fact>
-        {dossier.key && (
+        {detail.key && (
           <Fact name="Idempotency key">
-            <code>{dossier.key}</code> <Copy text={dossier.key} what="key" />
+            <code>{detail.key}</code> <Copy text={detail.key} what="key" />
+          </Fact>
+        )}
+        {Object.keys(job.tags ?? {}).length > 0 && (
+          <Fact name="Tags">
+            {Object.entries(job.tags ?? {}).map(([key, value]) => (
+              <Link key={key} to="/jobs" query={{ tag: `${key}:${value}` }} class="job-tag">
+                {key}: {value}
+              </Link>
+            ))}
           </Fact>
         )}
         {job.retry_of && (
@@ -477,9 +490,9 @@ function Side({ dossier, job }: { dossier: Dossier; job: Job }) {
             <Id id={job.retry_of} tenant={job.tenant} />
           </Fact>
         )}
-        {dossier.retries.length > 0 && (
+        {detail.retries.length > 0 && (
           <Fact name="Retried as">
-            {dossier.retries.map((each) => (
+            {detail.retries.map((each) => (
               <Id key={each} id={each} tenant={job.tenant} />
             ))}
           </Fact>
@@ -491,15 +504,15 @@ function Side({ dossier, job }: { dossier: Dossier; job: Job }) {
 
 // The parts, behind tabs
 
-/** What is shown of it unless something was chosen: what matters most, but nothing changes under a reader's hand. */
-function useFirst() {
+/** The default tab, by outcome: output, input or log. It does not change while the tabs are hovered or focused. */
+function useDefaultTab() {
   const box = useRef<HTMLDivElement>(null);
   const shown = useRef("");
   return {
     box,
     of: (job: Job): string => {
-      const isRead = box.current?.matches(":hover, :focus-within") ?? false;
-      if (!isRead || !shown.current)
+      const isInUse = box.current?.matches(":hover, :focus-within") ?? false;
+      if (!isInUse || !shown.current)
         shown.current = job.outcome === "succeeded" ? "output" : job.outcome ? "input" : "log";
       return shown.current;
     },
@@ -507,21 +520,21 @@ function useFirst() {
 }
 
 interface PartsProps {
-  dossier: Dossier;
+  detail: JobDetail;
   job: Job;
-  story: Story;
+  eventLog: EventLog;
   reload: () => void;
 }
 
-function Parts({ dossier, job, story, reload }: PartsProps) {
-  const first = useFirst();
+function Parts({ detail, job, eventLog, reload }: PartsProps) {
+  const first = useDefaultTab();
   const counts: Record<string, number> = {
-    log: story.events.filter((event) => event.type === "log").length,
+    log: eventLog.events.filter((event) => event.type === "log").length,
     events: job.events,
-    attempts: dossier.attempts.length,
-    deliveries: dossier.deliveries.length,
-    files: dossier.files.length,
-    provider: dossier.submissions.length,
+    attempts: detail.attempts.length,
+    deliveries: detail.deliveries.length,
+    files: detail.files.length,
+    provider: detail.predictions.length,
   };
   const names = ["input", "output", "log", "events", "attempts", "deliveries", "files", "provider"];
   const tabs = names.map((name) => ({
@@ -540,26 +553,26 @@ function Parts({ dossier, job, story, reload }: PartsProps) {
       <Tabs tabs={tabs} chosen={chosen} label="Parts of the job" onChoose={(tab) => setQuery({ tab })} />
       <div role="tabpanel" aria-labelledby={`tab-${chosen}`}>
         {chosen === "input" && <Json value={job.input} label="input" />}
-        {chosen === "output" && <Output dossier={dossier} job={job} />}
-        {chosen === "log" && <Log story={story} isOver={job.outcome !== null} />}
-        {chosen === "events" && <AllEvents story={story} />}
-        {chosen === "attempts" && <Attempts dossier={dossier} />}
-        {chosen === "deliveries" && <Deliveries dossier={dossier} reload={reload} />}
-        {chosen === "files" && <Files files={dossier.files} />}
-        {chosen === "provider" && <Submissions dossier={dossier} />}
+        {chosen === "output" && <Output detail={detail} job={job} />}
+        {chosen === "log" && <Log eventLog={eventLog} isOver={job.outcome !== null} />}
+        {chosen === "events" && <AllEvents eventLog={eventLog} />}
+        {chosen === "attempts" && <Attempts detail={detail} />}
+        {chosen === "deliveries" && <Deliveries detail={detail} reload={reload} />}
+        {chosen === "files" && <Files files={detail.files} />}
+        {chosen === "provider" && <Predictions detail={detail} />}
       </div>
     </div>
   );
 }
 
-function Output({ dossier, job }: { dossier: Dossier; job: Job }) {
-  const seen = dossier.files.filter((file) => /^(image|video|audio)\//.test(file.content_type) && file.download);
+function Output({ detail, job }: { detail: JobDetail; job: Job }) {
+  const seen = detail.files.filter((file) => /^(image|video|audio)\//.test(file.content_type) && file.download);
   const given = JSON.stringify(job.input);
   const made = seen.filter((file) => !given.includes(file.id));
   if (job.outcome === null)
     return (
-      <Empty title="It has made nothing yet.">
-        <p>What it makes is shown here as soon as it has ended.</p>
+      <Empty title="No output yet.">
+        <p>The output is shown when the job ends.</p>
       </Empty>
     );
   return (
@@ -571,10 +584,10 @@ function Output({ dossier, job }: { dossier: Dossier; job: Job }) {
           ))}
         </div>
       )}
-      {dossier.job.output === null || dossier.job.output === undefined ? (
-        <p class="soft">It gave nothing back.</p>
+      {detail.job.output === null || detail.job.output === undefined ? (
+        <p class="soft">The job returned no output.</p>
       ) : (
-        <Json value={dossier.job.output} label="output" />
+        <Json value={detail.job.output} label="output" />
       )}
     </>
   );
@@ -595,25 +608,25 @@ function lineOf(event: JobEvent): Line {
 }
 
 /** The log follows its end, unless the reader has scrolled up. */
-function Log({ story, isOver }: { story: Story; isOver: boolean }) {
+function Log({ eventLog, isOver }: { eventLog: EventLog; isOver: boolean }) {
   const level = place.value.query.get("level") ?? "debug";
   const least = Math.max(0, LEVELS.indexOf(level));
-  const lines = story.events
+  const lines = eventLog.events
     .filter((event) => event.type === "log")
     .map(lineOf)
     .filter((line) => !LEVELS.includes(line.level) || LEVELS.indexOf(line.level) >= least);
   const box = useRef<HTMLDivElement>(null);
   const isAtEnd = useRef(true);
   useLayoutEffect(() => {
-    const home = box.current;
-    if (home && isAtEnd.current) home.scrollTop = home.scrollHeight;
+    const element = box.current;
+    if (element && isAtEnd.current) element.scrollTop = element.scrollHeight;
   }, [lines.length]);
   const scrolled = () => {
-    const home = box.current;
-    if (home) isAtEnd.current = home.scrollHeight - home.scrollTop - home.clientHeight < 24;
+    const element = box.current;
+    if (element) isAtEnd.current = element.scrollHeight - element.scrollTop - element.clientHeight < 24;
   };
   const whole = lines.map((line) => `${line.at} ${line.level} ${line.text}`).join("\n");
-  if (story.last === null) return <Skeleton />;
+  if (eventLog.last === null) return <Skeleton />;
   return (
     <>
       <div class="job-tools">
@@ -627,7 +640,7 @@ function Log({ story, isOver }: { story: Story; isOver: boolean }) {
             ))}
           </select>
         </label>
-        <Earlier story={story} />
+        <Earlier eventLog={eventLog} />
         <Copy text={whole} what="log" label="Copy" />
       </div>
       <div class="job-log" ref={box} onScroll={scrolled} tabIndex={0} role="log" aria-label="Log" aria-live="off">
@@ -645,7 +658,7 @@ function Log({ story, isOver }: { story: Story; isOver: boolean }) {
           </ol>
         ) : (
           <p class="soft">
-            {isOver ? "It wrote no such line." : "No such line yet. Lines appear here as they are written."}
+            {isOver ? "No log lines at this level." : "No log lines at this level yet. New lines appear here."}
           </p>
         )}
       </div>
@@ -653,32 +666,32 @@ function Log({ story, isOver }: { story: Story; isOver: boolean }) {
   );
 }
 
-function Earlier({ story }: { story: Story }) {
-  const read = story.earlier;
+function Earlier({ eventLog }: { eventLog: EventLog }) {
+  const read = eventLog.earlier;
   if (!read) return null;
   return (
-    <Button tone="small" onClick={() => attempt(read, "Read.")}>
-      Read earlier ones
+    <Button tone="small" onClick={() => attempt(read, "Loaded.")}>
+      Load earlier events
     </Button>
   );
 }
 
-function AllEvents({ story }: { story: Story }) {
+function AllEvents({ eventLog }: { eventLog: EventLog }) {
   return (
     <>
       <div class="job-tools">
-        <span class="soft spaced">As they were written, the newest first.</span>
-        <Earlier story={story} />
-        <Copy text={JSON.stringify(story.events, null, 2)} what="events" label="Copy as JSON" />
+        <span class="soft spaced">Newest first.</span>
+        <Earlier eventLog={eventLog} />
+        <Copy text={JSON.stringify(eventLog.events, null, 2)} what="events" label="Copy as JSON" />
       </div>
       <Table
         label="Events"
-        rows={[...story.events].reverse()}
+        rows={[...eventLog.events].reverse()}
         keyOf={(event) => String(event.seq)}
-        empty={<Empty title="Nothing has happened yet." />}
+        empty={<Empty title="No events yet." />}
         columns={[
           { name: "seq", head: "No.", align: "right", cell: (event) => event.seq },
-          { name: "at", head: "At", cell: (event) => <Moment at={event.at} /> },
+          { name: "at", head: "Time", cell: (event) => <Instant at={event.at} /> },
           { name: "type", head: "Type", cell: (event) => plain(event.type) },
           { name: "state", head: "State", cell: (event) => plain(event.state) },
           {
@@ -697,15 +710,15 @@ function AllEvents({ story }: { story: Story }) {
   );
 }
 
-function Attempts({ dossier }: { dossier: Dossier }) {
+function Attempts({ detail }: { detail: JobDetail }) {
   return (
     <Table
       label="Attempts"
-      rows={dossier.attempts}
+      rows={detail.attempts}
       keyOf={(each) => String(each.number)}
       empty={
-        <Empty title="No worker has taken it yet.">
-          <p>Each time a worker takes it is told here, with how that ended.</p>
+        <Empty title="No attempts yet.">
+          <p>Each attempt by a worker is listed here with its result.</p>
         </Empty>
       }
       toneOf={(each) => (each.outcome === "failed" || each.cause ? "bad" : undefined)}
@@ -715,10 +728,10 @@ function Attempts({ dossier }: { dossier: Dossier }) {
           head: "Attempt",
           cell: (each) => `${each.number}${each.run > 1 ? ` (run ${each.run})` : ""}`,
         },
-        { name: "from", head: "From", cell: (each) => <Moment at={each.from} /> },
+        { name: "from", head: "Started", cell: (each) => <Instant at={each.from} /> },
         {
           name: "for",
-          head: "For",
+          head: "Duration",
           align: "right",
           cell: (each) => (each.to ? span(between(each.from, each.to)) : <Ago at={each.from} />),
         },
@@ -729,13 +742,18 @@ function Attempts({ dossier }: { dossier: Dossier }) {
         },
         {
           name: "outcome",
-          head: "How it ended",
-          cell: (each) => (each.outcome ? plain(each.outcome) : <Badge tone="main">it lasts</Badge>),
+          head: "Result",
+          cell: (each) => (each.outcome ? plain(each.outcome) : <Badge tone="main">running</Badge>),
         },
         {
           name: "why",
-          head: "Why",
-          cell: (each) => [each.cause && plain(each.cause), each.error_code].filter(Boolean).join(": ") || "–",
+          head: "Reason",
+          cell: (each) => (
+            <>
+              {[each.cause && plain(each.cause), each.error_code].filter(Boolean).join(": ") || "–"}
+              <Traceback text={each.traceback} />
+            </>
+          ),
         },
       ]}
     />
@@ -748,21 +766,21 @@ const DELIVERY_TONES: Record<string, "good" | "bad" | "info" | "quiet"> = {
   pending: "info",
 };
 
-function Deliveries({ dossier, reload }: { dossier: Dossier; reload: () => void }) {
+function Deliveries({ detail, reload }: { detail: JobDetail; reload: () => void }) {
   const resend = (id: string) =>
     attempt(
-      () => act("POST", `deliveries/${part(id)}/resend`, undefined, { query: { tenant: dossier.job.tenant } }),
-      "It is sent again.",
+      () => act("POST", `deliveries/${part(id)}/resend`, undefined, { query: { tenant: detail.job.tenant } }),
+      "Delivery resent.",
     ).then(reload);
   return (
     <Table
       label="Deliveries"
-      rows={dossier.deliveries}
+      rows={detail.deliveries}
       keyOf={(each) => each.id}
       empty={
-        <Empty title="Nobody was told of it.">
+        <Empty title="No deliveries.">
           <p>
-            Make an <Link to="/webhooks">endpoint</Link>, or submit a job with a webhook of its own.
+            Create a <Link to="/webhooks">webhook endpoint</Link>, or submit a job with its own webhook.
           </p>
         </Empty>
       }
@@ -774,15 +792,15 @@ function Deliveries({ dossier, reload }: { dossier: Dossier; reload: () => void 
           head: "State",
           cell: (each) => <Badge tone={DELIVERY_TONES[each.state] ?? "quiet"}>{each.state}</Badge>,
         },
-        { name: "tries", head: "Tries", align: "right", cell: (each) => each.tries },
+        { name: "tries", head: "Attempts", align: "right", cell: (each) => each.tries },
         {
           name: "to",
           head: "To",
           cell: (each) =>
-            each.endpoint_id ? <Id id={each.endpoint_id} tenant={each.tenant} /> : "the webhook of the job",
+            each.endpoint_id ? <Id id={each.endpoint_id} tenant={each.tenant} /> : "the job's own webhook",
         },
         { name: "id", head: "Delivery", cell: (each) => <Id id={each.id} tenant={each.tenant} /> },
-        { name: "at", head: "At", cell: (each) => <Moment at={each.created_at} /> },
+        { name: "at", head: "Created", cell: (each) => <Instant at={each.created_at} /> },
         {
           name: "acts",
           head: "",
@@ -805,8 +823,8 @@ function Deliveries({ dossier, reload }: { dossier: Dossier; reload: () => void 
 function Files({ files }: { files: readonly Artifact[] }) {
   if (!files.length)
     return (
-      <Empty title="It has no files.">
-        <p>What it was given and what it made is shown here, with previews.</p>
+      <Empty title="No files.">
+        <p>Input and output files are shown here with previews.</p>
       </Empty>
     );
   return (
@@ -818,13 +836,13 @@ function Files({ files }: { files: readonly Artifact[] }) {
   );
 }
 
-function Submissions({ dossier }: { dossier: Dossier }) {
+function Predictions({ detail }: { detail: JobDetail }) {
   return (
     <Table
-      label="What providers were asked"
-      rows={dossier.submissions}
+      label="Provider predictions"
+      rows={detail.predictions}
       keyOf={(each) => each.id}
-      empty={<Empty title="No provider was asked for it." />}
+      empty={<Empty title="No provider predictions." />}
       columns={[
         { name: "provider", head: "Provider", cell: (each) => each.provider },
         { name: "status", head: "Status", cell: (each) => <Badge>{plain(each.status)}</Badge> },
@@ -832,17 +850,17 @@ function Submissions({ dossier }: { dossier: Dossier }) {
           name: "prediction",
           head: "Prediction",
           cell: (each) =>
-            each.prediction_id ? (
+            each.external_id ? (
               <>
-                <code>{each.prediction_id}</code> <Copy text={each.prediction_id} what="id" />
+                <code>{each.external_id}</code> <Copy text={each.external_id} what="id" />
               </>
             ) : (
               "–"
             ),
         },
         { name: "part", head: "Part", cell: (each) => each.part || "all" },
-        { name: "created", head: "Asked", cell: (each) => <Moment at={each.created_at} /> },
-        { name: "over", head: "Over", cell: (each) => <Moment at={each.over_at} none="not yet" /> },
+        { name: "created", head: "Created", cell: (each) => <Instant at={each.created_at} /> },
+        { name: "over", head: "Ended", cell: (each) => <Instant at={each.over_at} none="not yet" /> },
       ]}
     />
   );

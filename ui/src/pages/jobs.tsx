@@ -1,4 +1,4 @@
-// The jobs: found by a filter that lives in the address, acted upon one by one or all that fit.
+// The jobs: filtered by the query of the URL, with actions on selected jobs or on all that match.
 
 import { useEffect, useId, useMemo, useRef, useState } from "preact/hooks";
 import { asProblem, get, type Problem, refusal, session } from "../api";
@@ -9,7 +9,7 @@ import {
   Copy,
   Empty,
   Id,
-  Moment,
+  Instant,
   Page,
   Panel,
   Progress,
@@ -23,7 +23,7 @@ import { isAsking } from "../parts/dialogs";
 import { FILTERS } from "../parts/frame";
 import { type Column, Pager, Table } from "../parts/table";
 import { go, Link, part, place, setQuery } from "../router";
-import type { JobFilter, JobLine, JobLines, Kinds } from "../wire";
+import type { JobFilter, JobSummaries, JobSummary, Kinds } from "../wire";
 import { between, number, plain, plural, span } from "../words";
 import "./jobs.css";
 
@@ -31,7 +31,7 @@ const LIMIT = 50;
 
 type Filter = Partial<Record<(typeof FILTERS)[number], string>>;
 
-/** The filter that the address tells. */
+/** The filter in the URL. */
 function useFilter(): Filter {
   const { query } = place.value;
   const key = query.toString();
@@ -50,9 +50,9 @@ export function Jobs() {
   const cursor = place.value.query.get("cursor");
   const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
   const [isAll, setAll] = useState(false);
-  const [isUnderHand, setUnderHand] = useState(false);
+  const [isHovered, setHovered] = useState(false);
   const found = useLoaded(
-    (signal) => get<JobLines>("board/jobs", { ...filter, cursor, limit: LIMIT }, signal),
+    (signal) => get<JobSummaries>("board/jobs", { ...filter, cursor, limit: LIMIT }, signal),
     [filter, cursor],
   );
   const key = JSON.stringify([filter, cursor]);
@@ -61,38 +61,40 @@ export function Jobs() {
     setAll(false);
   }, [key]);
   const select = (next: ReadonlySet<string>) => {
-    setAll(false); // whoever takes one row out no longer means all
+    setAll(false); // removing a row ends the selection of all
     setSelected(next);
   };
-  const isHeld = selected.size > 0 || isAll || isUnderHand || isAsking.value;
-  const { page, newer, show } = useStill(found.value, isHeld, key);
+  const isHeld = selected.size > 0 || isAll || isHovered || isAsking.value;
+  const { page, newer, show } = useStableRows(found.value, isHeld, key);
   const isFiltered = Object.keys(filter).length > 0;
-  const meant: JobFilter = isAll || !selected.size ? (filter as JobFilter) : { ids: [...selected] };
+  const { tag, ...others } = filter;
+  const matching = { ...others, ...(tag && { tag: [tag] }) } as JobFilter;
+  const target: JobFilter = isAll || !selected.size ? matching : { ids: [...selected] };
   return (
     <Page title="Jobs" acts={<NewJob />}>
       <Panel>
         <Filters filter={filter} />
       </Panel>
-      <Panel title="What was found">
+      <Panel title="Results">
         <Show of={{ ...found, value: page }} lines={8}>
-          {(lines) =>
-            !lines.data.length && !cursor && !lines.next_cursor ? (
+          {(summaries) =>
+            !summaries.data.length && !cursor && !summaries.next_cursor ? (
               isFiltered ? (
-                <NoneFits />
+                <NoMatches />
               ) : (
                 <NoJobs />
               )
             ) : (
               <div
-                onPointerEnter={(event) => event.pointerType === "mouse" && setUnderHand(true)}
-                onPointerLeave={() => setUnderHand(false)}
+                onPointerEnter={(event) => event.pointerType === "mouse" && setHovered(true)}
+                onPointerLeave={() => setHovered(false)}
               >
                 <Bar
                   selected={selected}
                   isAll={isAll}
                   isFiltered={isFiltered}
-                  meant={meant}
-                  onPage={() => select(new Set(lines.data.map((line) => line.id)))}
+                  target={target}
+                  onPage={() => select(new Set(summaries.data.map((summary) => summary.id)))}
                   onAll={() => setAll(true)}
                   onClear={() => select(new Set())}
                 />
@@ -101,13 +103,13 @@ export function Jobs() {
                     Show {plural(newer, "newer job")}
                   </button>
                 )}
-                {lines.data.length > 0 && (
+                {summaries.data.length > 0 && (
                   <div class="jobs-list">
-                    <Lines lines={lines.data} selected={selected} isAll={isAll} onSelect={select} />
+                    <Summaries summaries={summaries.data} selected={selected} isAll={isAll} onSelect={select} />
                   </div>
                 )}
-                <Onward key={key} page={lines} filter={filter} />
-                <Pager next={lines.next_cursor} />
+                <SearchProgress key={key} page={summaries} filter={filter} />
+                <Pager next={summaries.next_cursor} />
               </div>
             )
           }
@@ -117,19 +119,19 @@ export function Jobs() {
   );
 }
 
-/** What is shown while somebody has a hand on it: the same rows in the same order, each as it is now. */
-function useStill(value: JobLines | null, isHeld: boolean, key: string) {
-  const kept = useRef<{ key: string; page: JobLines } | null>(null);
+/** Keeps the rows and their order while `isHeld`, so that they do not move; the state of each row is still updated. */
+function useStableRows(value: JobSummaries | null, isHeld: boolean, key: string) {
+  const kept = useRef<{ key: string; page: JobSummaries } | null>(null);
   const [, again] = useState(0);
   if (value && (!isHeld || kept.current?.key !== key)) kept.current = { key, page: value };
   if (kept.current?.key !== key) return { page: value, newer: 0, show: () => {} };
   const { page } = kept.current;
-  const fresh = new Map(value?.data.map((line) => [line.id, line]));
-  const known = new Set(page.data.map((line) => line.id));
+  const fresh = new Map(value?.data.map((summary) => [summary.id, summary]));
+  const known = new Set(page.data.map((summary) => summary.id));
   const first = page.data[0]?.id ?? "";
   return {
-    page: { ...page, data: page.data.map((line) => fresh.get(line.id) ?? line) },
-    newer: value?.data.filter((line) => !known.has(line.id) && line.id > first).length ?? 0,
+    page: { ...page, data: page.data.map((summary) => fresh.get(summary.id) ?? summary) },
+    newer: value?.data.filter((summary) => !known.has(summary.id) && summary.id > first).length ?? 0,
     show: () => {
       if (value) kept.current = { key, page: value };
       again((count) => count + 1);
@@ -145,9 +147,9 @@ function NewJob() {
   );
 }
 
-function NoneFits() {
+function NoMatches() {
   return (
-    <Empty title="No job fits this filter.">
+    <Empty title="No jobs match this filter.">
       <p>
         <Button onClick={clearFilter}>Clear the filter</Button>
       </p>
@@ -158,13 +160,15 @@ function NoneFits() {
 function NoJobs() {
   const command = `millpond run hello --input name=Ada`;
   return (
-    <Empty title="There are no jobs yet.">
-      <p>A job is one piece of work of a kind: it waits, a worker runs it, and what it costs is held until it ends.</p>
+    <Empty title="No jobs yet.">
       <p>
-        Submit the first: <code>{command}</code> <Copy text={command} what="command" />
+        A job is one unit of work of a kind. It waits in a queue, a worker runs it, and its price is held until it ends.
       </p>
       <p>
-        or fill in a form in the <Link to="/playground">playground</Link>.
+        Submit one: <code>{command}</code> <Copy text={command} what="command" />
+      </p>
+      <p>
+        or use the form in the <Link to="/playground">playground</Link>.
       </p>
     </Empty>
   );
@@ -174,8 +178,8 @@ function NoJobs() {
 
 const STATES = [
   ["", "Any"],
-  ["phase:waiting", "Waiting for its time"],
-  ["phase:ready", "Ready, in line"],
+  ["phase:waiting", "Waiting (scheduled)"],
+  ["phase:ready", "Ready (queued)"],
   ["phase:leased", "Running"],
   ["phase:parked", "Parked"],
   ["phase:delivering", "Delivering"],
@@ -196,8 +200,8 @@ const TIMES = [
   ["30d", "The last 30 days"],
 ] as const;
 
-/** What has no field of its own, or stands beside one: told as a word that can be taken away. */
-const CHIPS = ["state", "stage", "error", "fingerprint", "until"] as const;
+/** Filters without a field of their own, or in addition to one: shown as chips that can be removed. */
+const CHIPS = ["state", "stage", "error", "fingerprint", "tag", "until"] as const;
 
 function Filters({ filter }: { filter: Filter }) {
   const kinds = useLoaded((signal) => get<Kinds>("kinds", {}, signal), [], { live: false });
@@ -227,7 +231,7 @@ function Filters({ filter }: { filter: Filter }) {
           label="Account"
           value={filter.account}
           isDisabled={isOfAll && !filter.tenant && !filter.account}
-          {...(isOfAll && !filter.tenant ? { hint: "of a tenant" } : {})}
+          {...(isOfAll && !filter.tenant ? { hint: "select a tenant" } : {})}
           onValue={(account) => change({ account })}
         />
         <Picked label="Submitted" value={filter.since ?? ""} options={TIMES} onValue={(since) => change({ since })} />
@@ -241,7 +245,7 @@ function Filters({ filter }: { filter: Filter }) {
               <button
                 type="button"
                 class="copy"
-                aria-label={`Take ${name} out of the filter`}
+                aria-label={`Remove ${name} from the filter`}
                 onClick={() => change({ [name]: null })}
               >
                 ✕
@@ -263,7 +267,7 @@ interface TypedProps {
   onValue: (value: string) => void;
 }
 
-/** A field that says what was typed when one leaves it or presses Enter; nothing that happens meanwhile changes it. */
+/** A field that is applied at Enter or when it loses focus. Updates of the page do not change what is being typed. */
 function Typed({ label, value = "", hint, options, isDisabled = false, onValue }: TypedProps) {
   const id = useId();
   const [draft, setDraft] = useState(value);
@@ -320,13 +324,13 @@ function Picked({ label, value, options, onValue }: PickedProps) {
   );
 }
 
-// Acts on many
+// Bulk actions
 
 interface BarProps {
   selected: ReadonlySet<string>;
   isAll: boolean;
   isFiltered: boolean;
-  meant: JobFilter;
+  target: JobFilter;
   onPage: () => void;
   onAll: () => void;
   onClear: () => void;
@@ -340,22 +344,22 @@ const VERBS: Record<Action, string> = {
   export: "Export",
 };
 
-function Bar({ selected, isAll, isFiltered, meant, onPage, onAll, onClear }: BarProps) {
-  const all = isFiltered ? "all that fit the filter" : "all jobs";
+function Bar({ selected, isAll, isFiltered, target, onPage, onAll, onClear }: BarProps) {
+  const all = isFiltered ? "all matching jobs" : "all jobs";
   const isChosen = isAll || selected.size > 0;
   return (
-    <div class={`jobs-bar ${isChosen ? "chosen" : ""}`} role="group" aria-label="Acts on many jobs">
+    <div class={`jobs-bar ${isChosen ? "chosen" : ""}`} role="group" aria-label="Bulk actions">
       {isChosen && (
         <strong>{isAll ? `${all.charAt(0).toUpperCase()}${all.slice(1)}` : `${number(selected.size)} selected`}</strong>
       )}
       {isChosen ? (
         ACTIONS.map((action) => (
-          <Button key={action} tone="small" because={forbidden(action)} onClick={() => bulk(action, meant)}>
+          <Button key={action} tone="small" because={forbidden(action)} onClick={() => bulk(action, target)}>
             {VERBS[action]}…
           </Button>
         ))
       ) : (
-        <span class="soft">Select rows to act on them, or</span>
+        <span class="soft">Select rows, or</span>
       )}
       {!isChosen && (
         <button type="button" class="small jobs-page" onClick={onPage}>
@@ -364,7 +368,7 @@ function Bar({ selected, isAll, isFiltered, meant, onPage, onAll, onClear }: Bar
       )}
       {!isAll && (
         <Button tone="small" because={refusal("operator")} onClick={onAll}>
-          Act on {all}
+          Select {all}
         </Button>
       )}
       {isChosen && (
@@ -378,94 +382,105 @@ function Bar({ selected, isAll, isFiltered, meant, onPage, onAll, onClear }: Bar
 
 // The rows
 
-interface LinesProps {
-  lines: readonly JobLine[];
+interface SummariesProps {
+  summaries: readonly JobSummary[];
   selected: ReadonlySet<string>;
   isAll: boolean;
   onSelect: (selected: Set<string>) => void;
 }
 
-function Lines({ lines, selected, isAll, onSelect }: LinesProps) {
+function Summaries({ summaries, selected, isAll, onSelect }: SummariesProps) {
   const now = useNow();
-  const columns: Column<JobLine>[] = [
+  const columns: Column<JobSummary>[] = [
     {
       name: "state",
       head: "State",
-      cell: (line) => (
+      cell: (summary) => (
         <>
-          <StateBadge state={line.state} phase={line.phase} outcome={line.outcome} />
-          {line.is_canceling && !line.outcome && <Badge tone="warn">canceling</Badge>}
+          <StateBadge state={summary.state} phase={summary.phase} outcome={summary.outcome} />
+          {summary.is_canceling && !summary.outcome && <Badge tone="warn">canceling</Badge>}
         </>
       ),
     },
     {
       name: "kind",
       head: "Kind",
-      cell: (line) => (
+      cell: (summary) => (
         <>
-          <span class="jobs-kind">{line.kind}</span> <Id id={line.id} tenant={line.tenant} />
+          <span class="jobs-kind">{summary.kind}</span> <Id id={summary.id} tenant={summary.tenant} />
         </>
       ),
     },
     {
-      name: "whose",
-      head: "Whose",
-      cell: (line) => (
-        <Link to={`/credits/${part(line.tenant)}/${part(line.account)}`}>
-          {line.tenant}/{line.account}
+      name: "account",
+      head: "Account",
+      cell: (summary) => (
+        <Link to={`/credits/${part(summary.tenant)}/${part(summary.account)}`}>
+          {summary.tenant}/{summary.account}
         </Link>
       ),
     },
-    { name: "where", head: "Where it is", cell: (line) => <Where line={line} /> },
-    { name: "wait", head: "Wait", align: "right", hide: "narrow", cell: (line) => span(waitOf(line, now)) },
-    { name: "run", head: "Run", align: "right", cell: (line) => span(runOf(line, now)) },
-    { name: "attempts", head: "Failed tries", align: "right", hide: "medium", cell: (line) => line.attempts || "–" },
-    { name: "credits", head: "Credits", align: "right", cell: (line) => <Money line={line} /> },
-    { name: "worker", head: "Worker", hide: "medium", cell: (line) => line.worker ?? <span class="soft">–</span> },
+    { name: "where", head: "Stage", cell: (summary) => <StageCell summary={summary} /> },
+    { name: "wait", head: "Wait", align: "right", hide: "narrow", cell: (summary) => span(waitOf(summary, now)) },
+    { name: "run", head: "Run", align: "right", cell: (summary) => span(runOf(summary, now)) },
+    {
+      name: "attempts",
+      head: "Failed attempts",
+      align: "right",
+      hide: "medium",
+      cell: (summary) => summary.attempts || "–",
+    },
+    { name: "credits", head: "Credits", align: "right", cell: (summary) => <Money summary={summary} /> },
+    {
+      name: "worker",
+      head: "Worker",
+      hide: "medium",
+      cell: (summary) => summary.worker ?? <span class="soft">–</span>,
+    },
     {
       name: "age",
       head: "Age",
       align: "right",
-      cell: (line) => (
-        <time dateTime={line.created_at} title={line.created_at}>
-          {span(between(line.created_at, now))}
+      cell: (summary) => (
+        <time dateTime={summary.created_at} title={summary.created_at}>
+          {span(between(summary.created_at, now))}
         </time>
       ),
     },
   ];
-  const ticked = isAll ? new Set(lines.map((line) => line.id)) : selected;
+  const ticked = isAll ? new Set(summaries.map((summary) => summary.id)) : selected;
   return (
     <Table
       label="Jobs"
       columns={columns}
-      rows={lines}
-      keyOf={(line) => line.id}
+      rows={summaries}
+      keyOf={(summary) => summary.id}
       selected={ticked}
       onSelect={onSelect}
-      onOpen={(line) => go(`/jobs/${part(line.id)}`, { of: line.tenant })}
-      toneOf={(line) => (line.outcome === "failed" || line.outcome === "expired" ? "bad" : undefined)}
+      onOpen={(summary) => go(`/jobs/${part(summary.id)}`, { of: summary.tenant })}
+      toneOf={(summary) => (summary.outcome === "failed" || summary.outcome === "expired" ? "bad" : undefined)}
     />
   );
 }
 
-function Where({ line }: { line: JobLine }) {
-  if (line.outcome && line.error_message)
+function StageCell({ summary }: { summary: JobSummary }) {
+  if (summary.outcome && summary.error_message)
     return (
       <div class="jobs-where">
         <span
-          class={`jobs-error ${line.outcome === "failed" || line.outcome === "expired" ? "bad" : ""}`}
-          title={line.error_message}
+          class={`jobs-error ${summary.outcome === "failed" || summary.outcome === "expired" ? "bad" : ""}`}
+          title={summary.error_message}
         >
-          {line.error_message}
+          {summary.error_message}
         </span>
       </div>
     );
-  if (line.outcome || line.phase === "ready" || line.phase === "waiting")
+  if (summary.outcome || summary.phase === "ready" || summary.phase === "waiting")
     return (
       <span class="soft">
-        {line.phase === "waiting" && line.run_at ? (
+        {summary.phase === "waiting" && summary.run_at ? (
           <>
-            from <Moment at={line.run_at} />
+            from <Instant at={summary.run_at} />
           </>
         ) : (
           "–"
@@ -474,30 +489,34 @@ function Where({ line }: { line: JobLine }) {
     );
   return (
     <div class="jobs-where">
-      {line.stage ? plain(line.stage) : <span class="soft">{line.phase === "leased" ? "running" : line.phase}</span>}
-      {line.phase === "leased" && <Progress value={line.progress} label={`Progress of ${line.id}`} />}
+      {summary.stage ? (
+        plain(summary.stage)
+      ) : (
+        <span class="soft">{summary.phase === "leased" ? "running" : summary.phase}</span>
+      )}
+      {summary.phase === "leased" && <Progress value={summary.progress} label={`Progress of ${summary.id}`} />}
     </div>
   );
 }
 
-function waitOf(line: JobLine, now: Date): number | null {
-  const from = line.run_at && line.run_at > line.created_at ? line.run_at : line.created_at;
-  return between(from, line.started_at ?? line.finished_at ?? now);
+function waitOf(summary: JobSummary, now: Date): number | null {
+  const from = summary.run_at && summary.run_at > summary.created_at ? summary.run_at : summary.created_at;
+  return between(from, summary.started_at ?? summary.finished_at ?? now);
 }
 
-function runOf(line: JobLine, now: Date): number | null {
-  return between(line.started_at, line.finished_at ?? now);
+function runOf(summary: JobSummary, now: Date): number | null {
+  return between(summary.started_at, summary.finished_at ?? now);
 }
 
-/** What became of the credits of a job: held while it lasts, then captured, released, or some of each. */
-export function Money({ line }: { line: { price: number; captured: number | null; outcome: string | null } }) {
-  if (!line.price) return <span class="soft">free</span>;
-  const captured = line.captured ?? 0;
-  const [amount, word] = !line.outcome
-    ? [line.price, "held"]
+/** The credits of a job: held until it ends, then captured, released, or partly both. */
+export function Money({ summary }: { summary: { price: number; captured: number | null; outcome: string | null } }) {
+  if (!summary.price) return <span class="soft">free</span>;
+  const captured = summary.captured ?? 0;
+  const [amount, word] = !summary.outcome
+    ? [summary.price, "held"]
     : captured
-      ? [captured, captured < line.price ? `of ${number(line.price)}` : "captured"]
-      : [line.price, "released"];
+      ? [captured, captured < summary.price ? `of ${number(summary.price)}` : "captured"]
+      : [summary.price, "released"];
   return (
     <span class="numeric">
       {number(amount)} <span class="soft">{word}</span>
@@ -505,10 +524,13 @@ export function Money({ line }: { line: { price: number; captured: number | null
   );
 }
 
-// How far it has looked
+// The progress of a search
 
-/** A filter that fits few jobs may look at many without finding one: say so, and go on until there is something. */
-function Onward({ page, filter }: { page: JobLines; filter: Filter }) {
+/**
+ * One request examines a limited number of jobs, so a page may be short or empty although older jobs match. Shows how
+ * far the search has come, and continues it until a match is found.
+ */
+function SearchProgress({ page, filter }: { page: JobSummaries; filter: Filter }) {
   const [searched, setSearched] = useState<string | null>(null);
   const [isOver, setOver] = useState(false);
   const [problem, setProblem] = useState<Problem | null>(null);
@@ -517,7 +539,7 @@ function Onward({ page, filter }: { page: JobLines; filter: Filter }) {
   useEffect(() => () => looking.current?.abort(), []);
   const to = searched ?? page.searched_to;
   if (!page.searched_to) return null;
-  const goOn = async () => {
+  const continueSearch = async () => {
     const control = new AbortController();
     looking.current = control;
     setLooking(true);
@@ -525,7 +547,11 @@ function Onward({ page, filter }: { page: JobLines; filter: Filter }) {
     try {
       let cursor = page.next_cursor;
       while (cursor) {
-        const next: JobLines = await get<JobLines>("board/jobs", { ...filter, cursor, limit: LIMIT }, control.signal);
+        const next: JobSummaries = await get<JobSummaries>(
+          "board/jobs",
+          { ...filter, cursor, limit: LIMIT },
+          control.signal,
+        );
         if (next.data.length) {
           setQuery({ cursor }, { replace: false });
           return;
@@ -544,19 +570,19 @@ function Onward({ page, filter }: { page: JobLines; filter: Filter }) {
     <div class="jobs-onward" role="status">
       {problem && <Trouble problem={problem} />}
       {isOver ? (
-        <span>There are no more: every job was looked at.</span>
+        <span>End of list: all jobs were searched.</span>
       ) : (
         <>
           <span>
-            {page.data.length ? "Looked" : "Nothing yet. Looked"} back to <Moment at={to} />.
+            {page.data.length ? "Searched" : "No matches. Searched"} back to <Instant at={to} />.
           </span>
           {isLooking ? (
             <button type="button" onClick={() => looking.current?.abort()}>
               Stop
             </button>
           ) : (
-            <button type="button" class="main" disabled={!page.next_cursor} onClick={goOn}>
-              Go on until something is found
+            <button type="button" class="main" disabled={!page.next_cursor} onClick={continueSearch}>
+              Search until a match is found
             </button>
           )}
         </>

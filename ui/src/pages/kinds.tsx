@@ -1,10 +1,10 @@
-// Kinds and queues: what can be done here, what it costs, how long it takes, and whether it moves.
+// Kinds and queues: the declared kinds with their prices and run times, and the health of the queues.
 
 import { get } from "../api";
 import { useLoaded } from "../live";
 import { Badge, Credits, Empty, Fact, Facts, Page, Panel, Show, Tabs, toneOf, Verdict } from "../parts/basics";
 import { Diagram } from "../parts/diagram";
-import { whose } from "../parts/frame";
+import { chosenTenant } from "../parts/frame";
 import { Json } from "../parts/json";
 import { QueueTable } from "../parts/queues";
 import { Table } from "../parts/table";
@@ -23,7 +23,7 @@ export function Kinds({ kind }: { kind?: string }) {
 type Counts = Record<string, { states: Record<string, number>; held: number }>;
 
 function useCounts() {
-  const asked = whose();
+  const asked = chosenTenant();
   return useLoaded(
     async (signal): Promise<Counts> => {
       const found = await get<KindCounts>("board/kinds", asked, signal);
@@ -37,14 +37,14 @@ function useQueues() {
   return useLoaded((signal) => get<Queues>("queues", {}, signal), []);
 }
 
-// All of them
+// All kinds
 
 function All() {
   const chosen = place.value.query.get("queue");
   const kinds = useLoaded((signal) => get<KindList>("kinds", { closed: true }, signal), [], { live: false });
   const queues = useQueues();
   const counts = useCounts();
-  const isMeant = (queue: string) => !chosen || queue === chosen;
+  const isShown = (queue: string) => !chosen || queue === chosen;
   return (
     <Page
       title="Kinds and queues"
@@ -62,20 +62,20 @@ function All() {
       <Panel title={chosen ? "Queue" : "Queues"}>
         <Show of={queues}>
           {(found) => {
-            const rows = found.data.filter((each) => isMeant(each.queue));
+            const rows = found.data.filter((each) => isShown(each.queue));
             return rows.length ? (
               <QueueTable queues={rows} />
             ) : (
-              <Empty title={chosen ? `There is no queue ${chosen}.` : "There is no queue yet."} />
+              <Empty title={chosen ? `Queue ${chosen} not found.` : "No queues yet."} />
             );
           }}
         </Show>
       </Panel>
-      <Panel title={chosen ? "Kinds of jobs in it" : "Kinds of jobs"}>
+      <Panel title={chosen ? "Kinds in this queue" : "Kinds"}>
         <Show of={kinds} lines={6}>
           {(found) => (
             <KindTable
-              kinds={found.data.filter((each) => isMeant(each.queue))}
+              kinds={found.data.filter((each) => isShown(each.queue))}
               queues={queues.value?.data ?? []}
               counts={counts.value}
             />
@@ -89,7 +89,7 @@ function All() {
 interface KindTableProps {
   kinds: readonly KindInfo[];
   queues: readonly QueueInfo[];
-  /** Not known yet, where it is null. */
+  /** Null until they are known. */
   counts: Counts | null;
 }
 
@@ -99,10 +99,10 @@ function KindTable({ kinds, queues, counts }: KindTableProps) {
       label="Kinds"
       rows={kinds}
       keyOf={(row) => row.name}
-      onOpen={(row) => go(`/kinds/${part(row.name)}`, whose())}
+      onOpen={(row) => go(`/kinds/${part(row.name)}`, chosenTenant())}
       empty={
-        <Empty title="There is no kind of job yet.">
-          A kind is a function of yours with a name and a price. Declare one in an app and start it:{" "}
+        <Empty title="No kinds yet.">
+          A kind is a function with a name and a price. Declare one in an app, then start the app:{" "}
           <code>millpond up app.py</code>.
         </Empty>
       }
@@ -112,7 +112,7 @@ function KindTable({ kinds, queues, counts }: KindTableProps) {
           head: "Kind",
           cell: (row) => (
             <>
-              <Link to={`/kinds/${part(row.name)}`} query={whose()}>
+              <Link to={`/kinds/${part(row.name)}`} query={chosenTenant()}>
                 {row.name}
               </Link>
               <small class="kinds-summary soft">{row.summary}</small>
@@ -147,7 +147,7 @@ function QueueOf({ name, queues }: { name: string; queues: readonly QueueInfo[] 
   const queue = queues.find((each) => each.queue === name);
   return (
     <>
-      <Link to="/kinds" query={{ queue: name, ...whose() }} class="kinds-queue">
+      <Link to="/kinds" query={{ queue: name, ...chosenTenant() }} class="kinds-queue">
         {name}
       </Link>{" "}
       {queue && <Verdict verdict={queue.verdict} reason={queue.reason} />}
@@ -159,13 +159,13 @@ function toneIn(lifecycle: LifecycleInfo, state: string): string {
   return toneOf(lifecycle.states[state] ?? "ended", lifecycle.ends[state] ?? null);
 }
 
-/** The states that jobs are in, the ends last. */
+/** The states that have jobs, final states last. */
 function inOrder(lifecycle: LifecycleInfo, states: Record<string, number>): string[] {
   const some = Object.keys(lifecycle.states).filter((state) => states[state]);
   return [...some.filter((state) => !lifecycle.ends[state]), ...some.filter((state) => lifecycle.ends[state])];
 }
 
-/** How many jobs are in each state: as widths, and in words. */
+/** The number of jobs in each state, as a bar and as text. */
 function StateBar({ kind, states }: { kind: KindInfo; states: Record<string, number> }) {
   const some = inOrder(kind.lifecycle, states);
   if (!some.length) return <span class="soft">none</span>;
@@ -181,7 +181,7 @@ function StateBar({ kind, states }: { kind: KindInfo; states: Record<string, num
   );
 }
 
-// One of them
+// One kind
 
 function One({ name }: { name: string }) {
   const kind = useLoaded((signal) => get<KindInfo>(`kinds/${part(name)}`, {}, signal), [name]);
@@ -193,12 +193,12 @@ function One({ name }: { name: string }) {
       aside={kind.value && <span class="soft">{kind.value.summary}</span>}
       acts={
         <>
-          <Link to="/jobs" query={{ kind: name, ...whose() }} class="button">
-            Its jobs
+          <Link to="/jobs" query={{ kind: name, ...chosenTenant() }} class="button">
+            Jobs of this kind
           </Link>
           {kind.value?.is_open && (
-            <Link to={`/playground/${part(name)}`} query={whose()} class="button">
-              Try it
+            <Link to={`/playground/${part(name)}`} query={chosenTenant()} class="button">
+              Open in playground
             </Link>
           )}
         </>
@@ -207,10 +207,7 @@ function One({ name }: { name: string }) {
       <Show of={kind} lines={10}>
         {(found) => (
           <>
-            <Panel
-              title="Lifecycle"
-              aside={<>{found.lifecycle.name}: the jobs in each state, and all that have come to an end</>}
-            >
+            <Panel title="Lifecycle" aside={<>{found.lifecycle.name}: jobs by state, including all that have ended</>}>
               <Show of={counts} lines={8}>
                 {({ [name]: own }) => (
                   <>
@@ -233,7 +230,7 @@ function One({ name }: { name: string }) {
   );
 }
 
-/** Where the jobs in each state are listed. */
+/** Links to the jobs in each state. */
 function States({ kind, states }: { kind: KindInfo; states: Record<string, number> }) {
   const some = inOrder(kind.lifecycle, states);
   if (!some.length) return null;
@@ -243,7 +240,7 @@ function States({ kind, states }: { kind: KindInfo; states: Record<string, numbe
         <Link
           key={state}
           to="/jobs"
-          query={{ kind: kind.name, state, ...whose() }}
+          query={{ kind: kind.name, state, ...chosenTenant() }}
           class={`badge ${toneIn(kind.lifecycle, state)}`}
         >
           {plural(states[state] ?? 0, "job")} {plain(state)}
@@ -256,12 +253,12 @@ function States({ kind, states }: { kind: KindInfo; states: Record<string, numbe
 function About({ kind, held, queues }: { kind: KindInfo; held: number; queues: readonly QueueInfo[] }) {
   const queue = queues.find((each) => each.queue === kind.queue);
   return (
-    <Panel title="What it costs and how it runs">
+    <Panel title="Settings">
       <Facts>
         <Fact name="Price">
           <Price price={kind.price} />
         </Fact>
-        <Fact name="Held now">
+        <Fact name="Held">
           <Credits value={held} />
         </Fact>
         <Fact name="Queue">
@@ -272,18 +269,18 @@ function About({ kind, held, queues }: { kind: KindInfo; held: number; queues: r
         <Fact name="Run time">
           {kind.durations ? (
             <>
-              half in {span(kind.durations.p50)}, nine of ten in {span(kind.durations.p90)}{" "}
+              {span(kind.durations.p50)} (p50), {span(kind.durations.p90)} (p90){" "}
               <span class="soft">({plural(kind.durations.jobs, "job")})</span>
             </>
           ) : (
-            <span class="soft">not known yet: none has ended lately</span>
+            <span class="soft">unknown: no job has ended recently</span>
           )}
         </Fact>
-        <Fact name="Time limit of a run">{kind.time_limit_seconds ? span(kind.time_limit_seconds) : "none"}</Fact>
+        <Fact name="Time limit">{kind.time_limit_seconds ? span(kind.time_limit_seconds) : "none"}</Fact>
         <Fact name="Expires">
-          {kind.expires_in_seconds ? `${span(kind.expires_in_seconds)} after it was submitted` : "never"}
+          {kind.expires_in_seconds ? `${span(kind.expires_in_seconds)} after submission` : "never"}
         </Fact>
-        <Fact name="Submitted">{kind.is_open ? "by any client" : "only at its product's own routes"}</Fact>
+        <Fact name="Submitted through">{kind.is_open ? "any client" : "its product's routes only"}</Fact>
       </Facts>
       <h3 class="kinds-stages">Stages</h3>
       {kind.stages.length ? (
@@ -292,7 +289,7 @@ function About({ kind, held, queues }: { kind: KindInfo; held: number; queues: r
             <li key={stage}>
               {plain(stage)}{" "}
               {kind.firm_stages.includes(stage) && (
-                <Badge tone="warn" title="A job in this stage cannot be canceled">
+                <Badge tone="warn" title="Jobs in this stage cannot be canceled">
                   firm
                 </Badge>
               )}
@@ -300,9 +297,9 @@ function About({ kind, held, queues }: { kind: KindInfo; held: number; queues: r
           ))}
         </ol>
       ) : (
-        <p class="soft">It names none.</p>
+        <p class="soft">No stages.</p>
       )}
-      {kind.firm_stages.length > 0 && <p class="soft">In a firm stage a cancel is refused.</p>}
+      {kind.firm_stages.length > 0 && <p class="soft">Jobs in a firm stage cannot be canceled.</p>}
     </Panel>
   );
 }
@@ -310,9 +307,9 @@ function About({ kind, held, queues }: { kind: KindInfo; held: number; queues: r
 function Schema({ kind }: { kind: KindInfo }) {
   const isRaw = place.value.query.get("schema") === "raw";
   return (
-    <Panel title="What it takes">
+    <Panel title="Input">
       <Tabs
-        label="The schema of its input"
+        label="Input schema"
         tabs={[
           { name: "fields", title: "Fields" },
           { name: "raw", title: "JSON schema" },
@@ -326,14 +323,14 @@ function Schema({ kind }: { kind: KindInfo }) {
 }
 
 function Recent({ name }: { name: string }) {
-  const asked = { kind: name, since: "24h", ...whose() };
+  const asked = { kind: name, since: "24h", ...chosenTenant() };
   const found = useLoaded((signal) => get<Failures>("failures", asked, signal), [asked]);
   return (
     <Panel
       title="Failures of the last 24 hours"
       aside={
         <Link to="/failures" query={{ kind: name }}>
-          All of them
+          All failures
         </Link>
       }
     >
@@ -341,7 +338,7 @@ function Recent({ name }: { name: string }) {
         {(groups) => (
           <FailureTable
             failures={groups.data.slice(0, 10)}
-            empty={<Empty title="None failed in the last 24 hours." />}
+            empty={<Empty title="No failures in the last 24 hours." />}
           />
         )}
       </Show>

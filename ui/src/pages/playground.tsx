@@ -1,9 +1,8 @@
-// The playground: try a kind with a form of its own, see its price before and its result live; and the pages of the
-// products that are served here.
+// The playground: a form for each kind with a price preview and live results, and the pages of the served products.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { act, asProblem, freshKey, get, may, type Problem, refusal, secrets, session } from "../api";
+import { act, asProblem, freshKey, get, may, onUserChange, type Problem, refusal, session } from "../api";
 import { useEvents, useLoaded } from "../live";
 import {
   Badge,
@@ -22,7 +21,7 @@ import {
 } from "../parts/basics";
 import { ask } from "../parts/dialogs";
 import { useDraft } from "../parts/forms";
-import { beginning, hasFields, type Schema, SchemaForm } from "../parts/inputs";
+import { hasFields, initialInput, type Schema, SchemaForm } from "../parts/inputs";
 import { Json } from "../parts/json";
 import { Media } from "../parts/media";
 import { asCurl, asPython } from "../parts/snippets";
@@ -43,25 +42,25 @@ import type {
   Wallets,
 } from "../wire";
 import { clock, credits, plain, span } from "../words";
-import { ProductPage } from "./products";
+import { ProductFrame } from "./products";
 import "./playground.css";
 
-const PAUSE = 400;
+const QUOTE_DELAY_MS = 400;
 const LINES_MAX = 5_000;
 
 export function Playground({ kind }: { kind?: string }) {
-  const products = session.value?.blueprints ?? [];
+  const products = session.value?.products ?? [];
   const wanted = place.value.query.get("page");
   const product = products.find((each) => each.name === wanted);
   return (
     <Page
       title="Playground"
       tab={product?.title ?? kind ?? "Playground"}
-      aside={<span class="soft">what is done here is done for real, and paid</span>}
+      aside={<span class="soft">actions here create real jobs and spend credits</span>}
     >
       {products.length > 0 && (
         <Tabs
-          label="What to try"
+          label="Section"
           chosen={product?.name ?? "kinds"}
           onChoose={(name) => go("/playground", { ...actor(), page: name === "kinds" ? null : name })}
           tabs={[
@@ -71,7 +70,7 @@ export function Playground({ kind }: { kind?: string }) {
         />
       )}
       {product ? (
-        <ProductPage key={product.name} product={product} whose={<Whose />} />
+        <ProductFrame key={product.name} product={product} accountFields={<AccountFields />} />
       ) : kind ? (
         <OneKind key={kind} name={kind} />
       ) : (
@@ -81,16 +80,16 @@ export function Playground({ kind }: { kind?: string }) {
   );
 }
 
-// Whose jobs they are
+// Tenant and account
 
 const keptTenant = "playground:tenant";
 const keptAccount = "playground:account";
-secrets.add(() => {
+onUserChange.add(() => {
   localStorage.removeItem(keptTenant);
   localStorage.removeItem(keptAccount);
 });
 
-/** The tenant and the account that one acts for here; remembered by this browser until somebody else signs in. */
+/** The tenant and account to submit jobs for. The browser stores them until another user signs in. */
 export function useActor(): {
   tenant: string;
   account: string;
@@ -117,13 +116,13 @@ export function useActor(): {
   };
 }
 
-/** Whom the address names to act for, to be taken along to another page of the playground. */
+/** The tenant and account in the URL, for links to other pages of the playground. */
 function actor(): Record<string, string | null> {
   const { query } = place.value;
   return Object.fromEntries(["tenant", "for", "account"].map((name) => [name, query.get(name)]));
 }
 
-function Whose() {
+function AccountFields() {
   const { tenant, account, isTenantFixed, setTenant, setAccount } = useActor();
   const tenants = useLoaded((signal) => get<Tenants>("tenants", { limit: 200 }, signal), [], { live: false });
   const accounts = useLoaded(
@@ -135,7 +134,7 @@ function Whose() {
     { live: false },
   );
   return (
-    <div class="playground-whose">
+    <div class="playground-account">
       <Suggested
         id="for-tenant"
         label="Tenant"
@@ -160,7 +159,7 @@ interface SuggestedProps {
   label: string;
   value: string;
   isFixed?: boolean;
-  /** What may be meant, each with a few words about it. */
+  /** Suggestions, each with a short note. */
   known: readonly (readonly [string, string])[];
   onChange: (value: string) => void;
 }
@@ -205,7 +204,7 @@ function Choose() {
   return (
     <>
       <Products />
-      <Panel title="Kinds" aside="choose one to get a form for it">
+      <Panel title="Kinds" aside="choose a kind to open its form">
         <Show of={kinds}>
           {({ data }) => (
             <Table
@@ -214,8 +213,8 @@ function Choose() {
               keyOf={(kind) => kind.name}
               onOpen={(kind) => go(`/playground/${part(kind.name)}`, actor())}
               empty={
-                <Empty title="There is no kind yet.">
-                  <p>A kind is a sort of job that your app declares.</p>
+                <Empty title="No kinds yet.">
+                  <p>A kind is a type of job that your app declares.</p>
                   <pre class="playground-command">millpond up app.py</pre>
                 </Empty>
               }
@@ -229,11 +228,11 @@ function Choose() {
                     </Link>
                   ),
                 },
-                { name: "summary", head: "What it does", cell: (kind) => kind.summary || "–" },
+                { name: "summary", head: "Description", cell: (kind) => kind.summary || "–" },
                 { name: "price", head: "Price", align: "right", cell: (kind) => <Price price={kind.price} /> },
                 {
                   name: "takes",
-                  head: "Takes (p50)",
+                  head: "Run time (p50)",
                   align: "right",
                   hide: "narrow",
                   cell: (kind) => span(kind.durations?.p50),
@@ -248,7 +247,7 @@ function Choose() {
 }
 
 function Products() {
-  const products = session.value?.blueprints ?? [];
+  const products = session.value?.products ?? [];
   if (!products.length) return null;
   return (
     <div class="playground-cards">
@@ -256,7 +255,7 @@ function Products() {
         <Link key={product.name} to="/playground" query={{ ...actor(), page: product.name }} class="tile main">
           <span class="tile-label">{product.path}</span>
           <strong>{product.title}</strong>
-          <span class="tile-note">try the product as its users see it</span>
+          <span class="tile-note">use the product as its users see it</span>
         </Link>
       ))}
     </div>
@@ -267,11 +266,11 @@ function Price({ price }: { price: number | string }): ComponentChildren {
   return typeof price === "number" ? <Credits value={price} /> : price;
 }
 
-// Trying one
+// One kind
 
 function OneKind({ name }: { name: string }) {
   const kind = useLoaded((signal) => get<KindInfo>(`kinds/${part(name)}`, {}, signal), [name], { live: false });
-  return <Show of={kind}>{(found) => <Trying kind={found} />}</Show>;
+  return <Show of={kind}>{(found) => <KindForm kind={found} />}</Show>;
 }
 
 type Read = { input: Record<string, unknown>; wrong: "" } | { input: null; wrong: string };
@@ -280,10 +279,10 @@ function read(text: string): Read {
   try {
     const input: unknown = JSON.parse(text || "{}");
     if (input === null || typeof input !== "object" || Array.isArray(input))
-      return { input: null, wrong: "The input must be an object: { … }." };
+      return { input: null, wrong: "The input must be a JSON object: { … }." };
     return { input: input as Record<string, unknown>, wrong: "" };
   } catch (error) {
-    return { input: null, wrong: `This is not JSON: ${(error as Error).message}` };
+    return { input: null, wrong: `The input is not valid JSON: ${(error as Error).message}` };
   }
 }
 
@@ -291,9 +290,9 @@ function written(input: unknown): string {
   return JSON.stringify(input, null, 2);
 }
 
-function Trying({ kind }: { kind: KindInfo }) {
+function KindForm({ kind }: { kind: KindInfo }) {
   const schema = kind.input_schema as Schema;
-  const first = useMemo(() => written(beginning(schema)), [kind.name]);
+  const first = useMemo(() => written(initialInput(schema)), [kind.name]);
   const [text, keep, clear] = useDraft(`playground:${kind.name}`, first);
   const [turn, setTurn] = useState(0);
   const [problem, setProblem] = useState<Problem | null>(null);
@@ -301,13 +300,13 @@ function Trying({ kind }: { kind: KindInfo }) {
   const { input, wrong } = read(text);
   const mode = place.value.query.get("as") === "json" || !hasFields(schema) ? "json" : "form";
   const key = useRef(freshKey());
-  const fillAnew = (next: string) => {
+  const refill = (next: string) => {
     keep(next);
     setTurn((before) => before + 1);
   };
-  useFrom(fillAnew);
+  useFrom(refill);
   useEffect(() => {
-    key.current = freshKey(); // another input is another job
+    key.current = freshKey(); // another input is another job, which needs another key
     setProblem(null);
   }, [text, tenant, account]);
 
@@ -317,14 +316,14 @@ function Trying({ kind }: { kind: KindInfo }) {
     try {
       const made = await act<Accepted>("POST", "jobs", body, { query: { tenant }, key: key.current });
       key.current = freshKey();
-      toast(`${made.id} is submitted.`);
+      toast(`Job ${made.id} submitted.`);
       setQuery({ job: made.id, for: tenant });
     } catch (error) {
       setProblem(asProblem(error));
     }
   };
   const because =
-    refusal("operator") ?? (wrong || (tenant && account ? undefined : "Say first for which tenant and account."));
+    refusal("operator") ?? (wrong || (tenant && account ? undefined : "Enter a tenant and an account first."));
   const errors: Record<string, string> = problem?.field ? { [problem.field]: problem.message } : {};
   const job = place.value.query.get("job");
   return (
@@ -333,19 +332,19 @@ function Trying({ kind }: { kind: KindInfo }) {
         title={kind.name}
         aside={
           <>
-            <Link to={`/kinds/${part(kind.name)}`}>about the kind</Link>
+            <Link to={`/kinds/${part(kind.name)}`}>kind details</Link>
             <Link to="/playground" query={actor()}>
-              another kind
+              choose another kind
             </Link>
           </>
         }
       >
         {kind.summary && <p class="soft">{kind.summary}</p>}
-        <Whose />
+        <AccountFields />
         <div class="playground-modes">
           {hasFields(schema) && (
             <Tabs
-              label="How to write the input"
+              label="Input format"
               chosen={mode}
               onChoose={(name) => setQuery({ as: name === "json" ? "json" : null })}
               tabs={[
@@ -360,9 +359,9 @@ function Trying({ kind }: { kind: KindInfo }) {
             disabled={text === first}
             onClick={() =>
               ask({
-                title: "Begin anew?",
-                text: "What you typed for this kind is forgotten.",
-                action: "Begin anew",
+                title: "Restart?",
+                text: "The input for this kind is cleared.",
+                action: "Restart",
                 act: async () => {
                   clear();
                   setTurn((before) => before + 1);
@@ -370,7 +369,7 @@ function Trying({ kind }: { kind: KindInfo }) {
               })
             }
           >
-            Begin anew
+            Restart
           </button>
         </div>
         <form
@@ -380,7 +379,7 @@ function Trying({ kind }: { kind: KindInfo }) {
           }}
         >
           {mode === "json" ? (
-            <Whole text={text} wrong={wrong} error={errors["input"] ?? ""} onInput={fillAnew} />
+            <JsonInput text={text} wrong={wrong} error={errors["input"] ?? ""} onInput={refill} />
           ) : input ? (
             <SchemaForm
               root={schema}
@@ -391,7 +390,7 @@ function Trying({ kind }: { kind: KindInfo }) {
               onChange={(next) => keep(written(next))}
             />
           ) : (
-            <p class="wrong">{wrong} Repair it as JSON, and the form comes back.</p>
+            <p class="wrong">{wrong} Fix it as JSON to return to the form.</p>
           )}
           {problem && <Trouble problem={problem} />}
           <div class="playground-send">
@@ -407,9 +406,7 @@ function Trying({ kind }: { kind: KindInfo }) {
           <Result key={job} id={job} tenant={place.value.query.get("for") ?? tenant} />
         ) : (
           <Panel title="Result">
-            <p class="soft">
-              What comes of it is shown here, live: its stages, its log, what it made and what it cost.
-            </p>
+            <p class="soft">The job is shown here while it runs: its stages, log, output and cost.</p>
           </Panel>
         )}
         <Snippets kind={kind.name} input={input ?? {}} tenant={tenant} account={account} />
@@ -418,7 +415,7 @@ function Trying({ kind }: { kind: KindInfo }) {
   );
 }
 
-/** With `?from=job_…` the form begins with what that job was given; the address then forgets it, and the draft stays. */
+/** With `?from=job_…`, fills in the input of that job and removes the parameter from the URL; the draft stays. */
 function useFrom(fill: (text: string) => void): void {
   const from = place.value.query.get("from");
   const of = place.value.query.get("of");
@@ -428,14 +425,14 @@ function useFrom(fill: (text: string) => void): void {
       .then((job) => {
         fill(written(job.input ?? {}));
         setQuery({ from: null, of: null, for: job.tenant, account: job.account });
-        toast(`Filled in what ${job.id} was given.`);
+        toast(`Filled in the input of ${job.id}.`);
       })
       .catch((error) => toast(asProblem(error).message, "bad"));
   }, [from]);
 }
 
-function Whole(props: { text: string; wrong: string; error: string; onInput: (text: string) => void }) {
-  const told = props.wrong || props.error;
+function JsonInput(props: { text: string; wrong: string; error: string; onInput: (text: string) => void }) {
+  const error = props.wrong || props.error;
   return (
     <div class="field">
       <label for="input-json">Input</label>
@@ -444,13 +441,13 @@ function Whole(props: { text: string; wrong: string; error: string; onInput: (te
         rows={14}
         spellcheck={false}
         value={props.text}
-        aria-invalid={told ? true : undefined}
-        aria-describedby={told ? "input-json-error" : undefined}
+        aria-invalid={error ? true : undefined}
+        aria-describedby={error ? "input-json-error" : undefined}
         onInput={(event) => props.onInput(event.currentTarget.value)}
       />
-      {told && (
+      {error && (
         <small id="input-json-error" class="wrong">
-          {told}
+          {error}
         </small>
       )}
     </div>
@@ -462,8 +459,8 @@ async function putFile(file: File, tenant: string, account: string): Promise<str
   const made = await act<NewArtifact>("POST", "artifacts", body, { query: { tenant } });
   const { method, url, headers } = made.upload;
   const answer = await fetch(url, { method, headers, body: file, credentials: "omit" });
-  if (!answer.ok) throw new Error(`Storage did not take the file: it answered ${answer.status}.`);
-  toast(`${file.name} is stored.`);
+  if (!answer.ok) throw new Error(`The upload failed: storage returned status ${answer.status}.`);
+  toast(`Uploaded ${file.name}.`);
   return made.id;
 }
 
@@ -476,13 +473,13 @@ interface PriceProps {
   account: string;
 }
 
-/** What it would cost, asked a moment after the last change. */
+/** The price of the job, requested shortly after the last change. */
 function PricePreview({ kind, input, tenant, account }: PriceProps) {
   const [quote, setQuote] = useState<Quote | null>(null);
   const [problem, setProblem] = useState<Problem | null>(null);
   const body = JSON.stringify(input);
   const canAsk = may("operator") && tenant && account && input;
-  const job = place.value.query.get("job"); // whatever was submitted has changed what the account has
+  const job = place.value.query.get("job"); // a submitted job changes the credits of the account
   useEffect(() => {
     if (!canAsk) {
       setQuote(null);
@@ -491,8 +488,8 @@ function PricePreview({ kind, input, tenant, account }: PriceProps) {
     const control = new AbortController();
     const timer = setTimeout(() => {
       act<Quote>("POST", "quotes", { kind: kind.name, input, account }, { query: { tenant }, signal: control.signal })
-        .then((told) => {
-          setQuote(told);
+        .then((found) => {
+          setQuote(found);
           setProblem(null);
         })
         .catch((error) => {
@@ -500,7 +497,7 @@ function PricePreview({ kind, input, tenant, account }: PriceProps) {
           setQuote(null);
           setProblem(asProblem(error));
         });
-    }, PAUSE);
+    }, QUOTE_DELAY_MS);
     return () => {
       clearTimeout(timer);
       control.abort();
@@ -513,14 +510,14 @@ function PricePreview({ kind, input, tenant, account }: PriceProps) {
           <strong>
             <Credits value={quote.price} />
           </strong>{" "}
-          <Badge tone={quote.can_pay ? "good" : "bad"}>{quote.can_pay ? "can pay" : "cannot pay"}</Badge>{" "}
+          <Badge tone={quote.can_pay ? "good" : "bad"}>{quote.can_pay ? "enough credits" : "not enough credits"}</Badge>{" "}
           <span class="soft">
             {account} has <Credits value={quote.available} />
           </span>
         </>
       ) : problem && canAsk ? (
         <span class="soft">
-          No price yet: {problem.field && `${problem.field}: `}
+          Price not available: {problem.field && `${problem.field}: `}
           {problem.message}
         </span>
       ) : (
@@ -546,7 +543,7 @@ function Result({ id, tenant }: { id: string; tenant: string }) {
   const [lines, setLines] = useState<Line[]>([]);
   const [stages, setStages] = useState<string[]>([]);
   const [progress, setProgress] = useState(0);
-  const hear = (event: JobEvent) => {
+  const receive = (event: JobEvent) => {
     const data = (event.data ?? {}) as Record<string, unknown>;
     if (event.type === "log")
       setLines((before) => [
@@ -559,7 +556,7 @@ function Result({ id, tenant }: { id: string; tenant: string }) {
       job.reload();
     }
   };
-  useEvents(id, tenant, 0, hear);
+  useEvents(id, tenant, 0, receive);
   return (
     <Panel title="Result" aside={<Id id={id} tenant={tenant} />}>
       <Show of={job}>
@@ -567,11 +564,11 @@ function Result({ id, tenant }: { id: string; tenant: string }) {
           <>
             <p class="playground-state">
               <StateBadge state={found.state} phase={found.phase} outcome={found.outcome} />
-              {found.position !== null && <span class="soft">number {found.position} in line</span>}
+              {found.position !== null && <span class="soft">position {found.position} in the queue</span>}
               {found.captured === null ? (
                 <span>
                   {found.outcome ? (
-                    "costs nothing"
+                    "free"
                   ) : (
                     <>
                       holds <Credits value={found.price} />
@@ -584,7 +581,7 @@ function Result({ id, tenant }: { id: string; tenant: string }) {
                 </span>
               )}
               <Link to={`/jobs/${part(id)}`} query={{ of: tenant }}>
-                all about the job
+                job details
               </Link>
               {!found.outcome && <CancelButton id={id} tenant={tenant} reload={job.reload} />}
             </p>
@@ -592,14 +589,12 @@ function Result({ id, tenant }: { id: string; tenant: string }) {
               <>
                 <Progress value={Math.max(progress, found.progress)} label="Progress" />
                 <p class="soft">
-                  {found.stage ? plain(found.stage) : found.phase === "ready" ? "it waits for a worker" : ""}
+                  {found.stage ? plain(found.stage) : found.phase === "ready" ? "waiting for a worker" : ""}
                 </p>
               </>
             )}
             {stages.length > 0 && <p class="soft">Stages: {stages.map(plain).join(" → ")}</p>}
-            {found.phase === "parked" && (
-              <p class="stale">It waits for an answer, which can be given on the page of the job.</p>
-            )}
+            {found.phase === "parked" && <p class="stale">The job waits for an answer. Answer it on its job page.</p>}
             {found.error && <Json value={found.error} label="error" />}
             {found.outcome && <Files id={id} tenant={tenant} />}
             {found.output !== null && (
@@ -633,7 +628,7 @@ function CancelButton({ id, tenant, reload }: { id: string; tenant: string; relo
   const cancel = async () => {
     try {
       await act("POST", `jobs/${part(id)}/cancel`, undefined, { query: { tenant } });
-      toast("It is told to stop.");
+      toast("Cancellation requested.");
     } catch (error) {
       toast(asProblem(error).message, "bad");
     }
@@ -666,7 +661,7 @@ function Snippets({ kind, input, tenant, account }: Pick<Job, "kind" | "input" |
   const [chosen, choose] = useState("curl");
   const text = (chosen === "curl" ? asCurl : asPython)({ kind, input, tenant, account, priority: 0 });
   return (
-    <Panel title="The same as code" aside={<Copy text={text} what="code" label="Copy" />}>
+    <Panel title="Code" aside={<Copy text={text} what="code" label="Copy" />}>
       <Tabs
         label="Language"
         chosen={chosen}
@@ -676,7 +671,7 @@ function Snippets({ kind, input, tenant, account }: Pick<Job, "kind" | "input" |
           { name: "python", title: "Python" },
         ]}
       />
-      <pre tabIndex={0} role="group" aria-label="The same as code">
+      <pre tabIndex={0} role="group" aria-label="Code">
         {text}
       </pre>
     </Panel>

@@ -1,35 +1,35 @@
-// The pages of the products that are served here, each in a frame. They know nothing of sessions: each asks for a key, and
-// finds the one that is made for the visit in the tab's storage.
+// The pages of the served products, each in a frame. They do not use the dashboard's session: each needs a key, and
+// finds the one that the dashboard made for this visit in the session storage of the tab.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { act, asProblem, farewells, may, type Problem, session } from "../api";
+import { act, asProblem, beforeSignOut, may, type Problem, session } from "../api";
 import { Button, Panel, Trouble } from "../parts/basics";
 import { ROOT } from "../router";
-import type { BlueprintPage, NewKey } from "../wire";
+import type { NewKey, ProductPage } from "../wire";
 import { useActor } from "./playground";
 
-/** A key that is forgotten, because the session has ended before the page was left, is soon good for nothing. */
-const LASTS = "10m";
-const RENEW = 8 * 60_000;
-const PATIENCE = 5_000;
-/** What the key of a page must be able to do: most are used by customers, some by who runs the place. */
+/** The lifetime of a key is short, because a key cannot be revoked if the session ends before the page is left. */
+const KEY_LIFETIME = "10m";
+const RENEW_MS = 8 * 60_000;
+const TIMEOUT_MS = 5_000;
+/** The scope that the key of a page needs, if not `client`: some pages are for operators, not for customers. */
 const SCOPES: Record<string, "client" | "operator"> = { guard: "operator" };
 
-/** Where each page finds and keeps its key: a JSON object with `key` and `tenant`. */
-function entryOf(product: BlueprintPage): string {
+/** The entry of the session storage with the key of a page: a JSON object with `key` and `tenant`. */
+function entryOf(product: ProductPage): string {
   return `key:${product.name}`;
 }
 
 interface Visit {
-  /** The first key that was made for it; others follow while it lasts. */
+  /** The first key of the visit; it is replaced while the page stays open. */
   first: NewKey;
-  whose: string;
+  owner: string;
   tenant: string;
   account: string;
 }
 
-export function ProductPage({ product, whose }: { product: BlueprintPage; whose: ComponentChildren }) {
+export function ProductFrame({ product, accountFields }: { product: ProductPage; accountFields: ComponentChildren }) {
   const { tenant, account } = useActor();
   const [visit, setVisit] = useState<Visit | null>(null);
   const [problem, setProblem] = useState<Problem | null>(null);
@@ -44,39 +44,39 @@ export function ProductPage({ product, whose }: { product: BlueprintPage; whose:
       make(visit)
         .then((made) => keys.push(made))
         .catch((error) => setProblem(asProblem(error)));
-    const timer = setInterval(renew, RENEW);
+    const timer = setInterval(renew, RENEW_MS);
     const leave = () => {
       const entry = entryOf(product);
       const kept = JSON.parse(sessionStorage.getItem(entry) ?? "{}") as { key?: string };
       if (keys.some((each) => each.key === kept.key)) sessionStorage.removeItem(entry);
       return Promise.all(keys.slice(-2).map((each) => revoke(each.id))); // the others have expired
     };
-    farewells.add(leave);
+    beforeSignOut.add(leave);
     addEventListener("pagehide", leave);
     return () => {
       clearInterval(timer);
-      farewells.delete(leave);
+      beforeSignOut.delete(leave);
       removeEventListener("pagehide", leave);
       leave();
     };
   }, [visit?.first.id]);
 
-  /** Make a key and put it where the page looks for it, also while it is open. */
-  const make = async (whom: Pick<Visit, "tenant" | "account">) => {
+  /** Make a key and store it for the page, which also picks it up while it is open. */
+  const make = async (owner: Pick<Visit, "tenant" | "account">) => {
     const made = await act<NewKey>("POST", "keys", {
       scope,
-      tenant: whom.tenant,
-      ...(scope === "client" ? { account: whom.account } : {}),
+      tenant: owner.tenant,
+      ...(scope === "client" ? { account: owner.account } : {}),
       name: `playground: ${product.name}`,
-      expires_in: LASTS,
+      expires_in: KEY_LIFETIME,
     });
-    sessionStorage.setItem(entryOf(product), JSON.stringify({ key: made.key, tenant: whom.tenant }));
+    sessionStorage.setItem(entryOf(product), JSON.stringify({ key: made.key, tenant: owner.tenant }));
     return made;
   };
-  const begin = async () => {
+  const signIn = async () => {
     setProblem(null);
     try {
-      setVisit({ first: await make({ tenant, account }), whose: now, tenant, account });
+      setVisit({ first: await make({ tenant, account }), owner: now, tenant, account });
     } catch (error) {
       setProblem(asProblem(error));
     }
@@ -84,15 +84,15 @@ export function ProductPage({ product, whose }: { product: BlueprintPage; whose:
   return (
     <>
       <Panel title={product.title} aside={<code>{product.path}</code>}>
-        {whose}
+        {accountFields}
         <p class="soft playground-about">{explanation(scope)}</p>
-        {visit && visit.whose !== now && (
-          <p class="stale">The page below is still signed in for {visit.whose}: sign in again.</p>
+        {visit && visit.owner !== now && (
+          <p class="stale">The page below is still signed in for {visit.owner}. Sign in again.</p>
         )}
         {problem && <Trouble problem={problem} />}
         <div class="acts">
           <a class="button" href={product.path} target="_blank" rel="noreferrer">
-            Open by itself
+            Open in a new tab
           </a>
           <Button
             tone="main"
@@ -100,10 +100,10 @@ export function ProductPage({ product, whose }: { product: BlueprintPage; whose:
               may("admin")
                 ? isKnown
                   ? undefined
-                  : "Say first for which tenant and account."
-                : "Only an admin may have a key made; paste one in the page below."
+                  : "Enter a tenant and an account first."
+                : "Only admins can create keys. Paste an existing key in the page below."
             }
-            onClick={begin}
+            onClick={signIn}
           >
             {visit ? "Sign in again" : "Sign in to the page"}
           </Button>
@@ -112,7 +112,7 @@ export function ProductPage({ product, whose }: { product: BlueprintPage; whose:
       <iframe
         key={visit?.first.id ?? "nobody"}
         class="playground-frame"
-        title={`${product.title}${visit ? `, for ${visit.whose}` : ""}`}
+        title={`${product.title}${visit ? `, for ${visit.owner}` : ""}`}
         src={product.path}
       />
     </>
@@ -121,20 +121,20 @@ export function ProductPage({ product, whose }: { product: BlueprintPage; whose:
 
 function explanation(scope: string): string {
   if (!may("admin"))
-    return `The page asks for a key of scope ${scope}. Your own key may not make one: paste one that an admin gave you.`;
+    return `The page requires a key of scope ${scope}. Your key cannot create one; paste a key that an admin created.`;
   return (
-    `Signing in makes a key of scope ${scope} for this tenant${scope === "client" ? " and account" : ""}. It is good for` +
-    " ten minutes, renewed while this page is open, and revoked when you leave it or sign out."
+    `Signing in creates a key of scope ${scope} for this tenant${scope === "client" ? " and account" : ""}. It is valid for` +
+    " ten minutes, renewed while this page is open, and revoked when you leave the page or sign out."
   );
 }
 
-/** Give the key back, also while the page goes away: nobody waits for the answer. */
+/** Revoke a key, even while the page is being closed; the answer is ignored. */
 async function revoke(id: string): Promise<void> {
   if (!session.value) return;
   await fetch(`${ROOT}/api/v1/keys/${encodeURIComponent(id)}`, {
     method: "DELETE",
     headers: { "Millpond-Csrf": session.value.csrf },
     keepalive: true,
-    signal: AbortSignal.timeout(PATIENCE),
+    signal: AbortSignal.timeout(TIMEOUT_MS),
   }).catch(() => null);
 }

@@ -1,9 +1,9 @@
-// System: what runs here, how its database is, and how it is set.
+// System: the server process, its database and its configuration.
 
 import { useState } from "preact/hooks";
 import { get } from "../api";
 import { useLoaded } from "../live";
-import { Ago, Badge, Button, Empty, Fact, Facts, ForAll, Moment, Page, Panel, Show, Tile } from "../parts/basics";
+import { Ago, Badge, Button, Empty, Fact, Facts, ForAll, Instant, Page, Panel, Show, Tile } from "../parts/basics";
 import { Table } from "../parts/table";
 import type { System as SystemShape } from "../wire";
 import { bytes, count, number, span } from "../words";
@@ -29,7 +29,7 @@ function Whole() {
               <Process system={system} />
               <Database system={system} />
             </div>
-            <Panel title="The largest tables" aside="rows as the planner estimates them">
+            <Panel title="Largest tables" aside="row counts are planner estimates">
               <Tables tables={system.tables} />
             </Panel>
             <div class="grid">
@@ -46,16 +46,13 @@ function Whole() {
 }
 
 function Health({ system }: { system: SystemShape }) {
-  const ill = system.checks.filter((check) => check.verdict !== "ok");
+  const failed = system.checks.filter((check) => check.verdict !== "ok");
   return (
-    <Panel
-      title="What the doctor finds"
-      aside={ill.length ? `${ill.length} of ${system.checks.length} ill` : "all well"}
-    >
+    <Panel title="Checks" aside={failed.length ? `${failed.length} of ${system.checks.length} failed` : "all passed"}>
       <ul class="system-checks">
-        {[...ill, ...system.checks.filter((check) => check.verdict === "ok")].map((check) => (
+        {[...failed, ...system.checks.filter((check) => check.verdict === "ok")].map((check) => (
           <li key={check.check}>
-            <Badge tone={check.verdict === "ok" ? "good" : "bad"}>{check.verdict}</Badge>
+            <Badge tone={check.verdict === "ok" ? "good" : "bad"}>{check.verdict === "ok" ? "ok" : "failed"}</Badge>
             <span>
               <strong>{check.check}</strong> <span class="soft">{check.detail}</span>
             </span>
@@ -77,7 +74,7 @@ function Process({ system }: { system: SystemShape }) {
         <Fact name="Started">
           <Ago at={system.started_at} />
         </Fact>
-        <Fact name="Run as">{system.is_development ? "development" : "production"}</Fact>
+        <Fact name="Mode">{system.is_development ? "development" : "production"}</Fact>
       </Facts>
       <h3 class="system-gap">Connections</h3>
       <Table
@@ -88,7 +85,7 @@ function Process({ system }: { system: SystemShape }) {
           { name: "name", head: "Pool", cell: (pool) => pool.name },
           { name: "used", head: "In use", align: "right", cell: (pool) => pool.size - pool.idle },
           { name: "open", head: "Open", align: "right", cell: (pool) => pool.size },
-          { name: "most", head: "At most", align: "right", cell: (pool) => pool.most },
+          { name: "limit", head: "Limit", align: "right", cell: (pool) => pool.limit },
         ]}
       />
     </Panel>
@@ -115,27 +112,27 @@ function Database({ system }: { system: SystemShape }) {
           note="holds back vacuum"
         />
         <Tile
-          label="Found in memory"
+          label="Cache hit ratio"
           value={database.cache_hit === null ? "–" : `${(database.cache_hit * 100).toFixed(1)} %`}
           tone={database.cache_hit !== null && database.cache_hit < 0.95 ? "warn" : "good"}
         />
       </div>
       <Facts>
         <Fact name="PostgreSQL">{database.version}</Fact>
-        <Fact name="Up since">
-          <Moment at={database.started_at} />
+        <Fact name="Started">
+          <Instant at={database.started_at} />
         </Fact>
         <Fact name="Commits">{count(database.commits)}</Fact>
         <Fact name="Rollbacks">{count(database.rollbacks)}</Fact>
         <Fact name="Deadlocks">{number(database.deadlocks)}</Fact>
         <Fact name="Temporary files">{bytes(database.temporary_bytes)}</Fact>
       </Facts>
-      {system.homes.length > 0 && (
+      {system.tenant_databases.length > 0 && (
         <p class="system-gap">
           Tenants in other databases:{" "}
-          {system.homes.map((home) => (
-            <Badge key={home.tenants.join()} tone={home.is_up ? "good" : "bad"}>
-              {home.tenants.join(", ")}
+          {system.tenant_databases.map((database) => (
+            <Badge key={database.tenants.join()} tone={database.is_up ? "good" : "bad"}>
+              {database.tenants.join(", ")}
             </Badge>
           ))}
         </p>
@@ -163,7 +160,7 @@ function Tables({ tables }: { tables: SystemShape["tables"] }) {
 
 function Slow({ system }: { system: SystemShape }) {
   return (
-    <Panel title="Slow statements" aside="by all the time they took">
+    <Panel title="Slow statements" aside="by total time">
       <Table
         label="Slow statements"
         rows={system.slow}
@@ -172,9 +169,9 @@ function Slow({ system }: { system: SystemShape }) {
           { name: "query", head: "Statement", cell: (query) => <code class="system-query">{query.query}</code> },
           { name: "calls", head: "Calls", align: "right", cell: (query) => count(query.calls) },
           { name: "mean", head: "Mean", align: "right", cell: (query) => span(query.mean_ms / 1000) },
-          { name: "total", head: "In all", align: "right", cell: (query) => span(query.total_ms / 1000) },
+          { name: "total", head: "Total", align: "right", cell: (query) => span(query.total_ms / 1000) },
         ]}
-        empty={<Empty title="Not known.">{system.slow_reason ?? "Nothing took long."}</Empty>}
+        empty={<Empty title="No data.">{system.slow_reason ?? "No slow statements were recorded."}</Empty>}
       />
     </Panel>
   );
@@ -191,15 +188,15 @@ function Running({ system }: { system: SystemShape }) {
         columns={[
           { name: "query", head: "Statement", cell: (query) => <code class="system-query">{query.query}</code> },
           { name: "state", head: "State", cell: (query) => query.state },
-          { name: "seconds", head: "For", align: "right", cell: (query) => span(query.seconds) },
+          { name: "seconds", head: "Duration", align: "right", cell: (query) => span(query.seconds) },
         ]}
-        empty={<Empty title="Nothing runs that long.">That is how it should be.</Empty>}
+        empty={<Empty title="No long-running statements." />}
       />
     </Panel>
   );
 }
 
-/** What is not as it is by default comes first: that is what one looks for. */
+/** Shows the changed settings first, because those are what operators look for. */
 function Configuration({ settings }: { settings: SystemShape["configuration"] }) {
   const [isWhole, setWhole] = useState(false);
   const changed = settings.filter((setting) => setting.source !== "default" || (setting.is_secret && setting.value));
@@ -210,7 +207,7 @@ function Configuration({ settings }: { settings: SystemShape["configuration"] })
         <>
           secrets are never shown
           <Button tone="small" aria-expanded={isWhole} onClick={() => setWhole(!isWhole)}>
-            {isWhole ? "Only what was changed" : `All ${settings.length} settings`}
+            {isWhole ? "Changed settings only" : `All ${settings.length} settings`}
           </Button>
         </>
       }
@@ -218,7 +215,7 @@ function Configuration({ settings }: { settings: SystemShape["configuration"] })
       <Table
         label="Configuration"
         rows={isWhole ? settings : changed}
-        empty={<Empty title="Everything is as it is by default." />}
+        empty={<Empty title="All settings have their default values." />}
         keyOf={(setting) => setting.name}
         columns={[
           { name: "name", head: "Setting", cell: (setting) => <code>{setting.name}</code> },
@@ -234,7 +231,7 @@ function Configuration({ settings }: { settings: SystemShape["configuration"] })
           },
           {
             name: "source",
-            head: "From",
+            head: "Source",
             cell: (setting) => <span class={setting.source === "default" ? "soft" : ""}>{setting.source}</span>,
           },
         ]}
@@ -253,7 +250,7 @@ function Migrations({ migrations }: { migrations: SystemShape["migrations"] }) {
         columns={[
           { name: "number", head: "No.", cell: (migration) => String(migration.number).padStart(4, "0") },
           { name: "name", head: "Name", cell: (migration) => migration.name },
-          { name: "at", head: "Applied", cell: (migration) => <Moment at={migration.applied_at} /> },
+          { name: "at", head: "Applied", cell: (migration) => <Instant at={migration.applied_at} /> },
         ]}
       />
     </Panel>

@@ -1,8 +1,8 @@
-// One wallet: what it has, its ledger, and what an operator may put right.
+// One wallet: its balances, its ledger, and corrections by an admin.
 
 import { act, get, isFreshKey, refusal } from "../api";
 import { useLoaded } from "../live";
-import { Credits as Amount, Badge, Button, Empty, Id, Moment, Page, Panel, Show, Tile } from "../parts/basics";
+import { Credits as Amount, Badge, Button, Empty, Id, Instant, Page, Panel, Show, Tile } from "../parts/basics";
 import { ask } from "../parts/dialogs";
 import { Pager, Table } from "../parts/table";
 import { toast } from "../parts/toasts";
@@ -19,7 +19,7 @@ const TONES: Record<string, "good" | "main" | "info" | "quiet" | "warn"> = {
   release: "quiet",
 };
 
-/** What somebody has called it; one that the dashboard has made up tells nobody anything. */
+/** The reference of an entry. One that the dashboard generated is left out, because it means nothing to people. */
 function referenceOf({ reference }: Entry): string | null {
   return reference && isFreshKey(reference) ? null : reference;
 }
@@ -47,7 +47,7 @@ export function Wallet({ tenant, account }: { tenant: string; account: string })
       acts={
         <>
           <Link to="/jobs" query={{ tenant, account }} class="button">
-            Its jobs
+            Jobs of this account
           </Link>
           <Button because={because} disabled={!now} onClick={() => now && cap(now, reload)}>
             Limit
@@ -65,16 +65,16 @@ export function Wallet({ tenant, account }: { tenant: string; account: string })
         {(found) => (
           <div class="tiles">
             <Tile label="Available" value={number(found.available)} tone={found.available ? "good" : "warn"} />
-            <Tile label="Held" value={number(found.held)} note="for jobs that have not ended" />
+            <Tile label="Held" value={number(found.held)} note="for unfinished jobs" />
             <Tile
               label="Active jobs"
               value={number(found.active)}
-              note={found.active_max === null ? "no limit" : `of ${number(found.active_max)} at most`}
+              note={found.active_max === null ? "no limit" : `limit ${number(found.active_max)}`}
             />
           </div>
         )}
       </Show>
-      <Panel title="Ledger" aside="append-only; each entry balances">
+      <Panel title="Ledger" aside="append-only">
         <Show of={entries}>
           {(page) => (
             <>
@@ -84,10 +84,10 @@ export function Wallet({ tenant, account }: { tenant: string; account: string })
                 keyOf={(row) => String(row.seq)}
                 columns={[
                   { name: "seq", head: "No.", align: "right", hide: "narrow", cell: (row) => row.seq },
-                  { name: "at", head: "When", cell: (row) => <Moment at={row.at} /> },
+                  { name: "at", head: "Time", cell: (row) => <Instant at={row.at} /> },
                   {
                     name: "type",
-                    head: "What",
+                    head: "Type",
                     cell: (row) => <Badge tone={TONES[row.type] ?? "quiet"}>{row.type}</Badge>,
                   },
                   {
@@ -97,10 +97,10 @@ export function Wallet({ tenant, account }: { tenant: string; account: string })
                     cell: (row) => <Amount value={row.available} sign />,
                   },
                   { name: "held", head: "Held", align: "right", cell: (row) => <Amount value={row.held} sign /> },
-                  { name: "after", head: "Then available", align: "right", cell: (row) => number(row.available_after) },
+                  { name: "after", head: "Balance", align: "right", cell: (row) => number(row.available_after) },
                   {
                     name: "job",
-                    head: "For",
+                    head: "Job",
                     cell: (row) =>
                       row.job_id ? <Id id={row.job_id} tenant={tenant} /> : (row.reason ?? referenceOf(row) ?? "–"),
                   },
@@ -111,7 +111,7 @@ export function Wallet({ tenant, account }: { tenant: string; account: string })
                     cell: (row) => <span class="soft">{row.job_id ? row.reason : referenceOf(row)}</span>,
                   },
                 ]}
-                empty={<Empty title="Nothing was ever posted here.">Grant it some credits to begin.</Empty>}
+                empty={<Empty title="No ledger entries.">Grant credits to this account to get started.</Empty>}
               />
               <Pager next={page.next_cursor} />
             </>
@@ -124,24 +124,28 @@ export function Wallet({ tenant, account }: { tenant: string; account: string })
 
 function cap(wallet: WalletShape, done: () => void): Promise<boolean> {
   return ask({
-    title: `Limit ${wallet.account}`,
-    text: "How many of its jobs may be active at once. More than that are refused, and nothing is charged for them.",
-    action: "Set the limit",
+    title: `Limit active jobs of ${wallet.account}`,
+    text: "The number of jobs of this account that may be active at the same time. Further submits are rejected and not charged.",
+    action: "Set limit",
     fields: [
       {
         name: "active_max",
-        label: "Active jobs at most",
+        label: "Limit of active jobs",
         type: "number",
         min: 0,
         max: 1_000_000,
         value: wallet.active_max ?? "",
-        hint: "Leave it empty for no limit.",
+        hint: "Leave empty for no limit.",
       },
     ],
     act: async ({ active_max: given }) => {
       const path = `tenants/${encodeURIComponent(wallet.tenant)}/accounts/${encodeURIComponent(wallet.account)}/cap`;
       await act("PUT", path, { active_max: given ? Number(given) : null });
-      toast(given ? `${wallet.account} may have ${given} active jobs.` : `${wallet.account} has no limit.`);
+      toast(
+        given
+          ? `Account ${wallet.account} is limited to ${given} active jobs.`
+          : `Account ${wallet.account} has no limit.`,
+      );
       done();
     },
   });

@@ -1,4 +1,4 @@
-// Webhooks: who is told of what, what came of each try, and telling it once more.
+// Webhooks: endpoints, deliveries with their attempts, and resending.
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
@@ -14,7 +14,7 @@ import {
   Facts,
   ForAll,
   Id,
-  Moment,
+  Instant,
   Page,
   Panel,
   Show,
@@ -24,7 +24,7 @@ import {
 } from "../parts/basics";
 import { ask, showSecret } from "../parts/dialogs";
 import { Field, type FieldSpec } from "../parts/forms";
-import { whose } from "../parts/frame";
+import { chosenTenant } from "../parts/frame";
 import { type Column, Pager, Table } from "../parts/table";
 import { attempt, toast } from "../parts/toasts";
 import { go, Link, part, place, ROOT, setQuery } from "../router";
@@ -42,7 +42,7 @@ import type {
 import { bytes, count, plain, span } from "../words";
 import "./webhooks.css";
 
-const MOMENTS = [
+const EVENTS = [
   ...["job.submitted", "job.queued", "job.started", "job.requeued", "job.parked", "job.answered", "job.delivering"],
   ...["job.succeeded", "job.failed", "job.canceled", "job.expired", "job.blocked", "job.retried", "endpoint.disabled"],
 ] as const;
@@ -50,13 +50,13 @@ const ENDS: readonly string[] = ["job.succeeded", "job.failed", "job.canceled", 
 const STATES: Record<string, Tone> = { delivered: "good", failed: "bad", pending: "info", withdrawn: "quiet" };
 const SMALL_PAGE = 25;
 
-/** Whose thing a page shows: told in the address, or the tenant that is looked at. */
+/** The tenant of the endpoint or delivery on a page: from the URL, otherwise the selected tenant. */
 function owner(): { tenant?: string } {
   const of = place.value.query.get("of");
-  return of ? { tenant: of } : whose();
+  return of ? { tenant: of } : chosenTenant();
 }
 
-// The page of all
+// The lists
 
 export function Webhooks() {
   const tab = place.value.query.get("tab") === "deliveries" ? "deliveries" : "endpoints";
@@ -71,15 +71,15 @@ export function Webhooks() {
             </Link>
           )}
           <Button tone="main" because={refusal("operator")} onClick={makeEndpoint}>
-            Make an endpoint
+            Create endpoint
           </Button>
         </>
       }
     >
       <Tabs
-        label="What to look at"
+        label="Section"
         chosen={tab}
-        onChoose={(name) => go("/webhooks", { ...whose(), tab: name === "endpoints" ? null : name })}
+        onChoose={(name) => go("/webhooks", { ...chosenTenant(), tab: name === "endpoints" ? null : name })}
         tabs={[
           { name: "endpoints", title: "Endpoints" },
           { name: "deliveries", title: "Deliveries" },
@@ -92,7 +92,7 @@ export function Webhooks() {
 
 function EndpointList() {
   const cursor = place.value.query.get("cursor");
-  const query = { ...whose(), cursor, limit: SMALL_PAGE };
+  const query = { ...chosenTenant(), cursor, limit: SMALL_PAGE };
   const found = useLoaded((signal) => get<Endpoints>("endpoints", query, signal), [query]);
   return (
     <Panel>
@@ -118,13 +118,16 @@ function EndpointList() {
 
 function NoEndpoints() {
   return (
-    <Empty title="There is no endpoint yet.">
-      <p>An endpoint is a URL of a tenant that is told of its jobs, by signed requests that are tried again.</p>
+    <Empty title="No webhook endpoints yet.">
+      <p>
+        A webhook endpoint is a URL of a tenant that receives signed events about its jobs. Failed deliveries are
+        retried.
+      </p>
       <pre class="webhooks-command">millpond webhooks endpoints create https://acme.example/hooks --tenant acme</pre>
       {session.value?.is_development && (
         <p>
-          Here, in development, <code>{inbox("name")}</code> takes whatever comes, and the{" "}
-          <Link to="/inbox">inbox</Link> shows it.
+          In development, <code>{inbox("name")}</code> accepts any webhook, and the <Link to="/inbox">inbox</Link> shows
+          it.
         </p>
       )}
     </Empty>
@@ -138,7 +141,7 @@ const ENDPOINT_COLUMNS: readonly Column<EndpointInfo>[] = [
     head: "URL",
     cell: (endpoint) => (
       <Link to={`/webhooks/${part(endpoint.id)}`} query={{ of: endpoint.tenant }} class="webhooks-url">
-        {endpoint.url ?? "pulled, not sent"}
+        {endpoint.url ?? "pull only"}
       </Link>
     ),
   },
@@ -148,14 +151,14 @@ const ENDPOINT_COLUMNS: readonly Column<EndpointInfo>[] = [
     name: "share",
     head: "Delivered, 24 h",
     align: "right",
-    cell: (endpoint) => <Statistic endpoint={endpoint} told={(stats) => share(stats)} />,
+    cell: (endpoint) => <Statistic endpoint={endpoint} format={(stats) => share(stats)} />,
   },
   {
     name: "p90",
-    head: "Answers in (p90)",
+    head: "Response time (p90)",
     align: "right",
     hide: "narrow",
-    cell: (endpoint) => <Statistic endpoint={endpoint} told={(stats) => span(stats.seconds_p90)} />,
+    cell: (endpoint) => <Statistic endpoint={endpoint} format={(stats) => span(stats.seconds_p90)} />,
   },
   {
     name: "failing",
@@ -165,8 +168,8 @@ const ENDPOINT_COLUMNS: readonly Column<EndpointInfo>[] = [
 ];
 
 function Events({ names }: { names: readonly string[] }) {
-  if (names.includes("*")) return <>everything</>;
-  if (names.length === ENDS.length && ENDS.every((name) => names.includes(name))) return <>every end of a job</>;
+  if (names.includes("*")) return <>all events</>;
+  if (names.length === ENDS.length && ENDS.every((name) => names.includes(name))) return <>all that end a job</>;
   return <>{names.map((name) => name.replace("job.", "")).join(", ")}</>;
 }
 
@@ -179,10 +182,10 @@ function EndpointState({ endpoint }: { endpoint: EndpointInfo }) {
       </>
     );
   if (endpoint.failing_since) return <Badge tone="warn">failing</Badge>;
-  return <Badge tone="good">sending</Badge>;
+  return <Badge tone="good">active</Badge>;
 }
 
-/** The share of those that came to an end and were delivered. */
+/** The share of settled deliveries that succeeded. */
 function share(stats: EndpointStats): string {
   const ended = stats.delivered + stats.failed;
   return ended ? `${((stats.delivered / ended) * 100).toFixed(stats.failed ? 1 : 0)} %` : "–";
@@ -190,7 +193,7 @@ function share(stats: EndpointStats): string {
 
 const known = new Map<string, Promise<EndpointStats>>();
 
-/** One look for all cells of a row, for the length of a few beats: many rows are many questions. */
+/** The statistics of an endpoint, cached for some seconds, so that all cells of a row share one request. */
 function statsOf(endpoint: EndpointInfo): Promise<EndpointStats> {
   const asked =
     known.get(endpoint.id) ?? get<EndpointStats>(`endpoints/${part(endpoint.id)}/stats`, { tenant: endpoint.tenant });
@@ -201,12 +204,12 @@ function statsOf(endpoint: EndpointInfo): Promise<EndpointStats> {
   return asked;
 }
 
-function Statistic({ endpoint, told }: { endpoint: EndpointInfo; told: (stats: EndpointStats) => string }) {
+function Statistic({ endpoint, format }: { endpoint: EndpointInfo; format: (stats: EndpointStats) => string }) {
   const stats = useLoaded(() => statsOf(endpoint), [endpoint.id]);
-  return <span class="numeric">{stats.value ? told(stats.value) : stats.problem ? "?" : "…"}</span>;
+  return <span class="numeric">{stats.value ? format(stats.value) : stats.problem ? "?" : "…"}</span>;
 }
 
-// Making, and what one may do with one
+// Actions on endpoints
 
 function eventBoxes(chosen: readonly string[]): ComponentChildren {
   const isAll = chosen.includes("*");
@@ -214,9 +217,9 @@ function eventBoxes(chosen: readonly string[]): ComponentChildren {
     <fieldset class="webhooks-events">
       <legend>Events</legend>
       <label>
-        <input type="checkbox" name="event *" defaultChecked={isAll} /> everything, also what is yet to be invented
+        <input type="checkbox" name="event *" defaultChecked={isAll} /> all events, including future ones
       </label>
-      {MOMENTS.map((name) => (
+      {EVENTS.map((name) => (
         <label key={name}>
           <input type="checkbox" name={`event ${name}`} defaultChecked={chosen.includes(name)} /> {name}
         </label>
@@ -239,22 +242,24 @@ function words(text: string | undefined): string[] {
 function makeEndpoint() {
   const own = session.value?.tenant ?? place.value.query.get("tenant");
   const fields: FieldSpec[] = [
-    ...(own ? [] : [{ name: "tenant", label: "Tenant", required: true, hint: "Whose jobs it is told of." }]),
+    ...(own
+      ? []
+      : [{ name: "tenant", label: "Tenant", required: true, hint: "The tenant whose job events are sent." }]),
     {
       name: "url",
       label: "URL",
       placeholder: "https://acme.example/hooks",
       hint: session.value?.is_development
-        ? `Empty: nothing is sent, and what is due waits to be pulled. To try it: ${inbox("try")}`
-        : "Empty: nothing is sent, and what is due waits to be pulled.",
+        ? `Leave empty to pull events instead of receiving requests. For a test, use ${inbox("try")}`
+        : "Leave empty to pull events instead of receiving requests.",
     },
-    { name: "kinds", label: "Only of these kinds", hint: "Names with a space between them. Empty: of all kinds." },
-    { name: "description", label: "Description", hint: "For whoever finds it later." },
+    { name: "kinds", label: "Kinds", hint: "Names separated by spaces. Leave empty for all kinds." },
+    { name: "description", label: "Description", hint: "Describes what the endpoint is used for." },
   ];
   return ask({
-    title: "Make an endpoint",
+    title: "Create endpoint",
     text: eventBoxes(ENDS),
-    action: "Make it",
+    action: "Create",
     fields,
     act: async (values) => {
       const body = {
@@ -265,14 +270,14 @@ function makeEndpoint() {
       };
       const tenant = own ?? values["tenant"]?.trim() ?? "";
       const made = await act<NewEndpoint>("POST", "endpoints", body, { query: { tenant } });
-      tellSecret(made, "What is sent to it is signed with this.");
+      showEndpointSecret(made, "Requests to the endpoint are signed with this secret.");
       go(`/webhooks/${part(made.id)}`, { of: made.tenant });
     },
   });
 }
 
-function tellSecret(made: NewEndpoint, text: string): void {
-  showSecret("The secret of the endpoint", `${text} It is told this once: give it to the receiver now.`, made.secret);
+function showEndpointSecret(made: NewEndpoint, text: string): void {
+  showSecret("Endpoint secret", `${text} It is shown only once; configure the receiver with it now.`, made.secret);
 }
 
 interface ActProps {
@@ -286,31 +291,31 @@ function request<T>(endpoint: EndpointInfo, method: string, path: string, body?:
 
 function changeEndpoint({ endpoint, reload }: ActProps) {
   return ask({
-    title: "Change the endpoint",
+    title: "Edit endpoint",
     text: (
       <>
-        <p>What is sent from now on goes so; what is due already too.</p>
+        <p>Changes apply to new and pending deliveries.</p>
         {eventBoxes(endpoint.events)}
       </>
     ),
-    action: "Change",
+    action: "Save",
     fields: [
       ...(endpoint.url === null
         ? []
         : [{ name: "url", label: "URL", value: endpoint.url, required: true, monospace: true }]),
       {
         name: "kinds",
-        label: "Only of these kinds",
+        label: "Kinds",
         value: endpoint.kinds.join(" "),
-        hint: "Names with a space between them. Empty: of all kinds.",
+        hint: "Names separated by spaces. Leave empty for all kinds.",
       },
       { name: "description", label: "Description", value: endpoint.description },
       {
         name: "limit",
-        label: "Requests at once",
+        label: "Concurrent requests",
         type: "number",
         value: endpoint.limit ?? "",
-        hint: "Empty: the server's own limit.",
+        hint: "Leave empty for the server's limit.",
       },
     ],
     act: async (values) => {
@@ -321,7 +326,7 @@ function changeEndpoint({ endpoint, reload }: ActProps) {
         description: values["description"] ?? "",
         limit: values["limit"] ? Number(values["limit"]) : null,
       });
-      toast("The endpoint is changed.");
+      toast("Endpoint saved.");
       reload();
     },
   });
@@ -329,13 +334,13 @@ function changeEndpoint({ endpoint, reload }: ActProps) {
 
 function testEndpoint({ endpoint, reload }: ActProps) {
   return ask({
-    title: "Send a test?",
-    text: `${endpoint.url ?? "Whoever pulls"} is told of a job that never was. It is signed like any other, and listed with the deliveries.`,
-    action: "Send the test",
-    fields: [{ name: "event", label: "Event", type: "select", options: MOMENTS, value: "job.succeeded" }],
+    title: "Send a test event?",
+    text: `An event of a fictitious job is sent to ${endpoint.url ?? "the pull queue"}. It is signed like any other and listed with the deliveries.`,
+    action: "Send test",
+    fields: [{ name: "event", label: "Event", type: "select", options: EVENTS, value: "job.succeeded" }],
     act: async ({ event }) => {
       const made = await request<Delivery>(endpoint, "POST", "/test", { event });
-      toast("The test is on its way.");
+      toast("Test event queued.");
       reload();
       go(`/deliveries/${part(made.id)}`, { of: made.tenant });
     },
@@ -344,23 +349,23 @@ function testEndpoint({ endpoint, reload }: ActProps) {
 
 function rotateEndpoint({ endpoint, reload }: ActProps) {
   return ask({
-    title: "Give the endpoint a new secret?",
-    text: "The new secret is told once. While the overlap lasts, what is sent is signed with both, so that the receiver can change over without losing anything.",
+    title: "Rotate the endpoint secret?",
+    text: "The new secret is shown only once. During the overlap, requests are signed with both secrets, so that the receiver can switch without losing events.",
     action: "Rotate",
     fields: [
       {
         name: "overlap",
-        label: "How long the old secret signs too",
+        label: "Overlap: how long the old secret stays in use",
         value: "24h",
         required: true,
-        hint: "Such as 15m, 24h, 7d; at most 30d. 0: not at all.",
+        hint: "For example 15m, 24h or 7d; at most 30d. Enter 0 for no overlap.",
       },
     ],
     act: async ({ overlap }) => {
       const made = await request<NewEndpoint>(endpoint, "POST", "/rotate", {
         overlap: Number(overlap) === 0 ? 0 : overlap,
       });
-      tellSecret(made, "From now on this signs what is sent.");
+      showEndpointSecret(made, "Requests are now signed with this secret.");
       reload();
     },
   });
@@ -369,13 +374,13 @@ function rotateEndpoint({ endpoint, reload }: ActProps) {
 function disableEndpoint({ endpoint, reload }: ActProps) {
   return ask({
     title: "Disable the endpoint?",
-    text: "Nothing is sent to it until it is enabled again. What is due meanwhile waits, and is given up when its time is over.",
+    text: "Nothing is sent until the endpoint is enabled again. Pending deliveries wait, and fail when their retry period ends.",
     action: "Disable",
     tone: "bad",
-    fields: [{ name: "reason", label: "Why", hint: "It stands beside the endpoint and in the audit." }],
+    fields: [{ name: "reason", label: "Reason", hint: "Shown on the endpoint and in the audit log." }],
     act: async ({ reason }) => {
       await request(endpoint, "POST", "/disable", reason ? { reason } : {});
-      toast("The endpoint is disabled.");
+      toast("Endpoint disabled.");
       reload();
     },
   });
@@ -384,17 +389,17 @@ function disableEndpoint({ endpoint, reload }: ActProps) {
 function enableEndpoint({ endpoint, reload }: ActProps) {
   return ask({
     title: "Enable the endpoint?",
-    text: "From now on it is told again, with what is still due first. What was given up is not sent by itself: use “Resend what failed”.",
+    text: "Sending resumes with the pending deliveries. Failed deliveries are not resent automatically: use “Resend failed”.",
     action: "Enable",
     act: async () => {
       await request(endpoint, "POST", "/enable");
-      toast("The endpoint is enabled.");
+      toast("Endpoint enabled.");
       reload();
     },
   });
 }
 
-/** A moment as a field of a form wants it: the local time, without its zone. */
+/** The value of a `datetime-local` field: local time, without a zone. */
 function local(at: Date): string {
   return new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
 }
@@ -402,28 +407,28 @@ function local(at: Date): string {
 function resendSince({ endpoint, reload }: ActProps) {
   const since = endpoint.failing_since ? new Date(endpoint.failing_since) : new Date(Date.now() - 24 * 3_600_000);
   return ask({
-    title: "Send once more?",
-    text: "Each delivery keeps its id, so a receiver that looks at webhook-id takes none of them twice.",
+    title: "Resend deliveries?",
+    text: "Each delivery keeps its webhook-id, so that receivers can ignore duplicates.",
     action: "Resend",
     fields: [
       { name: "since", label: "Since", type: "datetime-local", value: local(since), required: true },
       {
         name: "what",
-        label: "What",
+        label: "Deliveries",
         type: "select",
         value: "failed",
         options: [
-          { value: "failed", label: "only what failed" },
-          { value: "all", label: "everything, also what was delivered" },
+          { value: "failed", label: "failed deliveries only" },
+          { value: "all", label: "all deliveries, including successful ones" },
         ],
       },
     ],
     act: async (values) => {
-      const told = await request<Resent>(endpoint, "POST", "/resend", {
+      const resent = await request<Resent>(endpoint, "POST", "/resend", {
         since: new Date(values["since"] ?? "").toISOString(),
         only_failed: values["what"] !== "all",
       });
-      toast(told.count ? `${count(told.count)} are sent once more.` : "Nothing failed since then.");
+      toast(resent.count ? `Resending ${count(resent.count)} deliveries.` : "No failed deliveries since then.");
       reload();
     },
   });
@@ -432,13 +437,13 @@ function resendSince({ endpoint, reload }: ActProps) {
 function deleteEndpoint({ endpoint }: ActProps) {
   return ask({
     title: "Delete the endpoint?",
-    text: `${endpoint.url ?? "It"} is told nothing any more, and what was not sent yet is not sent. Its deliveries can still be read. This cannot be undone.`,
+    text: `Nothing more is sent to ${endpoint.url ?? "this endpoint"}, including pending deliveries. Its past deliveries remain visible. This cannot be undone.`,
     action: "Delete",
     tone: "bad",
     act: async () => {
       await request(endpoint, "DELETE", "");
-      toast("The endpoint is deleted.");
-      go("/webhooks", whose());
+      toast("Endpoint deleted.");
+      go("/webhooks", chosenTenant());
     },
   });
 }
@@ -446,11 +451,11 @@ function deleteEndpoint({ endpoint }: ActProps) {
 function Acts(props: ActProps) {
   const because = refusal("operator");
   const isOff = Boolean(props.endpoint.disabled_at);
-  const off = isOff ? "It is disabled." : undefined;
+  const off = isOff ? "The endpoint is disabled." : undefined;
   const acts: readonly [string, (props: ActProps) => unknown, string | undefined, "plain" | "bad"][] = [
-    ["Send a test", testEndpoint, because ?? off, "plain"],
-    ["Resend what failed", resendSince, because ?? off, "plain"],
-    ["Change", changeEndpoint, because, "plain"],
+    ["Send test", testEndpoint, because ?? off, "plain"],
+    ["Resend failed", resendSince, because ?? off, "plain"],
+    ["Edit", changeEndpoint, because, "plain"],
     ["Rotate secret", rotateEndpoint, because, "plain"],
     isOff ? ["Enable", enableEndpoint, because, "plain"] : ["Disable", disableEndpoint, because, "plain"],
     ["Delete", deleteEndpoint, because, "bad"],
@@ -474,7 +479,7 @@ export function EndpointPage({ id }: { id: string }) {
   const endpoint = found.value;
   return (
     <Page
-      title={endpoint ? (endpoint.url ?? "Pulled endpoint") : "Endpoint"}
+      title={endpoint ? (endpoint.url ?? "Pull endpoint") : "Endpoint"}
       tab="Endpoint"
       aside={endpoint && <EndpointState endpoint={endpoint} />}
       acts={endpoint && <Acts endpoint={endpoint} reload={found.reload} />}
@@ -494,38 +499,39 @@ function One({ endpoint }: { endpoint: EndpointInfo }) {
       {endpoint.disabled_at && (
         <div class="trouble" role="alert">
           <p>
-            <strong>Nothing is sent to it</strong> since <Moment at={endpoint.disabled_at} />
+            <strong>Disabled</strong> since <Instant at={endpoint.disabled_at} />
             {endpoint.disabled_reason && `: ${plain(endpoint.disabled_reason)}`}.
           </p>
-          <p>Repair the receiver, enable the endpoint, then resend what failed.</p>
+          <p>Fix the receiver, enable the endpoint, then resend the failed deliveries.</p>
         </div>
       )}
       {!endpoint.disabled_at && endpoint.failing_since && (
         <p class="stale">
-          It has taken nothing since <Ago at={endpoint.failing_since} />. The last tries are below, with what it
-          answered.
+          No delivery has succeeded since <Instant at={endpoint.failing_since} />. The latest attempts are listed below,
+          with their responses.
         </p>
       )}
       <Show of={stats} lines={2}>
-        {(told) => (
+        {(found) => (
           <div class="tiles">
             <Tile
               label="Delivered, 24 h"
-              value={share(told)}
-              note={`${count(told.delivered)} of ${count(told.delivered + told.failed)}`}
-              tone={told.failed ? "warn" : "good"}
+              value={share(found)}
+              note={`${count(found.delivered)} of ${count(found.delivered + found.failed)}`}
+              tone={found.failed ? "warn" : "good"}
             />
-            <Tile label="Failed" value={count(told.failed)} tone={told.failed ? "bad" : "quiet"} note="given up" />
-            <Tile label="Pending" value={count(told.pending)} note="to be tried" />
             <Tile
-              label="Answers in"
-              value={span(told.seconds_p90)}
-              note={`p90; half of them in ${span(told.seconds_p50)}`}
+              label="Failed"
+              value={count(found.failed)}
+              tone={found.failed ? "bad" : "quiet"}
+              note="no more retries"
             />
+            <Tile label="Pending" value={count(found.pending)} note="waiting to be sent" />
+            <Tile label="Response time" value={span(found.seconds_p90)} note={`p90; p50 ${span(found.seconds_p50)}`} />
           </div>
         )}
       </Show>
-      <Panel title="Facts">
+      <Panel title="Details">
         <Facts>
           <Fact name="Id">
             <Id id={endpoint.id} tenant={endpoint.tenant} />
@@ -538,13 +544,13 @@ function One({ endpoint }: { endpoint: EndpointInfo }) {
             <Events names={endpoint.events} />
           </Fact>
           <Fact name="Kinds">{endpoint.kinds.join(", ") || "all"}</Fact>
-          <Fact name="Told in">{endpoint.is_native ? "the words of Millpond" : "the words of each kind"}</Fact>
-          <Fact name="Requests at once">{endpoint.limit ?? "the server's limit"}</Fact>
-          <Fact name="Made">
+          <Fact name="Event format">{endpoint.is_native ? "Millpond" : "defined by each kind"}</Fact>
+          <Fact name="Concurrent requests">{endpoint.limit ?? "the server's limit"}</Fact>
+          <Fact name="Created">
             <Ago at={endpoint.created_at} />
           </Fact>
-          <Fact name="Old secret signs until">
-            <Moment at={endpoint.rotated_until} none="there is none" />
+          <Fact name="Old secret valid until">
+            <Instant at={endpoint.rotated_until} none="no old secret" />
           </Fact>
           <Fact name="Description">{endpoint.description || "–"}</Fact>
         </Facts>
@@ -561,7 +567,7 @@ function DeliveryList({ endpoint }: { endpoint?: EndpointInfo }) {
   const query = {
     ...(endpoint
       ? { tenant: endpoint.tenant, endpoint: endpoint.id }
-      : { ...whose(), endpoint: given.get("endpoint") }),
+      : { ...chosenTenant(), endpoint: given.get("endpoint") }),
     state: given.get("state"),
     cursor: given.get("cursor"),
   };
@@ -604,7 +610,7 @@ function DeliveryList({ endpoint }: { endpoint?: EndpointInfo }) {
   );
 }
 
-/** What is typed counts when it is whole: at Enter, or when the field is left. */
+/** A text filter that is applied at Enter, or when the field loses focus. */
 function TypedFilter(props: { name: string; label: string; value: string | null; onChange: (text: string) => void }) {
   const { name, label, value, onChange } = props;
   const done = (event: { currentTarget: HTMLInputElement }) => {
@@ -637,10 +643,10 @@ function TenantFilter({ value, onChange }: { value: string | null; onChange: (te
 
 function NoDeliveries({ isFiltered }: { isFiltered: boolean }) {
   return isFiltered ? (
-    <Empty title="No delivery fits." />
+    <Empty title="No deliveries match this filter." />
   ) : (
-    <Empty title="Nothing was told to anybody yet.">
-      <p>A delivery is one event of one job for one receiver. Each stands here with all its tries.</p>
+    <Empty title="No deliveries yet.">
+      <p>A delivery is one event of one job for one receiver. Each is listed here with its attempts.</p>
     </Empty>
   );
 }
@@ -658,7 +664,7 @@ function deliveryColumns(isOfOne: boolean): readonly Column<Delivery>[] {
       head: "State",
       cell: (delivery) => <Badge tone={STATES[delivery.state] ?? "quiet"}>{delivery.state}</Badge>,
     },
-    { name: "tries", head: "Tries", align: "right", cell: (delivery) => count(delivery.tries) },
+    { name: "tries", head: "Attempts", align: "right", cell: (delivery) => count(delivery.tries) },
     ...(isOfOne
       ? []
       : [
@@ -683,10 +689,10 @@ function deliveryColumns(isOfOne: boolean): readonly Column<Delivery>[] {
     },
     {
       name: "next",
-      head: "Next try",
+      head: "Next attempt",
       cell: (delivery) => (delivery.due_at ? <Ago at={delivery.due_at} /> : <span class="soft">–</span>),
     },
-    { name: "made", head: "Made", cell: (delivery) => <Ago at={delivery.created_at} /> },
+    { name: "made", head: "Created", cell: (delivery) => <Ago at={delivery.created_at} /> },
   ];
 }
 
@@ -698,12 +704,12 @@ export function DeliveryPage({ id }: { id: string }) {
   const delivery = found.value;
   const resend = () =>
     ask({
-      title: "Send it once more?",
-      text: `It goes to ${delivery?.url ?? "whoever pulls"} now, with the same id and body, signed anew. A receiver that looks at webhook-id takes it once.`,
+      title: "Resend the delivery?",
+      text: `The delivery is sent to ${delivery?.url ?? "the pull queue"} again with the same id and body and a new signature. Receivers can ignore duplicates by webhook-id.`,
       action: "Resend",
       act: async () => {
         await act("POST", `deliveries/${part(id)}/resend`, undefined, { query });
-        toast("It is on its way.");
+        toast("Delivery queued.");
         found.reload();
       },
     });
@@ -716,7 +722,9 @@ export function DeliveryPage({ id }: { id: string }) {
         delivery && (
           <Button
             tone="main"
-            because={refusal("operator") ?? (delivery.state === "withdrawn" ? "It was withdrawn." : undefined)}
+            because={
+              refusal("operator") ?? (delivery.state === "withdrawn" ? "The delivery was withdrawn." : undefined)
+            }
             onClick={resend}
           >
             Resend
@@ -732,23 +740,23 @@ export function DeliveryPage({ id }: { id: string }) {
 function OneDelivery({ delivery }: { delivery: DeliveryLog }) {
   return (
     <>
-      <Panel title="Facts">
+      <Panel title="Details">
         <Facts>
           <Fact name="Id (webhook-id)">
             <Id id={delivery.id} tenant={delivery.tenant} />
           </Fact>
           <Fact name="Tenant">{delivery.tenant}</Fact>
-          <Fact name="Goes to">{delivery.url ?? "whoever pulls it"}</Fact>
+          <Fact name="URL">{delivery.url ?? "pull only"}</Fact>
           <Fact name="Endpoint">
             {delivery.endpoint_id ? <Id id={delivery.endpoint_id} tenant={delivery.tenant} /> : "the job's own webhook"}
           </Fact>
           <Fact name="Job">
-            {delivery.job_id ? <Id id={delivery.job_id} tenant={delivery.tenant} /> : "none: a test"}
+            {delivery.job_id ? <Id id={delivery.job_id} tenant={delivery.tenant} /> : "none (test event)"}
           </Fact>
-          <Fact name="Made">
+          <Fact name="Created">
             <Ago at={delivery.created_at} />
           </Fact>
-          <Fact name="Next try">
+          <Fact name="Next attempt">
             <Ago at={delivery.due_at} none="none" />
           </Fact>
           <Fact name="Settled">
@@ -756,18 +764,18 @@ function OneDelivery({ delivery }: { delivery: DeliveryLog }) {
           </Fact>
         </Facts>
       </Panel>
-      <Panel title="Body" aside="the same in every try">
+      <Panel title="Body" aside="identical in every attempt">
         {delivery.body === null ? (
-          <p class="soft">This server does not know the words of the job's kind.</p>
+          <p class="soft">This server cannot render the body: it does not know the job's kind.</p>
         ) : (
           <Text label="Body" text={pretty(delivery.body)} />
         )}
       </Panel>
-      <Panel title="Tries" aside={count(delivery.log.length)}>
+      <Panel title="Attempts" aside={count(delivery.log.length)}>
         {delivery.log.length ? (
           [...delivery.log].reverse().map((each, index) => <Try key={each.number} each={each} isOpen={index === 0} />)
         ) : (
-          <p class="soft">It was not tried yet.</p>
+          <p class="soft">No attempts yet.</p>
         )}
       </Panel>
     </>
@@ -779,26 +787,30 @@ function Try({ each, isOpen }: { each: DeliveryTry; isOpen: boolean }) {
   return (
     <details class="webhooks-try" open={isOpen}>
       <summary>
-        <strong>Try {each.number}</strong> <Badge tone={isGood ? "good" : "bad"}>{each.status ?? "no answer"}</Badge>{" "}
+        <strong>Attempt {each.number}</strong>{" "}
+        <Badge tone={isGood ? "good" : "bad"}>{each.status ?? "no response"}</Badge>{" "}
         {each.error && <span class="wrong">{each.error}</span>}{" "}
         <span class="soft">
-          <Moment at={each.at} />, took {span(each.seconds)}
+          <Instant at={each.at} />, {span(each.seconds)}
         </span>
       </summary>
       {each.url && <p class="soft">POST {each.url}</p>}
       <div class="grid">
         <div>
           <h3>Request headers</h3>
-          <Headers label={`Request headers of try ${each.number}`} told={Object.entries(each.request_headers)} />
+          <Headers label={`Request headers of attempt ${each.number}`} headers={Object.entries(each.request_headers)} />
         </div>
         <div>
           <h3>Response</h3>
           {each.status === null ? (
-            <p class="soft">There was none: {each.error}</p>
+            <p class="soft">None: {each.error}</p>
           ) : (
             <>
-              <Headers label={`Response headers of try ${each.number}`} told={Object.entries(each.response_headers)} />
-              <Text label={`Response of try ${each.number}`} text={each.response_body || "(no body)"} />
+              <Headers
+                label={`Response headers of attempt ${each.number}`}
+                headers={Object.entries(each.response_headers)}
+              />
+              <Text label={`Response of attempt ${each.number}`} text={each.response_body || "(no body)"} />
             </>
           )}
         </div>
@@ -807,12 +819,12 @@ function Try({ each, isOpen }: { each: DeliveryTry; isOpen: boolean }) {
   );
 }
 
-function Headers({ told, label }: { told: readonly (readonly [string, string])[]; label: string }) {
-  if (!told.length) return <p class="soft">none</p>;
+function Headers({ headers, label }: { headers: readonly (readonly [string, string])[]; label: string }) {
+  if (!headers.length) return <p class="soft">none</p>;
   return (
     <section class="table-box webhooks-headers" aria-label={label} tabIndex={0}>
       <dl>
-        {told.map(([name, value], index) => (
+        {headers.map(([name, value], index) => (
           <div key={`${name}${index}`}>
             <dt>{name}</dt>
             <dd>{value}</dd>
@@ -842,7 +854,7 @@ function pretty(text: string): string {
   }
 }
 
-// The inbox of development
+// The development inbox
 
 interface Received {
   number: number;
@@ -858,18 +870,18 @@ interface Received {
 }
 
 const SIGNATURES: Record<Received["signature"], [Tone, string]> = {
-  good: ["good", "signature is good"],
-  bad: ["bad", "signature is wrong"],
+  good: ["good", "valid signature"],
+  bad: ["bad", "invalid signature"],
   unsigned: ["quiet", "unsigned"],
 };
 
-/** The inbox lives beside the dashboard, at the root of the server. */
+/** The URL of an inbox, which is beside the dashboard at the root of the server. */
 function inbox(name: string): string {
   return `${location.origin}${ROOT.replace(/\/ui$/, "")}/inbox/${name}`;
 }
 
-/** Behind the door it stands beside /v1, and not below it. */
-const LETTERS = "../inbox.json";
+/** The path of the inbox in the dashboard's API: beside /v1, not below it. */
+const INBOX = "../inbox.json";
 
 export function InboxPage() {
   return (
@@ -880,44 +892,44 @@ export function InboxPage() {
 }
 
 function Inbox() {
-  const found = useLoaded((signal) => get<{ data: Received[] }>(LETTERS, {}, signal), []);
+  const found = useLoaded((signal) => get<{ data: Received[] }>(INBOX, {}, signal), []);
   const isDevelopment = session.value?.is_development;
   if (!isDevelopment)
     return (
       <Page title="Inbox">
-        <Empty title="Production has no inbox.">
+        <Empty title="The inbox is available only in development.">
           <p>
-            It is a part of <code>millpond up</code>: a receiver of webhooks for whoever develops one.
+            The inbox is part of <code>millpond up</code>. It receives webhooks for testing.
           </p>
         </Empty>
       </Page>
     );
-  const clear = () => attempt(() => act("DELETE", LETTERS), "The inbox is empty.").then(found.reload);
+  const clear = () => attempt(() => act("DELETE", INBOX), "Inbox cleared.").then(found.reload);
   return (
     <Page
       title="Inbox"
-      aside={<span class="soft">what came to the receiver of development; it is kept in memory alone</span>}
+      aside={<span class="soft">webhooks received in development; kept in memory only</span>}
       acts={
         <Button because={refusal("operator")} onClick={clear}>
-          Empty it
+          Clear
         </Button>
       }
     >
       <Panel>
         <p>
           Send webhooks to <code>{inbox("any-name")}</code> <Copy text={inbox("try")} what="URL" />. With{" "}
-          <code>?status=500</code> it answers so, to see what a failure leads to.
+          <code>?status=500</code> it responds with that status, which lets you test failures.
         </p>
       </Panel>
       <Show of={found}>
         {({ data }) =>
           data.length ? (
-            data.map((one) => <Letter key={one.number} one={one} />)
+            data.map((one) => <ReceivedWebhook key={one.number} one={one} />)
           ) : (
             <Panel>
-              <Empty title="Nothing has come yet.">
-                <p>Make an endpoint with the URL above, and send it a test.</p>
-                <Link to="/webhooks">To the webhooks</Link>
+              <Empty title="No webhooks received yet.">
+                <p>Create an endpoint with the URL above, and send a test event.</p>
+                <Link to="/webhooks">Go to webhooks</Link>
               </Empty>
             </Panel>
           )
@@ -927,7 +939,7 @@ function Inbox() {
   );
 }
 
-function Letter({ one }: { one: Received }) {
+function ReceivedWebhook({ one }: { one: Received }) {
   const [isOpen, setOpen] = useState(false);
   const [tone, word] = SIGNATURES[one.signature];
   return (
@@ -937,8 +949,8 @@ function Letter({ one }: { one: Received }) {
       onToggle={(event) => setOpen((event.currentTarget as HTMLDetailsElement).open)}
     >
       <summary>
-        <strong>{one.event ?? "something"}</strong> to <code>{one.name}</code> <Badge tone={tone}>{word}</Badge>{" "}
-        {one.answered >= 300 && <Badge tone="warn">answered {one.answered}</Badge>}{" "}
+        <strong>{one.event ?? "unknown event"}</strong> to <code>{one.name}</code> <Badge tone={tone}>{word}</Badge>{" "}
+        {one.answered >= 300 && <Badge tone="warn">responded {one.answered}</Badge>}{" "}
         <span class="soft">
           <Ago at={one.at} />, {bytes(one.size)}
         </span>
@@ -947,7 +959,7 @@ function Letter({ one }: { one: Received }) {
         <>
           {one.reason && <p class="wrong">{one.reason}</p>}
           <h3>Headers</h3>
-          <Headers label={`Headers of ${one.number}`} told={one.headers} />
+          <Headers label={`Headers of ${one.number}`} headers={one.headers} />
           <h3>Body</h3>
           <Text label={`Body of ${one.number}`} text={pretty(one.body)} />
         </>

@@ -1,4 +1,4 @@
-// The smallest parts of pages.
+// Basic components of pages.
 
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
@@ -14,10 +14,10 @@ export type Tone = "good" | "bad" | "warn" | "info" | "quiet" | "main";
 
 interface PageProps {
   title: string;
-  /** What stands beside the title: badges, or a sentence. */
+  /** Badges or a sentence beside the title. */
   aside?: ComponentChildren;
   acts?: ComponentChildren;
-  /** The name in the tab, if it is not the title. */
+  /** The title of the browser tab, if it differs. */
   tab?: string;
   children: ComponentChildren;
 }
@@ -38,13 +38,13 @@ export function Page({ title, aside, acts, tab, children }: PageProps) {
   );
 }
 
-/** A page about what serves all tenants, which a key for one of them does not get to see. */
+/** A page about all tenants, which a key of one tenant may not read. */
 export function ForAll({ title, children }: { title: string; children: ComponentChildren }) {
   if (!session.value?.tenant) return <>{children}</>;
   return (
     <Page title={title}>
-      <Empty title="This is about all tenants.">
-        <p>Your key is for {session.value.tenant} alone. Whoever runs this place has a key that shows it.</p>
+      <Empty title="This page covers all tenants.">
+        <p>Your key is limited to {session.value.tenant}. Use a key without a tenant to view this page.</p>
       </Empty>
     </Page>
   );
@@ -82,7 +82,7 @@ interface TileProps {
   query?: Record<string, string>;
 }
 
-/** One number that matters, and where it leads. */
+/** One number with a label, and a link to its details. */
 export function Tile({ label, value, note, tone = "quiet", to, query }: TileProps) {
   const inside = (
     <>
@@ -100,7 +100,7 @@ export function Tile({ label, value, note, tone = "quiet", to, query }: TileProp
   );
 }
 
-// Words with a colour
+// Badges
 
 export function Badge({
   tone = "quiet",
@@ -133,12 +133,12 @@ const PHASES: Record<string, Tone> = {
   delivering: "info",
 };
 
-/** The colour of what a state means. */
+/** The colour of a phase or an outcome. */
 export function toneOf(phase: string, outcome: string | null): Tone {
   return outcome ? (OUTCOMES[outcome] ?? "quiet") : (PHASES[phase] ?? "quiet");
 }
 
-/** The state of a job in its product's own word, with the colour of what it means. */
+/** The state of a job as its lifecycle names it, in the colour of its phase or outcome. */
 export function StateBadge({ state, phase, outcome }: { state: string; phase: string; outcome: string | null }) {
   return (
     <Badge tone={toneOf(phase, outcome)} title={outcome ?? phase}>
@@ -159,7 +159,7 @@ export function Verdict({ verdict, reason }: { verdict: string; reason?: string 
 
 // Times and amounts
 
-/** Ticks once a second, for what is told as an age. */
+/** The current time, updated once a second, for displayed ages. */
 export function useNow(every = 1000): Date {
   const [now, setNow] = useState(() => new Date());
   useEffect(() => {
@@ -181,7 +181,7 @@ export function Ago({ at, none = "never" }: { at: string | null | undefined; non
   );
 }
 
-export function Moment({ at, none = "–" }: { at: string | null | undefined; none?: string }) {
+export function Instant({ at, none = "–" }: { at: string | null | undefined; none?: string }) {
   if (!at) return <span class="soft">{none}</span>;
   const isToday = new Date(at).toDateString() === new Date().toDateString();
   return (
@@ -212,17 +212,17 @@ const PLACES: Record<string, string> = {
   worker: "/fleet",
   ep: "/webhooks",
   msg: "/deliveries",
-  errand: "/errands",
+  bulk: "/bulk",
 };
 
-/** An id that leads to its page, and can be copied. */
+/** An id with a link to its page and a button to copy it. */
 export function Id({ id, tenant, whole = false }: { id: string; tenant?: string | null; whole?: boolean }) {
-  const home = PLACES[id.slice(0, id.indexOf("_"))];
+  const base = PLACES[id.slice(0, id.indexOf("_"))];
   const text = whole ? id : shortId(id);
   return (
     <span class="id">
-      {home ? (
-        <Link to={`${home}/${part(id)}`} query={tenant ? { of: tenant } : {}} title={id}>
+      {base ? (
+        <Link to={`${base}/${part(id)}`} query={tenant ? { of: tenant } : {}} title={id}>
           <code>{text}</code>
         </Link>
       ) : (
@@ -237,7 +237,7 @@ interface CopyProps {
   text: string;
   what: string;
   label?: string;
-  /** What else is done, such as to mark the text for a browser that does not let pages copy. */
+  /** Called too, for instance to select the text for browsers that do not let pages copy. */
   onCopy?: () => void;
 }
 
@@ -248,7 +248,7 @@ export function Copy({ text, what, label, onCopy }: CopyProps) {
       await navigator.clipboard.writeText(text);
       toast(`Copied the ${what}.`);
     } catch {
-      toast(`The browser does not let this page copy. Mark the ${what} and copy it.`, "warn");
+      toast(`The browser blocked copying. Select the ${what} and copy it manually.`, "warn");
     }
   };
   return (
@@ -282,7 +282,7 @@ export function Fact({ name, children }: { name: string; children: ComponentChil
   );
 }
 
-// Empty, loading, broken
+// Empty, loading and failed states
 
 export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
   return (
@@ -306,7 +306,7 @@ export function Skeleton({ lines = 4 }: { lines?: number }) {
   );
 }
 
-/** What went wrong, in the server's words, and what to do. */
+/** An error of the server, with its hint. */
 export function Trouble({ problem, retry }: { problem: Problem; retry?: () => void }) {
   return (
     <div class="trouble" role="alert">
@@ -335,12 +335,12 @@ interface WaitingProps<T> {
   children: (value: T) => ComponentChildren;
 }
 
-/** The three faces of what is read: it loads, it cannot be had, it is there (and perhaps no longer fresh). */
+/** The three states of loaded data: loading, failed, or present (and possibly out of date). */
 export function Show<T>({ of, lines, children }: WaitingProps<T>) {
   if (of.value !== null)
     return (
       <>
-        {of.problem && <p class="stale">Not fresh: {of.problem.message}</p>}
+        {of.problem && <p class="stale">Out of date: {of.problem.message}</p>}
         {children(of.value)}
       </>
     );
@@ -356,13 +356,13 @@ interface ButtonProps {
   "aria-expanded"?: boolean;
   tone?: "main" | "bad" | "plain" | "small";
   disabled?: boolean;
-  /** Why it cannot be pressed: said in its title. */
+  /** Why the button is disabled; shown as its title. */
   because?: string | undefined;
   onClick: () => unknown;
   children: ComponentChildren;
 }
 
-/** A button that rests while what it does is under way. */
+/** A button that is disabled while its action is running. */
 export function Button({ tone = "plain", onClick, disabled, because, children, ...more }: ButtonProps) {
   const isBusy = useSignal(false);
   const press = async () => {
@@ -393,7 +393,7 @@ export interface Tab {
   title: ComponentChildren;
 }
 
-/** Tabs whose choice is kept by whoever shows them (in the address, as a rule). */
+/** Tabs. The caller keeps the choice, usually in the URL. */
 export function Tabs({
   tabs,
   chosen,

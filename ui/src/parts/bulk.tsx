@@ -1,23 +1,23 @@
-// Acts on many jobs: what would happen is looked up and said first, then it is done in the background, as an errand.
+// Actions on many jobs: a preview shows which jobs match, then a bulk operation changes them in the background.
 
 import { act, freshKey, refusal } from "../api";
 import { go } from "../router";
-import type { Errand, ErrandPreview, JobFilter, JobLine } from "../wire";
+import type { BulkOperation, BulkOperationPreview, JobFilter, JobSummary } from "../wire";
 import { plain, plural } from "../words";
-import { Credits, Moment, StateBadge } from "./basics";
+import { Credits, Instant, StateBadge } from "./basics";
 import { ask } from "./dialogs";
 import type { FieldSpec } from "./forms";
 import { filterWords } from "./frame";
 import { toast } from "./toasts";
 
-export type Action = Exclude<Errand["action"], "verify">;
+export type Action = Exclude<BulkOperation["action"], "verify">;
 
 interface Plan {
   title: string;
-  /** What the button says. */
+  /** The label of the button. */
   verb: string;
-  /** What is done to each job. */
-  tells: string;
+  /** What happens to each job. */
+  effect: string;
   role: "operator" | "admin";
   fields: FieldSpec[];
   tone?: "bad";
@@ -26,41 +26,41 @@ interface Plan {
 const REASON: FieldSpec = {
   name: "reason",
   label: "Reason",
-  hint: "It stands in the audit.",
+  hint: "Recorded in the audit log.",
 };
 
 const PLANS: Record<Action, Plan> = {
   retry: {
     title: "Retry",
-    verb: "Retry them",
-    tells:
-      "Each of them that has ended is run once more, and its price is held again: also those that succeeded, so " +
-      "filter by how they ended if that is not meant. Jobs that still run are refused and counted.",
+    verb: "Retry",
+    effect:
+      "Every matching job that failed, expired or was canceled runs again, and its price is held again. Jobs that still " +
+      "run are skipped and counted as refused, and so are jobs that succeeded, unless you include them.",
     role: "operator",
-    fields: [REASON],
+    fields: [{ name: "even_if_succeeded", label: "Include jobs that succeeded", type: "check" }, REASON],
   },
   cancel: {
     title: "Cancel",
-    verb: "Cancel them",
-    tells:
-      "Those that wait end at once; those that run are told to stop. What they hold goes back to their wallets. " +
-      "Jobs that have ended stay as they are.",
+    verb: "Cancel jobs",
+    effect:
+      "Waiting jobs end immediately; workers are asked to stop running jobs. Credits held for them are released. " +
+      "Jobs that have ended do not change.",
     role: "operator",
     fields: [REASON],
     tone: "bad",
   },
   refund: {
     title: "Refund",
-    verb: "Refund them",
-    tells: "What each of them has cost goes back to its wallet, at most once, with an entry in the ledger.",
+    verb: "Refund",
+    effect: "The cost of each job is refunded to its wallet, at most once, and recorded in the ledger.",
     role: "admin",
-    fields: [{ ...REASON, required: true, hint: "It stands in the audit, and beside every entry in the ledger." }],
+    fields: [{ ...REASON, required: true, hint: "Recorded in the audit log and in every ledger entry." }],
     tone: "bad",
   },
   priority: {
     title: "Set the priority of",
-    verb: "Change it",
-    tells: "Those that still wait change their place in the line; the highest goes first.",
+    verb: "Change priority",
+    effect: "Changes the position of waiting jobs in the queue. Jobs with a higher priority start first.",
     role: "operator",
     fields: [
       { name: "priority", label: "Priority", type: "number", value: 10, min: -100, max: 100, required: true },
@@ -70,7 +70,7 @@ const PLANS: Record<Action, Plan> = {
   export: {
     title: "Export",
     verb: "Export",
-    tells: "They are written to a file, which you can download when it is done. Nothing about them changes.",
+    effect: "The jobs are written to a file that you can download when the operation finishes. The jobs do not change.",
     role: "operator",
     fields: [
       {
@@ -79,8 +79,8 @@ const PLANS: Record<Action, Plan> = {
         type: "select",
         value: "ndjson",
         options: [
-          { value: "ndjson", label: "NDJSON: one object a line, with input and output" },
-          { value: "csv", label: "CSV: one row a job, for a spreadsheet" },
+          { value: "ndjson", label: "NDJSON: one object per line, with input and output" },
+          { value: "csv", label: "CSV: one row per job" },
         ],
       },
     ],
@@ -89,32 +89,32 @@ const PLANS: Record<Action, Plan> = {
 
 export const ACTIONS = Object.keys(PLANS) as Action[];
 
-/** Why whoever signed in may not do this; nothing where they may. */
+/** Why the session may not perform the action; undefined if it may. */
 export function forbidden(action: Action): string | undefined {
   return refusal(PLANS[action].role);
 }
 
-/** Ask the server which jobs are meant, say what will happen to them, order it, and go where it can be watched. */
+/** Preview the matching jobs, ask for confirmation, start the bulk operation, and open its page. */
 export async function bulk(action: Action, filter: JobFilter): Promise<void> {
-  const preview = await act<ErrandPreview>("POST", "errands/preview", { filter }).catch((error: Error) => {
+  const preview = await act<BulkOperationPreview>("POST", "bulk/preview", { filter }).catch((error: Error) => {
     toast(error.message, "bad");
     return null;
   });
   if (!preview) return;
   if (!preview.matched && !preview.searched_to) {
-    toast("No job fits: there is nothing to do.", "warn");
+    toast("No jobs match; nothing to do.", "warn");
     return;
   }
   const plan = PLANS[action];
   const key = freshKey();
-  const howMany = preview.is_capped ? "more than 10,000 jobs" : plural(preview.matched, "job");
+  const amount = preview.is_capped ? "more than 10,000 jobs" : plural(preview.matched, "job");
   await ask({
-    title: `${plan.title} ${howMany}`,
-    text: <Preview tells={plan.tells} filter={filter} preview={preview} />,
+    title: `${plan.title} ${amount}`,
+    text: <Preview effect={plan.effect} filter={filter} preview={preview} />,
     action: plan.verb,
     tone: plan.tone ?? "main",
     fields: plan.fields,
-    act: async ({ reason, priority, format }) => {
+    act: async ({ reason, priority, format, even_if_succeeded }) => {
       const body = {
         action,
         filter,
@@ -122,34 +122,31 @@ export async function bulk(action: Action, filter: JobFilter): Promise<void> {
         ...(reason ? { reason } : {}),
         ...(priority ? { priority: Number(priority) } : {}),
         ...(format ? { format } : {}),
+        ...(even_if_succeeded ? { even_if_succeeded: true } : {}),
       };
-      const made = await act<Errand>("POST", "errands", body, { key });
-      go(`/errands/${made.id}`);
+      const made = await act<BulkOperation>("POST", "bulk", body, { key });
+      go(`/bulk/${made.id}`);
     },
   });
 }
 
-function Preview({ tells, filter, preview }: { tells: string; filter: JobFilter; preview: ErrandPreview }) {
+function Preview({ effect, filter, preview }: { effect: string; filter: JobFilter; preview: BulkOperationPreview }) {
   const more = preview.matched - preview.sample.length;
   return (
     <>
-      <p>{tells}</p>
+      <p>{effect}</p>
       <p class="soft">
-        {filter.ids ? (
-          "The jobs that you have selected"
-        ) : (
-          <>Filter: {filterWords({ ...filter }) || "none, so all jobs"}</>
-        )}
+        {filter.ids ? "The selected jobs" : <>Filter: {filterWords({ ...filter }) || "none (all jobs)"}</>}
         {preview.searched_to && (
           <>
-            , counted back to <Moment at={preview.searched_to} />; older ones are looked at when it runs
+            , counted back to <Instant at={preview.searched_to} />; older jobs are searched when the operation runs
           </>
         )}
         .
       </p>
       <ul class="bulk-sample">
-        {preview.sample.map((line) => (
-          <Sample key={line.id} line={line} />
+        {preview.sample.map((summary) => (
+          <Sample key={summary.id} summary={summary} />
         ))}
       </ul>
       {more > 0 && <p class="soft">… and {plural(more, "more", "more")}.</p>}
@@ -157,14 +154,14 @@ function Preview({ tells, filter, preview }: { tells: string; filter: JobFilter;
   );
 }
 
-function Sample({ line }: { line: JobLine }) {
+function Sample({ summary }: { summary: JobSummary }) {
   return (
     <li>
-      <StateBadge state={line.state} phase={line.phase} outcome={line.outcome} /> {plain(line.kind)}{" "}
+      <StateBadge state={summary.state} phase={summary.phase} outcome={summary.outcome} /> {plain(summary.kind)}{" "}
       <span class="soft">
-        {line.tenant}/{line.account}
+        {summary.tenant}/{summary.account}
       </span>{" "}
-      {line.price > 0 && <Credits value={line.captured ?? line.price} />}
+      {summary.price > 0 && <Credits value={summary.captured ?? summary.price} />}
     </li>
   );
 }

@@ -1,4 +1,4 @@
-// Charts over time, by uPlot; and sparklines, which are a path.
+// Line charts by uPlot, and sparklines in SVG.
 
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
@@ -7,7 +7,7 @@ import { shade } from "../theme";
 import { day, number } from "../words";
 
 const DAY = 86_400;
-/** Steps of an axis that counts: there is no half job. */
+/** Steps of an axis of counts: whole numbers only. */
 const WHOLE = Array.from({ length: 13 }, (_, power) => [1, 2, 5].map((step) => step * 10 ** power)).flat();
 
 export interface Line {
@@ -26,7 +26,7 @@ interface ChartProps {
   lines: readonly Line[];
   height?: number;
   format?: (value: number) => string;
-  /** The least that the top of the chart stands for. */
+  /** The smallest value at the top of the vertical axis. */
   least?: number;
 }
 
@@ -34,21 +34,21 @@ function colour(tone: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${tone}`).trim() || "#888";
 }
 
-/** A time below a chart: the day where the ticks are days apart, else the hour. */
+/** A label of the time axis: the date if ticks are at least a day apart, otherwise the time. */
 function tick(seconds: number, step: number): string {
   const [date, time] = day(new Date(seconds * 1000)).split(", ");
   return (step >= DAY ? date : time) ?? "";
 }
 
-/** Values without a neighbour, which no line would show. */
-function lonely(values: ArrayLike<number | null | undefined>): number[] {
-  const isThere = (index: number) => values[index] !== null && values[index] !== undefined;
+/** The indexes of values without a neighbour, which a line would not show. */
+function isolated(values: ArrayLike<number | null | undefined>): number[] {
+  const isKnown = (index: number) => values[index] !== null && values[index] !== undefined;
   return Array.from({ length: values.length }, (_, index) => index).filter(
-    (index) => isThere(index) && !isThere(index - 1) && !isThere(index + 1),
+    (index) => isKnown(index) && !isKnown(index - 1) && !isKnown(index + 1),
   );
 }
 
-/** A chart that grows with its place, in the colours of the theme. */
+/** A chart that resizes with its container, in the colours of the theme. */
 export function Chart({ label, at, lines, height = 180, format = number, least = 1 }: ChartProps) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
@@ -56,8 +56,8 @@ export function Chart({ label, at, lines, height = 180, format = number, least =
   const data = [at, ...lines.map((line) => line.values)] as uPlot.AlignedData;
 
   useEffect(() => {
-    const home = box.current;
-    if (!home) return;
+    const element = box.current;
+    if (!element) return;
     const axis = {
       stroke: colour("soft"),
       grid: { stroke: colour("line"), width: 1 },
@@ -66,7 +66,7 @@ export function Chart({ label, at, lines, height = 180, format = number, least =
     };
     const made = new uPlot(
       {
-        width: home.clientWidth || 300,
+        width: element.clientWidth || 300,
         height,
         padding: [8, 8, 0, 0],
         legend: { show: true, live: true },
@@ -91,7 +91,7 @@ export function Chart({ label, at, lines, height = 180, format = number, least =
             label: line.label,
             stroke: colour(line.tone),
             width: 1.75,
-            points: { show: true, size: 4, filter: (drawn: uPlot, index: number) => lonely(drawn.data[index] ?? []) },
+            points: { show: true, size: 4, filter: (drawn: uPlot, index: number) => isolated(drawn.data[index] ?? []) },
             ...(line.isArea ? { fill: `${colour(line.tone)}22` } : {}),
             ...(line.dash ? { dash: line.dash } : {}),
             value: (drawn: uPlot, value: number | null, index: number, point: number | null) => {
@@ -102,11 +102,11 @@ export function Chart({ label, at, lines, height = 180, format = number, least =
         ],
       },
       data,
-      home,
+      element,
     );
     plot.current = made;
-    const watch = new ResizeObserver(() => made.setSize({ width: home.clientWidth, height }));
-    watch.observe(home);
+    const watch = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height }));
+    watch.observe(element);
     return () => {
       watch.disconnect();
       made.destroy();
@@ -118,29 +118,29 @@ export function Chart({ label, at, lines, height = 180, format = number, least =
     plot.current?.setData(data);
   }, [JSON.stringify(data)]);
 
-  return <div class="chart" ref={box} role="img" aria-label={`${label}: ${told(lines, format)}`} />;
+  return <div class="chart" ref={box} role="img" aria-label={`${label}: ${describe(lines, format)}`} />;
 }
 
-/** A chart in words, for who does not see it. */
-function told(lines: readonly Line[], format: (value: number) => string): string {
+/** The chart as text, for screen readers. */
+function describe(lines: readonly Line[], format: (value: number) => string): string {
   return lines
     .map((line) => {
       const known = line.values.filter((value): value is number => value !== null);
       const last = known.at(-1);
       return last === undefined
-        ? `${line.label} nothing yet`
-        : `${line.label} ${format(last)} lately, ${format(Math.max(...known))} at most`;
+        ? `${line.label}: no data`
+        : `${line.label}: latest ${format(last)}, maximum ${format(Math.max(...known))}`;
     })
     .join("; ");
 }
 
 export function Spark({ values, label, tone = "bad" }: { values: readonly number[]; label: string; tone?: string }) {
-  const most = Math.max(1, ...values);
+  const limit = Math.max(1, ...values);
   const width = Math.max(1, values.length);
   return (
     <svg class={`spark ${tone}`} viewBox={`0 0 ${width} 20`} preserveAspectRatio="none" role="img" aria-label={label}>
       {values.map((value, index) => {
-        const height = value ? Math.max(1.5, (value / most) * 20) : 0;
+        const height = value ? Math.max(1.5, (value / limit) * 20) : 0;
         return <rect key={index} x={index + 0.1} y={20 - height} width={0.8} height={height} />;
       })}
     </svg>

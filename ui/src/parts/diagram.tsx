@@ -1,5 +1,5 @@
-// A lifecycle drawn: states in the order in which a job comes through them, and a lane for each end. Every state that
-// can come to an end joins that end's lane with a dot, so that twenty arrows stay readable where they would cross.
+// The diagram of a lifecycle: the states in the order in which a job passes them, and a lane for each final state. Every
+// state from which a job can end joins the lane with a dot, so that twenty edges remain readable instead of crossing.
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { LifecycleInfo } from "../wire";
@@ -12,9 +12,9 @@ interface DiagramProps {
   lifecycle: LifecycleInfo;
   /** The state that a job is in. */
   at?: string;
-  /** How many jobs are in each state; none, where it is not told. */
+  /** The number of jobs in each state; undefined if it is not shown. */
   counts?: Record<string, number>;
-  /** The states that a job has come through, in order. */
+  /** The states that a job has passed, in order. */
   passed?: readonly string[];
 }
 
@@ -22,12 +22,12 @@ export function Diagram({ lifecycle, at, counts, passed }: DiagramProps) {
   const box = useRef<HTMLDivElement>(null);
   const [room, setRoom] = useState(0);
   useLayoutEffect(() => {
-    const home = box.current;
-    if (!home) return;
-    const measure = () => setRoom(home.clientWidth);
+    const element = box.current;
+    if (!element) return;
+    const measure = () => setRoom(element.clientWidth);
     measure();
     const watch = new ResizeObserver(measure);
-    watch.observe(home);
+    watch.observe(element);
     return () => watch.disconnect();
   }, []);
   const graph = read(lifecycle, passed ?? []);
@@ -70,20 +70,20 @@ export function Diagram({ lifecycle, at, counts, passed }: DiagramProps) {
   );
 }
 
-// What is drawn
+// The graph
 
-interface Way {
+interface Edge {
   from: string;
   to: string;
-  moments: string[];
+  events: string[];
   isPassed: boolean;
 }
 
 interface Graph {
-  /** The states of jobs that have not ended, in the order in which one comes through them. */
+  /** The states that are not final, in the order in which a job passes them. */
   live: string[];
   ends: string[];
-  ways: Way[];
+  edges: Edge[];
   tones: Record<string, string>;
 }
 
@@ -91,46 +91,46 @@ interface Graph {
 const OUTCOMES = ["succeeded", "failed", "blocked", "expired", "canceled"];
 
 function read(lifecycle: LifecycleInfo, passed: readonly string[]): Graph {
-  const ways = bundled(lifecycle, passed);
+  const edges = bundled(lifecycle, passed);
   const tones: Record<string, string> = {};
   for (const [name, phase] of Object.entries(lifecycle.states))
     tones[name] = toneOf(phase, lifecycle.ends[name] ?? null);
   const rank = (name: string) => OUTCOMES.indexOf(lifecycle.ends[name] ?? "");
   const ends = Object.keys(lifecycle.ends).sort((one, other) => rank(one) - rank(other));
-  return { live: inOrder(lifecycle, ways), ends, ways, tones };
+  return { live: inOrder(lifecycle, edges), ends, edges, tones };
 }
 
-/** One arrow for all moments that lead the same way; a moment that leaves the state as it is has none. */
-function bundled(lifecycle: LifecycleInfo, passed: readonly string[]): Way[] {
-  const found = new Map<string, Way>();
-  for (const { from_state: from, moment, to_state: to } of lifecycle.moves) {
+/** One edge for all lifecycle events between the same two states. Events that do not change the state have none. */
+function bundled(lifecycle: LifecycleInfo, passed: readonly string[]): Edge[] {
+  const found = new Map<string, Edge>();
+  for (const { from_state: from, event, to_state: to } of lifecycle.transitions) {
     if (from === null || from === to) continue;
-    const way = found.get(`${from} ${to}`);
-    if (way) way.moments.push(moment);
+    const edge = found.get(`${from} ${to}`);
+    if (edge) edge.events.push(event);
     else {
       const isPassed = passed.some((name, index) => name === from && passed[index + 1] === to);
-      found.set(`${from} ${to}`, { from, to, moments: [moment], isPassed });
+      found.set(`${from} ${to}`, { from, to, events: [event], isPassed });
     }
   }
   return [...found.values()];
 }
 
-/** Where every arrow that does not turn back leads to the right. */
-function inOrder(lifecycle: LifecycleInfo, ways: readonly Way[]): string[] {
-  const onward = ways.filter((way) => way.moments.some((moment) => moment !== "requeued"));
+/** The states in an order in which every edge points to the right, except those that lead back. */
+function inOrder(lifecycle: LifecycleInfo, edges: readonly Edge[]): string[] {
+  const onward = edges.filter((edge) => edge.events.some((event) => event !== "requeued"));
   const order: string[] = [];
   const seen = new Set<string>();
   const visit = (name: string) => {
     if (seen.has(name) || lifecycle.states[name] === "ended") return;
     seen.add(name);
-    for (const way of onward.filter((each) => each.from === name).reverse()) visit(way.to);
+    for (const edge of onward.filter((each) => each.from === name).reverse()) visit(edge.to);
     order.unshift(name);
   };
-  for (const move of lifecycle.moves) if (move.from_state === null) visit(move.to_state);
+  for (const transition of lifecycle.transitions) if (transition.from_state === null) visit(transition.to_state);
   return order;
 }
 
-// Where it is drawn
+// The layout
 
 interface Point {
   x: number;
@@ -165,11 +165,11 @@ interface Drawing {
   words: Word[];
 }
 
-/** How far a drawing shrinks before it turns, and how far it grows on a large screen. */
+/** The scale below which the layout becomes vertical, and the largest scale on wide screens. */
 const SMALLEST = 0.86;
 const LARGEST = 1.3;
 const EDGE = 10;
-const BIRTH = 26;
+const LEAD_IN = 26;
 const LETTER = 7.5;
 const SMALL_LETTER = 6.2;
 const ROUND = 8;
@@ -179,13 +179,13 @@ function sizeOf(graph: Graph, isTall: boolean): { width: number; height: number 
   return { width: Math.max(104, longest * LETTER + 22), height: isTall ? 44 : 32 };
 }
 
-function said(way: Way): string {
-  return way.moments.map(plain).join(", ");
+function labelOf(edge: Edge): string {
+  return edge.events.map(plain).join(", ");
 }
 
-/** An arrow that leads back, or past a neighbour: it goes around the states at a level of its own. */
+/** An edge that leads back or skips a state. It is drawn around the states, on a level of its own. */
 interface Arc {
-  way: Way;
+  edge: Edge;
   from: number;
   to: number;
   level: number;
@@ -193,9 +193,9 @@ interface Arc {
 
 function arcsOf(graph: Graph): Arc[] {
   const place = (name: string) => graph.live.indexOf(name);
-  const found = graph.ways
-    .filter((way) => place(way.from) >= 0 && place(way.to) >= 0 && place(way.to) !== place(way.from) + 1)
-    .map((way) => ({ way, from: place(way.from), to: place(way.to), level: 0 }))
+  const found = graph.edges
+    .filter((edge) => place(edge.from) >= 0 && place(edge.to) >= 0 && place(edge.to) !== place(edge.from) + 1)
+    .map((edge) => ({ edge, from: place(edge.from), to: place(edge.to), level: 0 }))
     .sort((one, other) => lengthOf(one) - lengthOf(other));
   for (const [index, arc] of found.entries()) {
     const near = found.slice(0, index).filter((other) => overlap(arc, other));
@@ -213,24 +213,24 @@ function overlap(one: Arc, other: Arc): boolean {
   return Math.min(other.from, other.to) < high && low < Math.max(other.from, other.to);
 }
 
-/** Ends that are left again, by where they lead: one arrow for all of them. */
-function returnsOf(graph: Graph): Map<string, Way[]> {
-  const found = new Map<string, Way[]>();
-  for (const way of graph.ways.filter((each) => graph.ends.includes(each.from)))
-    found.set(way.to, [...(found.get(way.to) ?? []), way]);
+/** The edges that leave final states, by target: those with the same target share one line. */
+function returnsOf(graph: Graph): Map<string, Edge[]> {
+  const found = new Map<string, Edge[]>();
+  for (const edge of graph.edges.filter((each) => graph.ends.includes(each.from)))
+    found.set(edge.to, [...(found.get(edge.to) ?? []), edge]);
   return found;
 }
 
-/** Where arcs meet a state: spread over its side, so that none crosses another that it need not. */
-function ports(graph: Graph, arcs: readonly Arc[], returns: ReadonlyMap<string, Way[]>) {
+/** Where arcs meet a state: spread over its side in an order that avoids unnecessary crossings. */
+function ports(graph: Graph, arcs: readonly Arc[], returns: ReadonlyMap<string, Edge[]>) {
   return (index: number, key: string): number => {
     const here: { key: string; rank: number }[] = [];
     for (const arc of arcs) {
       const other = arc.from === index ? arc.to : arc.to === index ? arc.from : null;
       if (other === null) continue;
-      // Those that come from the left stand left, the nearest first; those from the right right, the farthest first.
+      // Arcs from the left are placed left, the nearest first; arcs from the right right, the farthest first.
       const rank = other < index ? -100 + lengthOf(arc) : 100 - lengthOf(arc);
-      here.push({ key: keyOf(arc.way), rank });
+      here.push({ key: keyOf(arc.edge), rank });
     }
     if (returns.has(graph.live[index] ?? "")) here.push({ key: "return", rank: 0 });
     here.sort((one, other) => one.rank - other.rank);
@@ -238,9 +238,9 @@ function ports(graph: Graph, arcs: readonly Arc[], returns: ReadonlyMap<string, 
   };
 }
 
-function classOf(graph: Graph, way: Way): string {
-  const isBack = graph.live.indexOf(way.to) < graph.live.indexOf(way.from) || graph.ends.includes(way.from);
-  return `${isBack ? "back" : ""} ${way.isPassed ? "passed" : ""}`;
+function classOf(graph: Graph, edge: Edge): string {
+  const isBack = graph.live.indexOf(edge.to) < graph.live.indexOf(edge.from) || graph.ends.includes(edge.from);
+  return `${isBack ? "back" : ""} ${edge.isPassed ? "passed" : ""}`;
 }
 
 interface Plan {
@@ -252,30 +252,32 @@ interface Plan {
   step: number;
 }
 
-/** From left to right: arcs go above the states, and the lanes of the ends lie below them. */
+/** The horizontal layout: arcs above the states, lanes of the final states below them. */
 function across(graph: Graph, isTall: boolean): Drawing {
-  const { live, ends, ways } = graph;
-  const lengthOfWords = (some: Way[]) => Math.max(0, ...some.map((way) => said(way).length * SMALL_LETTER));
-  const next = ways.filter((way) => isNext(graph, way));
-  const final = ways.filter((way) => way.from === live.at(-1) && ends.includes(way.to) && said(way) !== plain(way.to));
+  const { live, ends, edges } = graph;
+  const lengthOfWords = (some: Edge[]) => Math.max(0, ...some.map((edge) => labelOf(edge).length * SMALL_LETTER));
+  const next = edges.filter((edge) => isNext(graph, edge));
+  const final = edges.filter(
+    (edge) => edge.from === live.at(-1) && ends.includes(edge.to) && labelOf(edge) !== plain(edge.to),
+  );
   const size = sizeOf(graph, isTall);
   const lastGap = Math.max(36, lengthOfWords(final) + 26 - size.width / 2);
   return draw(graph, { isWide: true, ...size, gap: Math.max(44, lengthOfWords(next) + 18), lastGap, step: 26 });
 }
 
-/** From the top down, for a narrow place: arcs go left of the states, and the lanes of the ends right of them. */
+/** The vertical layout, for narrow containers: arcs left of the states, lanes of the final states right of them. */
 function down(graph: Graph, isTall: boolean): Drawing {
   return draw(graph, { isWide: false, ...sizeOf(graph, isTall), gap: 30, lastGap: 34, step: 14 });
 }
 
-function isNext(graph: Graph, way: Way): boolean {
-  const from = graph.live.indexOf(way.from);
-  return from >= 0 && graph.live.indexOf(way.to) === from + 1;
+function isNext(graph: Graph, edge: Edge): boolean {
+  const from = graph.live.indexOf(edge.from);
+  return from >= 0 && graph.live.indexOf(edge.to) === from + 1;
 }
 
-/** Both are one drawing: `along` runs from state to state, `beside` from the arcs over the states to the lanes. */
+/** Draws both layouts: `along` is the axis from state to state, `beside` the one from the arcs to the lanes. */
 function draw(graph: Graph, { isWide, width, height, gap, lastGap, step }: Plan): Drawing {
-  const { live, ends, ways } = graph;
+  const { live, ends, edges } = graph;
   const arcs = arcsOf(graph);
   const returns = returnsOf(graph);
   const portOf = ports(graph, arcs, returns);
@@ -284,7 +286,7 @@ function draw(graph: Graph, { isWide, width, height, gap, lastGap, step }: Plan)
 
   const near = EDGE + (levels ? levels * step + 8 : 0);
   const far = near + depth;
-  const begin = (index: number) => EDGE + BIRTH + index * (length + gap);
+  const begin = (index: number) => EDGE + LEAD_IN + index * (length + gap);
   const levelOf = (level: number) => near - 18 - level * step;
   const last = begin(live.length) - gap + lastGap;
   const laneOf = (index: number) => far + (isWide ? 26 + index * (height + 8) + height / 2 : 22 + index * 13);
@@ -300,56 +302,56 @@ function draw(graph: Graph, { isWide, width, height, gap, lastGap, step }: Plan)
     words.push({ key, text, x, y, anchor });
 
   const centre = near + depth / 2;
-  line("birth", "", [point(EDGE + 4, centre), point(begin(0), centre)], { dots: [point(EDGE + 4, centre)] });
-  for (const way of ways.filter((each) => isNext(graph, each))) {
-    const to = begin(live.indexOf(way.to));
-    line(keyOf(way), classOf(graph, way), [point(to - gap, centre), point(to, centre)]);
+  line("start", "", [point(EDGE + 4, centre), point(begin(0), centre)], { dots: [point(EDGE + 4, centre)] });
+  for (const edge of edges.filter((each) => isNext(graph, each))) {
+    const to = begin(live.indexOf(edge.to));
+    line(keyOf(edge), classOf(graph, edge), [point(to - gap, centre), point(to, centre)]);
     const at = point(to - gap / 2, centre);
-    if (isWide) word(keyOf(way), said(way), { x: at.x - 3, y: at.y - 6 });
-    else word(keyOf(way), said(way), { x: at.x + 8, y: at.y + 2 }, "start");
+    if (isWide) word(keyOf(edge), labelOf(edge), { x: at.x - 3, y: at.y - 6 });
+    else word(keyOf(edge), labelOf(edge), { x: at.x + 8, y: at.y + 2 }, "start");
   }
-  for (const { way, from, to, level } of arcs) {
-    const out = begin(from) + length * portOf(from, keyOf(way));
-    const into = begin(to) + length * portOf(to, keyOf(way));
+  for (const { edge, from, to, level } of arcs) {
+    const out = begin(from) + length * portOf(from, keyOf(edge));
+    const into = begin(to) + length * portOf(to, keyOf(edge));
     const at = levelOf(level);
-    line(keyOf(way), classOf(graph, way), [point(out, near), point(out, at), point(into, at), point(into, near)]);
-    if (isWide) word(keyOf(way), said(way), point((out + into) / 2, at - 4));
+    line(keyOf(edge), classOf(graph, edge), [point(out, near), point(out, at), point(into, at), point(into, near)]);
+    if (isWide) word(keyOf(edge), labelOf(edge), point((out + into) / 2, at - 4));
   }
   for (const [index, [target, from]] of [...returns].entries()) {
     const place = live.indexOf(target);
     const into = begin(place) + length * portOf(place, "return");
     const at = levelOf(levels - returns.size + index);
     const turn = last + width + 16 + index * 22;
-    const farthest = Math.max(...from.map((way) => ends.indexOf(way.from)));
-    for (const way of from) {
-      const end = ends.indexOf(way.from);
+    const farthest = Math.max(...from.map((edge) => ends.indexOf(edge.from)));
+    for (const edge of from) {
+      const end = ends.indexOf(edge.from);
       const joins = isWide
         ? [point(last + width, laneOf(end)), point(turn, laneOf(end))]
         : [point(endOf(end), near), point(endOf(end), at)];
       const onward = [...(isWide ? [point(turn, at)] : []), point(into, at), point(into, near)];
-      const isWhole = end === farthest; // the others end where they meet it
-      line(keyOf(way), classOf(graph, way), isWhole ? [...joins, ...onward] : joins, { hasHead: isWhole });
+      const isWhole = end === farthest; // the other lines end where they join this one
+      line(keyOf(edge), classOf(graph, edge), isWhole ? [...joins, ...onward] : joins, { hasHead: isWhole });
     }
-    const text = [...new Set(from.map(said))].join(", ");
+    const text = [...new Set(from.map(labelOf))].join(", ");
     if (isWide) word(`return ${target}`, text, point((turn + into) / 2, at - 4));
   }
   for (const [index, name] of live.entries()) {
-    const joined = ways.filter((way) => way.from === name).map((way) => ends.indexOf(way.to));
+    const joined = edges.filter((edge) => edge.from === name).map((edge) => ends.indexOf(edge.to));
     const at = begin(index) + length / 2;
     if (Math.max(...joined) >= 0)
       line(`out ${name}`, "out", [point(at, far), point(at, laneOf(Math.max(...joined)))], { hasHead: false });
   }
   for (const [index, end] of ends.entries()) {
-    const into = ways.filter((way) => way.to === end);
+    const into = edges.filter((edge) => edge.to === end);
     const at = laneOf(index);
-    const stops = into.map((way) => begin(live.indexOf(way.from)) + length / 2);
+    const stops = into.map((edge) => begin(live.indexOf(edge.from)) + length / 2);
     const start = point(Math.min(...stops), at);
     const points = isWide ? [start, point(last, at)] : [start, point(endOf(index), at), point(endOf(index), far)];
-    const passed = into.some((way) => way.isPassed) ? "passed" : "";
+    const passed = into.some((edge) => edge.isPassed) ? "passed" : "";
     line(`lane ${end}`, `lane ${graph.tones[end]} ${passed}`, points, { dots: stops.map((stop) => point(stop, at)) });
-    for (const [number, way] of into.entries())
-      if (isWide && said(way) !== plain(end))
-        word(keyOf(way), said(way), point((stops[number] ?? 0) + 8, at - 5), "start");
+    for (const [number, edge] of into.entries())
+      if (isWide && labelOf(edge) !== plain(end))
+        word(keyOf(edge), labelOf(edge), point((stops[number] ?? 0) + 8, at - 5), "start");
   }
   const final = Math.max(0, ends.length - 1);
   return {
@@ -366,11 +368,11 @@ function draw(graph: Graph, { isWide, width, height, gap, lastGap, step }: Plan)
   };
 }
 
-function keyOf(way: Way): string {
-  return `${way.from} ${way.to}`;
+function keyOf(edge: Edge): string {
+  return `${edge.from} ${edge.to}`;
 }
 
-// How it is drawn
+// The drawing
 
 function Line({ line }: { line: Stroke }) {
   const end = line.points.at(-1) as Point;
@@ -436,11 +438,11 @@ function State({ box, tone, jobs, mark }: StateProps) {
   );
 }
 
-// The same in words
+// The text alternatives
 
 function inWords(lifecycle: LifecycleInfo, graph: Graph, at: string | undefined): string {
-  const here = at ? ` The job is in ${plain(at)}.` : "";
-  return `Lifecycle ${lifecycle.name}: ${graph.live.map(plain).join(", ")}; ends ${graph.ends.map(plain).join(", ")}.${here}`;
+  const here = at ? ` Current state: ${plain(at)}.` : "";
+  return `Lifecycle ${lifecycle.name}: ${graph.live.map(plain).join(", ")}; terminal states: ${graph.ends.map(plain).join(", ")}.${here}`;
 }
 
 interface ListingProps {
@@ -456,7 +458,7 @@ function Listing({ lifecycle, graph, counts, at }: ListingProps) {
     <details class="diagram-listing">
       <summary>As a table</summary>
       <Table
-        label={`States and moves of ${lifecycle.name}`}
+        label={`States and transitions of ${lifecycle.name}`}
         rows={names}
         keyOf={(name) => name}
         columns={[
@@ -470,7 +472,7 @@ function Listing({ lifecycle, graph, counts, at }: ListingProps) {
                   phase={lifecycle.states[name] ?? "ended"}
                   outcome={lifecycle.ends[name] ?? null}
                 />
-                {name === at && " the job is here"}
+                {name === at && " current state"}
               </>
             ),
           },
@@ -485,20 +487,20 @@ function Listing({ lifecycle, graph, counts, at }: ListingProps) {
               ]
             : []),
           {
-            name: "ways",
-            head: "Leads to",
+            name: "edges",
+            head: "Transitions to",
             cell: (name) => {
-              const out = graph.ways.filter((way) => way.from === name);
+              const out = graph.edges.filter((edge) => edge.from === name);
               return out.length ? (
                 <ul>
-                  {out.map((way) => (
-                    <li key={way.to}>
-                      {plain(way.to)} <span class="soft">when {said(way)}</span>
+                  {out.map((edge) => (
+                    <li key={edge.to}>
+                      {plain(edge.to)} <span class="soft">when {labelOf(edge)}</span>
                     </li>
                   ))}
                 </ul>
               ) : (
-                <span class="soft">nowhere: it is an end</span>
+                <span class="soft">none (terminal)</span>
               );
             },
           },

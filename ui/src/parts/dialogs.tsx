@@ -1,4 +1,4 @@
-// Dialogs: every act that changes something asks first, and says what it will do.
+// Dialogs: every action that changes something asks for confirmation, and says what it will do.
 
 import { computed, effect, signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
@@ -7,17 +7,17 @@ import { asProblem, type Problem } from "../api";
 import { place } from "../router";
 import { Copy, Trouble } from "./basics";
 import { Field, type FieldSpec, readFields } from "./forms";
-import { tell } from "./toasts";
+import { showProblem } from "./toasts";
 
 interface ModalProps {
   title: string;
-  /** Leave it: by Escape. Where there is no such way, only its own buttons close it. */
-  onLeave?: (() => void) | undefined;
+  /** Called when Escape is pressed. Without it, only the dialog's own buttons close it. */
+  onEscape?: (() => void) | undefined;
   children: ComponentChildren;
 }
 
-/** A dialog over everything. Browsers close one that does not want to when Escape is pressed again: it comes back. */
-export function Modal({ title, onLeave, children }: ModalProps) {
+/** A modal dialog. Browsers close a dialog at a second Escape even if it prevents that; it is then opened again. */
+export function Modal({ title, onEscape, children }: ModalProps) {
   const box = useRef<HTMLDialogElement>(null);
   const show = () => box.current?.isConnected && !box.current.open && box.current.showModal();
   useEffect(() => {
@@ -27,7 +27,7 @@ export function Modal({ title, onLeave, children }: ModalProps) {
   const cancel = (event: Event) => {
     if (event.target !== box.current) return;
     event.preventDefault();
-    onLeave?.();
+    onEscape?.();
   };
   return (
     <dialog
@@ -35,7 +35,7 @@ export function Modal({ title, onLeave, children }: ModalProps) {
       aria-label={title}
       onCancel={cancel}
       onClose={show}
-      onKeyDown={(event) => event.key === "Escape" && !onLeave && event.preventDefault()}
+      onKeyDown={(event) => event.key === "Escape" && !onEscape && event.preventDefault()}
     >
       <h2>{title}</h2>
       {children}
@@ -46,57 +46,57 @@ export function Modal({ title, onLeave, children }: ModalProps) {
 export interface Question {
   title: string;
   text?: ComponentChildren;
-  /** What the button says: a verb. */
+  /** The label of the button: a verb. */
   action: string;
   tone?: "main" | "bad";
   fields?: FieldSpec[];
-  /** What is done; where it fails, the dialog stays with what was typed, and tells why. */
+  /** Performs the action. If it fails, the dialog stays open with its input and shows the error. */
   act: (values: Record<string, string>) => Promise<unknown>;
 }
 
-/** A question that was asked, and whom to tell whether it was done. */
-interface Asked {
+/** A question whose dialog is open. `answer` is called with whether the action was performed. */
+interface OpenQuestion {
   number: number;
   question: Question;
   isBusy: boolean;
   answer: (isDone: boolean) => void;
 }
 
-const open = signal<Asked | null>(null);
-/** Whether somebody is being asked: what stands behind the dialog keeps still. */
+const open = signal<OpenQuestion | null>(null);
+/** Whether a question is open; the list behind the dialog does not change meanwhile. */
 export const isAsking = computed(() => open.value !== null);
 let number = 0;
 
-/** Ask, and do it if the answer is yes. Tells whether it was done. */
+/** Ask for confirmation, and perform the action if it is given. Returns whether it was performed. */
 export function ask(question: Question): Promise<boolean> {
-  leave(open.peek());
+  close(open.peek());
   return new Promise((answer) => {
     number += 1;
     open.value = { number, question, isBusy: false, answer };
   });
 }
 
-/** Ask no longer. What is being done already goes on, and tells by itself how it ended. */
-function leave(asked: Asked | null): void {
+/** Close a question. An action that is already running continues, and reports a failure by itself. */
+function close(asked: OpenQuestion | null): void {
   if (!asked) return;
   if (open.peek() === asked) open.value = null;
   if (!asked.isBusy) asked.answer(false);
 }
 
-// A question is about what stands behind it: it does not go along to another page.
+// A question belongs to its page: opening another page closes it.
 let path = place.peek().path;
 effect(() => {
   if (place.value.path === path) return;
   path = place.value.path;
-  leave(open.peek());
+  close(open.peek());
 });
 
 export function Dialogs() {
   const asked = open.value;
-  return asked ? <Asking key={asked.number} asked={asked} /> : null;
+  return asked ? <QuestionDialog key={asked.number} asked={asked} /> : null;
 }
 
-function Asking({ asked }: { asked: Asked }) {
+function QuestionDialog({ asked }: { asked: OpenQuestion }) {
   const { question } = asked;
   const [problem, setProblem] = useState<Problem | null>(null);
   const [isBusy, setBusy] = useState(false);
@@ -115,13 +115,13 @@ function Asking({ asked }: { asked: Asked }) {
       setBusy(false);
       setProblem(asProblem(error));
       if (open.peek() === asked) return;
-      tell(asProblem(error));
+      showProblem(asProblem(error));
       asked.answer(false);
     }
   };
   const wrong = question.fields?.find((field) => field.name === problem?.field);
   return (
-    <Modal title={question.title} onLeave={isBusy ? undefined : () => leave(asked)}>
+    <Modal title={question.title} onEscape={isBusy ? undefined : () => close(asked)}>
       <form onSubmit={submit}>
         {question.text && <div class="dialog-text">{question.text}</div>}
         {question.fields?.map((field) => (
@@ -129,8 +129,8 @@ function Asking({ asked }: { asked: Asked }) {
         ))}
         {problem && !wrong && <Trouble problem={problem} />}
         <div class="acts">
-          <button type="button" disabled={isBusy} onClick={() => leave(asked)}>
-            Leave it
+          <button type="button" disabled={isBusy} onClick={() => close(asked)}>
+            Cancel
           </button>
           <button type="submit" class={question.tone ?? "main"} disabled={isBusy} aria-busy={isBusy}>
             {question.action}
@@ -147,12 +147,12 @@ function wordsOf(problem: Problem | null): string {
 
 const secret = signal<{ title: string; text: string; value: string } | null>(null);
 
-/** Show something that is told this once. */
+/** Show a secret that is shown only once. */
 export function showSecret(title: string, text: string, value: string): void {
   secret.value = { title, text, value };
 }
 
-/** It goes away by its button alone: nobody loses a secret by a key that was meant for something else. */
+/** Only its button closes it, so that a stray key press does not lose the secret. */
 export function Secrets() {
   const shown = secret.value;
   const field = useRef<HTMLInputElement>(null);
@@ -171,7 +171,7 @@ export function Secrets() {
       <div class="acts">
         <Copy text={shown.value} what="secret" label="Copy" onCopy={() => field.current?.select()} />
         <button type="button" class="main" onClick={() => (secret.value = null)}>
-          I have it
+          Done
         </button>
       </div>
     </Modal>

@@ -1,8 +1,8 @@
-// Fields of forms. What was typed is kept in the tab until it is sent, so that neither a lost session nor a reload
-// takes it away.
+// Form fields, and drafts: input that is kept in the tab until it is sent, so that a lost session or a reload does not
+// discard it.
 
 import { useEffect, useId, useState } from "preact/hooks";
-import { secrets } from "../api";
+import { onUserChange } from "../api";
 
 export interface FieldSpec {
   name: string;
@@ -25,7 +25,7 @@ interface FieldProps extends FieldSpec {
   onInput?: (value: string) => void;
 }
 
-/** One field with its label, its hint and what is wrong with it. */
+/** One field with its label, hint and error. */
 export function Field(props: FieldProps) {
   const {
     name,
@@ -41,12 +41,12 @@ export function Field(props: FieldProps) {
     ...rules
   } = props;
   const id = useId();
-  const told = notesOf({ id, hint, error });
+  const describedBy = notesOf({ id, hint, error });
   const common = {
     id,
     name,
     autoFocus: autofocus,
-    "aria-describedby": told,
+    "aria-describedby": describedBy,
     "aria-invalid": error ? true : undefined,
     class: monospace ? "mono" : undefined,
     onInput: (event: { currentTarget: { value: string } }) => onInput?.(event.currentTarget.value),
@@ -85,13 +85,13 @@ export function Field(props: FieldProps) {
 }
 
 interface NotesProps {
-  /** That of the field: it is described by these. */
+  /** The id of the field that the notes describe. */
   id: string;
   hint: string | undefined;
   error: string | undefined;
 }
 
-/** What is told below a field. */
+/** The hint and the error below a field. */
 export function Notes({ id, hint, error }: NotesProps) {
   return (
     <>
@@ -109,19 +109,19 @@ export function Notes({ id, hint, error }: NotesProps) {
   );
 }
 
-/** The ids of the notes that a field has. */
+/** The ids of a field's notes, for `aria-describedby`. */
 export function notesOf({ id, hint, error }: NotesProps): string | undefined {
   return [hint && `${id}-hint`, error && `${id}-error`].filter(Boolean).join(" ") || undefined;
 }
 
-/** What stands in the fields of a form, by name. */
+/** The values of a form's fields by name. */
 export function readFields(form: HTMLFormElement): Record<string, string> {
   return Object.fromEntries([...new FormData(form)].map(([name, value]) => [name, String(value)]));
 }
 
 const DRAFT = "draft:";
 
-secrets.add(() => {
+onUserChange.add(() => {
   for (const key of Object.keys(sessionStorage)) if (key.startsWith(DRAFT)) sessionStorage.removeItem(key);
 });
 
@@ -137,7 +137,7 @@ export function useDraft(name: string, first: string): [string, (value: string) 
     try {
       sessionStorage.setItem(key, next);
     } catch {
-      // It is too large to be kept; it is there as long as the page is.
+      // Too large for session storage: it is lost when the page is closed.
     }
   };
   const clear = () => {

@@ -1,26 +1,26 @@
-// What stands around every page: where one can go, the search box, whether what is shown is live, and who one is.
+// The frame around every page: navigation, search box, live status and the signed-in user.
 
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { asProblem, get, nameOf, pending, role, session, signOut } from "../api";
-import { board, heardAt, type Liveness, liveness, refresh } from "../live";
+import { board, type Liveness, liveness, refresh, updatedAt } from "../live";
 import { go, Link, part, place, setQuery } from "../router";
 import { type Theme, theme } from "../theme";
-import type { Found, FoundItem } from "../wire";
+import type { SearchResult, SearchResults } from "../wire";
 import { clock, count } from "../words";
 import { Dialogs, Secrets } from "./dialogs";
 import { Toasts, toast } from "./toasts";
 
-interface Way {
+interface NavItem {
   to: string;
   title: string;
   key: string;
-  /** A number beside it, where something wants to be looked at. */
+  /** A number beside the title: how many things need attention. */
   note?: () => number | null;
 }
 
-const WAYS: readonly Way[] = [
+const NAV: readonly NavItem[] = [
   { to: "/", title: "Overview", key: "o", note: () => board.value?.alarms.length ?? null },
   { to: "/jobs", title: "Jobs", key: "j" },
   { to: "/kinds", title: "Kinds and queues", key: "k" },
@@ -29,7 +29,7 @@ const WAYS: readonly Way[] = [
   { to: "/credits", title: "Credits", key: "c" },
   { to: "/webhooks", title: "Webhooks", key: "w", note: () => board.value?.webhooks_failing ?? null },
   { to: "/playground", title: "Playground", key: "p" },
-  { to: "/errands", title: "Errands", key: "e" },
+  { to: "/bulk", title: "Bulk operations", key: "b" },
   { to: "/access", title: "Access", key: "a" },
   { to: "/audit", title: "Audit", key: "u" },
   { to: "/system", title: "System", key: "s" },
@@ -51,10 +51,10 @@ export function Frame({ children }: { children: ComponentChildren }) {
   return (
     <div class={`frame ${isMenuOpen.value ? "menu-open" : ""}`}>
       <a class="skip" href="#main">
-        To the content
+        Skip to content
       </a>
       <div class={`line ${pending.value ? "busy" : ""}`} aria-hidden="true" />
-      <nav class="ways" aria-label="Pages" id="ways">
+      <nav class="nav" aria-label="Pages" id="nav">
         <Link to="/" class="brand">
           <svg viewBox="0 0 32 32" aria-hidden="true">
             <rect width="32" height="32" rx="7" />
@@ -62,28 +62,28 @@ export function Frame({ children }: { children: ComponentChildren }) {
           </svg>
           <span>Millpond</span>
         </Link>
-        {WAYS.map((way) => (
-          <Link key={way.to} to={way.to} query={whose()} class="way" current={isAt(way.to, path)}>
-            <span>{way.title}</span>
-            {way.note?.() ? <span class="way-note">{count(way.note() ?? 0)}</span> : null}
+        {NAV.map((item) => (
+          <Link key={item.to} to={item.to} query={chosenTenant()} class="nav-link" current={isAt(item.to, path)}>
+            <span>{item.title}</span>
+            {item.note?.() ? <span class="nav-note">{count(item.note() ?? 0)}</span> : null}
           </Link>
         ))}
-        <Who />
+        <UserPanel />
       </nav>
       <header class="bar">
         <button
           type="button"
           class="menu"
           aria-expanded={isMenuOpen.value}
-          aria-controls="ways"
+          aria-controls="nav"
           onClick={() => (isMenuOpen.value = !isMenuOpen.value)}
         >
           Menu
         </button>
         <Search />
-        <TenantMark />
+        <TenantBadge />
         {session.value?.is_development && (
-          <span class="dev" title="Served by millpond up, with the keys of a developer">
+          <span class="dev" title="Development server (millpond up)">
             DEV
           </span>
         )}
@@ -100,18 +100,18 @@ export function Frame({ children }: { children: ComponentChildren }) {
   );
 }
 
-/** The tenant that is looked at, as a query; nothing where all are. */
-export function whose(): { tenant?: string } {
+/** The selected tenant as a query; empty if all tenants are shown. */
+export function chosenTenant(): { tenant?: string } {
   const tenant = place.value.query.get("tenant");
   return tenant ? { tenant } : {};
 }
 
-function isAt(way: string, path: string): boolean {
-  if (way === "/") return path === "/";
-  return path === way || path.startsWith(`${way}/`) || (way === "/webhooks" && path.startsWith("/deliveries/"));
+function isAt(item: string, path: string): boolean {
+  if (item === "/") return path === "/";
+  return path === item || path.startsWith(`${item}/`) || (item === "/webhooks" && path.startsWith("/deliveries/"));
 }
 
-function TenantMark() {
+function TenantBadge() {
   const tenant = session.value?.tenant ?? place.value.query.get("tenant");
   if (!tenant) return null;
   return (
@@ -129,15 +129,15 @@ function TenantMark() {
 const LIVENESS: Record<Liveness, string> = {
   live: "live",
   paused: "paused",
-  manual: "by hand",
+  manual: "manual refresh",
   lost: "connection lost",
   off: "…",
 };
 
 function Live() {
-  const at = heardAt.value;
+  const at = updatedAt.value;
   return (
-    <button type="button" class={`live ${liveness.value}`} onClick={() => refresh()} title="Look again now">
+    <button type="button" class={`live ${liveness.value}`} onClick={() => refresh()} title="Refresh">
       <span class="dot" aria-hidden="true" />
       {LIVENESS[liveness.value]}
       {at && <span class="as-of"> as of {clock(at)}</span>}
@@ -145,7 +145,7 @@ function Live() {
   );
 }
 
-function Who() {
+function UserPanel() {
   const found = session.value;
   if (!found) return null;
   return (
@@ -153,7 +153,7 @@ function Who() {
       <label class="theme">
         <span>Theme</span>
         <select value={theme.value} onChange={(event) => (theme.value = event.currentTarget.value as Theme)}>
-          <option value="auto">as the system</option>
+          <option value="auto">system</option>
           <option value="light">light</option>
           <option value="dark">dark</option>
         </select>
@@ -170,7 +170,7 @@ function Who() {
         Sign out
       </button>
       <button type="button" class="small" onClick={() => (isHelpOpen.value = true)}>
-        Keys
+        Shortcuts
       </button>
       <p class="soft version">Millpond {found.version}</p>
     </div>
@@ -179,11 +179,11 @@ function Who() {
 
 // Search
 
-/** What is found, and where it leads. */
-export function placeOf(thing: FoundItem): { to: string; query: Record<string, string> } {
-  const of: Record<string, string> = thing.tenant ? { of: thing.tenant } : {};
-  const id = part(thing.id);
-  switch (thing.type) {
+/** The page of a search result. */
+export function placeOf(result: SearchResult): { to: string; query: Record<string, string> } {
+  const of: Record<string, string> = result.tenant ? { of: result.tenant } : {};
+  const id = part(result.id);
+  switch (result.type) {
     case "job":
       return { to: `/jobs/${id}`, query: of };
     case "worker":
@@ -192,40 +192,40 @@ export function placeOf(thing: FoundItem): { to: string; query: Record<string, s
       return { to: `/webhooks/${id}`, query: of };
     case "delivery":
       return { to: `/deliveries/${id}`, query: of };
-    case "errand":
-      return { to: `/errands/${id}`, query: {} };
+    case "bulk_operation":
+      return { to: `/bulk/${id}`, query: {} };
     case "kind":
       return { to: `/kinds/${id}`, query: {} };
     case "queue":
-      return { to: "/kinds", query: { queue: thing.id } };
+      return { to: "/kinds", query: { queue: result.id } };
     case "tenant":
       return { to: `/access/${id}`, query: {} };
     case "account":
-      return { to: `/credits/${part(thing.tenant ?? "")}/${id}`, query: {} };
+      return { to: `/credits/${part(result.tenant ?? "")}/${id}`, query: {} };
     case "key":
-      return { to: "/access", query: { key: thing.id } };
+      return { to: "/access", query: { key: result.id } };
     default:
-      return { to: "/audit", query: { subject: thing.id } };
+      return { to: "/audit", query: { subject: result.id } };
   }
 }
 
-/** What a filter of jobs is made of: the words of the search box, and the query of the page of jobs. */
+/** The names of job filters, both in the search box and in the query of the jobs page. */
 export const FILTERS = [
   ...["tenant", "account", "kind", "state", "phase", "outcome"],
-  ...["error", "fingerprint", "stage", "since", "until"],
+  ...["error", "fingerprint", "stage", "tag", "since", "until"],
 ] as const;
 
-/** Whether it is a filter of jobs, such as `state:failed kind:image.*`. */
+/** Matches a job filter, such as `state:failed kind:image.*`. */
 const FILTER = new RegExp(`(^|\\s)(${FILTERS.join("|")}):`);
 
-/** The filter of the page of jobs, as words for the search box. */
+/** The filter of the jobs page, as text for the search box. */
 export function filterWords(filter: Record<string, unknown>): string {
   return FILTERS.filter((name) => filter[name])
-    .map((name) => `${name}:${filter[name]}`)
+    .flatMap((name) => [filter[name]].flat().map((value) => `${name}:${value}`))
     .join(" ");
 }
 
-/** The words of the search box as the query of the page of jobs. */
+/** The text of the search box, as the query of the jobs page. */
 export function filterOf(text: string): Record<string, string> {
   const found: Record<string, string> = {};
   for (const word of text.trim().split(/\s+/)) {
@@ -236,25 +236,25 @@ export function filterOf(text: string): Record<string, string> {
 }
 
 function Search() {
-  const [things, setThings] = useState<FoundItem[] | null>(null);
+  const [results, setResults] = useState<SearchResult[] | null>(null);
   const [isNone, setNone] = useState(false);
   const box = useRef<HTMLInputElement>(null);
   const close = () => {
-    setThings(null);
+    setResults(null);
     setNone(false);
   };
   const submit = async (event: SubmitEvent) => {
     event.preventDefault();
     const text = box.current?.value.trim() ?? "";
-    const isAtJobs = place.value.path === "/jobs"; // where the box tells the whole filter
+    const isAtJobs = place.value.path === "/jobs"; // where the box contains the whole filter
     if (!text && !isAtJobs) return;
     if (!text || FILTER.test(` ${text}`)) {
-      go("/jobs", { ...(isAtJobs ? {} : whose()), ...filterOf(text) });
+      go("/jobs", { ...(isAtJobs ? {} : chosenTenant()), ...filterOf(text) });
       close();
       return;
     }
     try {
-      const { data } = await get<Found>("find", { q: text });
+      const { data } = await get<SearchResults>("search", { q: text });
       const [only] = data;
       if (data.length === 1 && only) {
         const { to, query } = placeOf(only);
@@ -262,7 +262,7 @@ function Search() {
         close();
         if (box.current) box.current.value = "";
       } else {
-        setThings(data);
+        setResults(data);
         setNone(!data.length);
       }
     } catch (error) {
@@ -282,8 +282,8 @@ function Search() {
           ref={box}
           id="search"
           type="search"
-          placeholder="Paste any id, or state:failed kind:image.* since:24h"
-          aria-label="Search: an id, a name, or a filter of jobs"
+          placeholder="Search by id, or state:failed kind:image.* since:24h"
+          aria-label="Search by id, name or job filter"
           autocomplete="off"
           spellcheck={false}
         />
@@ -291,14 +291,14 @@ function Search() {
           /
         </span>
       </form>
-      {(things?.length || isNone) && (
-        <div class="found" role="region" aria-label="What was found">
-          {isNone && <p class="soft">Nothing has this id or name.</p>}
-          {things?.map((thing) => {
-            const { to, query } = placeOf(thing);
+      {(results?.length || isNone) && (
+        <div class="found" role="region" aria-label="Search results">
+          {isNone && <p class="soft">No results.</p>}
+          {results?.map((result) => {
+            const { to, query } = placeOf(result);
             return (
-              <Link key={`${thing.type}${thing.id}`} to={to} query={query}>
-                <span class="badge quiet">{thing.type}</span> {thing.title} <code class="soft">{thing.id}</code>
+              <Link key={`${result.type}${result.id}`} to={to} query={query}>
+                <span class="badge quiet">{result.type}</span> {result.title} <code class="soft">{result.id}</code>
               </Link>
             );
           })}
@@ -318,11 +318,11 @@ function useShortcuts(): void {
       const target = event.target as HTMLElement;
       if (event.ctrlKey || event.metaKey || event.altKey) return;
       if (target.closest("input, textarea, select, dialog")) return;
-      const way = isGoing ? WAYS.find((each) => each.key === event.key) : undefined;
+      const item = isGoing ? NAV.find((each) => each.key === event.key) : undefined;
       isGoing = false;
-      if (way) {
+      if (item) {
         event.preventDefault();
-        go(way.to, whose());
+        go(item.to, chosenTenant());
       } else if (event.key === "/") {
         event.preventDefault();
         document.getElementById("search")?.focus();
@@ -347,15 +347,15 @@ function Help() {
   return (
     <dialog ref={box} onClose={() => (isHelpOpen.value = false)} aria-labelledby="help">
       <form method="dialog">
-        <h2 id="help">Keys</h2>
+        <h2 id="help">Keyboard shortcuts</h2>
         <dl class="facts keys">
           {[
             ["/", "search"],
             ["j k", "next and previous row"],
             ["Enter", "open the row"],
             ["x", "select the row"],
-            [".", "look again now"],
-            ...WAYS.map((way) => [`g ${way.key}`, way.title]),
+            [".", "refresh"],
+            ...NAV.map((item) => [`g ${item.key}`, item.title]),
           ].map(([key, what]) => (
             <div key={key}>
               <dt>
@@ -365,7 +365,7 @@ function Help() {
             </div>
           ))}
         </dl>
-        <p class="soft">On a job: r retries it, c cancels it. Both ask first.</p>
+        <p class="soft">On a job page: r retries the job, c cancels it. Both ask for confirmation.</p>
         <div class="acts">
           <button type="submit" class="main">
             Close

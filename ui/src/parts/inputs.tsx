@@ -1,4 +1,4 @@
-// A form made from a JSON Schema. What it cannot show as fields it shows as JSON, so that every input can be written.
+// A form made from a JSON Schema. What cannot be shown as fields is edited as JSON, so that every input is possible.
 
 import type { ComponentChildren } from "preact";
 import { useId, useState } from "preact/hooks";
@@ -38,16 +38,16 @@ export interface Schema {
 type Members = Record<string, unknown>;
 type Widget = "object" | "choice" | "fixed" | "boolean" | "number" | "text" | "list" | "json";
 
-const DEEP = 6;
+const DEPTH_MAX = 6;
 const STEPS_MAX = 20;
 const LONG = 200;
-const WORDY = /prompt|text|message|body|description|content|html|code|script|note|question|lyrics/i;
-const OF_FILES = /artifact|\bart_|file|image|picture|photo|video|audio|asset|mask/i;
+const LONG_TEXT = /prompt|text|message|body|description|content|html|code|script|note|question|lyrics/i;
+const FILES = /artifact|\bart_|file|image|picture|photo|video|audio|asset|mask/i;
 
 // Reading a schema
 
-/** A schema with its references followed and its `null` taken out. */
-function settled(given: Schema | boolean | undefined, root: Schema): { schema: Schema; isNullable: boolean } {
+/** A schema with its references resolved and `null` removed from its types. */
+function resolved(given: Schema | boolean | undefined, root: Schema): { schema: Schema; isNullable: boolean } {
   let schema: Schema = given === undefined || typeof given === "boolean" ? {} : given;
   let isNullable = false;
   for (let step = 0; step < STEPS_MAX; step += 1) {
@@ -57,7 +57,7 @@ function settled(given: Schema | boolean | undefined, root: Schema): { schema: S
       schema = { ...named($ref, root), ...beside };
     } else if (schema.allOf) {
       const { allOf, ...beside } = schema;
-      schema = [...allOf.map((each) => settled(each, root).schema), beside].reduce(joined, {});
+      schema = [...allOf.map((each) => resolved(each, root).schema), beside].reduce(joined, {});
     } else if (choices) {
       const { anyOf: _any, oneOf: _one, ...beside } = schema;
       const others = choices.filter((each) => each.type !== "null");
@@ -91,7 +91,7 @@ function joined(one: Schema, other: Schema): Schema {
   };
 }
 
-/** Several schemas as one choice, where each of them names its values; else something that only JSON can say. */
+/** Alternatives as one choice, if each of them lists its values; otherwise a schema that is edited as JSON. */
 function united(choices: readonly Schema[], beside: Schema): Schema {
   const values = choices.flatMap((each) => each.enum ?? (each.const === undefined ? [undefined] : [each.const]));
   return values.includes(undefined) ? beside : { ...beside, enum: values };
@@ -100,34 +100,34 @@ function united(choices: readonly Schema[], beside: Schema): Schema {
 function widgetOf(schema: Schema, depth: number): Widget {
   if (schema.const !== undefined) return "fixed";
   if (schema.enum) return "choice";
-  if (schema.properties && depth < DEEP) return "object";
+  if (schema.properties && depth < DEPTH_MAX) return "object";
   if (schema.type === "boolean") return "boolean";
   if (schema.type === "integer" || schema.type === "number") return "number";
   if (schema.type === "string") return "text";
-  if (schema.type === "array" && schema.items && !schema.prefixItems && depth < DEEP) return "list";
+  if (schema.type === "array" && schema.items && !schema.prefixItems && depth < DEPTH_MAX) return "list";
   return "json";
 }
 
 /** Whether a schema can be shown as fields at all. */
 export function hasFields(root: Schema): boolean {
-  return Object.keys(settled(root, root).schema.properties ?? {}).length > 0;
+  return Object.keys(resolved(root, root).schema.properties ?? {}).length > 0;
 }
 
-/** What a form begins with: whatever the schema gives as a default or an example. */
-export function beginning(given: Schema, root: Schema = given, depth = 0): Members {
-  const { schema } = settled(given, root);
+/** The initial input: the defaults of the schema, and constants or examples of required fields. */
+export function initialInput(given: Schema, root: Schema = given, depth = 0): Members {
+  const { schema } = resolved(given, root);
   const members: Members = {};
   for (const [name, each] of Object.entries(schema.properties ?? {})) {
-    const { schema: inner } = settled(each, root);
+    const { schema: inner } = resolved(each, root);
     const isRequired = schema.required?.includes(name);
     const first = inner.default ?? (isRequired ? (inner.const ?? inner.examples?.[0]) : undefined);
-    if (first !== undefined && !isNothing(first)) members[name] = first;
-    else if (isRequired && inner.properties && depth < DEEP) members[name] = beginning(inner, root, depth + 1);
+    if (first !== undefined && !isEmpty(first)) members[name] = first;
+    else if (isRequired && inner.properties && depth < DEPTH_MAX) members[name] = initialInput(inner, root, depth + 1);
   }
   return members;
 }
 
-function isNothing(value: unknown): boolean {
+function isEmpty(value: unknown): boolean {
   return value === null || value === "" || (typeof value === "object" && !Object.keys(value).length);
 }
 
@@ -135,21 +135,21 @@ function isNothing(value: unknown): boolean {
 
 interface Form {
   root: Schema;
-  /** What is wrong, by the place: `input.steps`. */
+  /** Error messages by path, such as `input.steps`. */
   errors: Readonly<Record<string, string>>;
-  /** Puts a file into storage and tells its id; none where that cannot be done. */
+  /** Uploads a file and returns the id of its artifact; undefined if uploads are not possible. */
   upload?: ((file: File) => Promise<string>) | undefined;
 }
 
 interface FormProps extends Form {
   value: Members;
-  /** Changes when the value was changed from elsewhere, and the fields must be filled anew. */
+  /** Changes when the value was changed outside the form, so that the fields are filled again. */
   turn: number;
   onChange: (value: Members) => void;
 }
 
 export function SchemaForm({ value, turn, onChange, ...form }: FormProps) {
-  const { schema } = settled(form.root, form.root);
+  const { schema } = resolved(form.root, form.root);
   return <Fields key={turn} form={form} schema={schema} path="input" depth={0} value={value} onChange={onChange} />;
 }
 
@@ -200,7 +200,7 @@ interface Inner extends MemberProps {
   schema: Schema;
   isNullable: boolean;
   id: string;
-  /** What every input of a member says of itself. */
+  /** The attributes that every input of a member has. */
   common: Record<string, unknown>;
 }
 
@@ -225,12 +225,12 @@ const WIDGETS: Record<Widget, (props: Inner) => ComponentChildren> = {
 function Member(props: MemberProps) {
   const { form, given, depth, label, isRequired, path } = props;
   const id = useId();
-  const { schema, isNullable } = settled(given, form.root);
+  const { schema, isNullable } = resolved(given, form.root);
   const widget = widgetOf(schema, depth);
   const error = form.errors[path];
   const hint = hintOf(schema);
-  const told = notesOf({ id, hint, error });
-  const common = { id, name: path, "aria-describedby": told, "aria-invalid": error ? true : undefined };
+  const describedBy = notesOf({ id, hint, error });
+  const common = { id, name: path, "aria-describedby": describedBy, "aria-invalid": error ? true : undefined };
   const shown = WIDGETS[widget]({ ...props, schema, isNullable, id, common });
   const title = (
     <>
@@ -256,7 +256,7 @@ function Member(props: MemberProps) {
   );
 }
 
-/** What is told below a field: what it is for, and its limits. */
+/** The hint below a field: its description and its limits. */
 function hintOf(schema: Schema): string {
   const low = schema.minimum ?? schema.exclusiveMinimum;
   const high = schema.maximum ?? schema.exclusiveMaximum;
@@ -268,22 +268,22 @@ function hintOf(schema: Schema): string {
   if (schema.maxLength) parts.push(`At most ${schema.maxLength.toLocaleString("en")} characters.`);
   if (schema.minItems) parts.push(`At least ${schema.minItems}.`);
   if (schema.maxItems) parts.push(`At most ${schema.maxItems}.`);
-  const usual = schema.default;
-  if (usual !== undefined && !isNothing(usual))
-    parts.push(`If left out: ${typeof usual === "string" ? usual : JSON.stringify(usual)}.`);
+  const preset = schema.default;
+  if (preset !== undefined && !isEmpty(preset))
+    parts.push(`Default: ${typeof preset === "string" ? preset : JSON.stringify(preset)}.`);
   return parts.filter(Boolean).join(" ");
 }
 
-/** What an emptied field stands for. */
-function nothing({ isRequired, isNullable }: Inner, bare: unknown): unknown {
+/** The value of an empty field. */
+function emptyValue({ isRequired, isNullable }: Inner, required: unknown): unknown {
   if (!isRequired) return undefined;
-  return isNullable ? null : bare;
+  return isNullable ? null : required;
 }
 
 function Text(props: Inner) {
   const { schema, common, value, onChange, form, path, label } = props;
   const [turn, setTurn] = useState(0);
-  const change = (text: string) => onChange(text === "" ? nothing(props, "") : text);
+  const change = (text: string) => onChange(text === "" ? emptyValue(props, "") : text);
   const shared = {
     ...common,
     defaultValue: value === undefined || value === null ? "" : String(value),
@@ -291,7 +291,7 @@ function Text(props: Inner) {
     spellcheck: false,
     onInput: (event: { currentTarget: { value: string } }) => change(event.currentTarget.value),
   };
-  const isLong = (schema.maxLength ?? 0) > LONG || (WORDY.test(label) && (schema.maxLength ?? LONG) >= LONG);
+  const isLong = (schema.maxLength ?? 0) > LONG || (LONG_TEXT.test(label) && (schema.maxLength ?? LONG) >= LONG);
   const { upload } = form;
   return (
     <>
@@ -300,7 +300,7 @@ function Text(props: Inner) {
       ) : (
         <input key={turn} {...shared} type="text" autocomplete="off" />
       )}
-      {upload && (OF_FILES.test(path) || OF_FILES.test(schema.description ?? "")) && (
+      {upload && (FILES.test(path) || FILES.test(schema.description ?? "")) && (
         <Upload
           path={path}
           upload={upload}
@@ -320,7 +320,7 @@ interface UploadProps {
   onDone: (artifact: string) => void;
 }
 
-/** A file of one's own in the place of an artifact's id. */
+/** Uploads a file; the id of its artifact becomes the value of the field. */
 function Upload({ path, upload, onDone }: UploadProps) {
   const [problem, setProblem] = useState("");
   const put = async (file: File | undefined) => {
@@ -334,7 +334,7 @@ function Upload({ path, upload, onDone }: UploadProps) {
   };
   return (
     <span class="inputs-upload">
-      <span class="soft">or a file of yours</span>
+      <span class="soft">or choose a file</span>
       <input type="file" aria-label={`A file for ${path}`} onChange={(event) => put(event.currentTarget.files?.[0])} />
       {problem && <small class="wrong">{problem}</small>}
     </span>
@@ -353,7 +353,7 @@ function Numeric(props: Inner) {
       defaultValue={typeof value === "number" ? String(value) : ""}
       onInput={(event) => {
         const text = event.currentTarget.value;
-        onChange(text === "" ? nothing(props, undefined) : Number(text));
+        onChange(text === "" ? emptyValue(props, undefined) : Number(text));
       }}
     />
   );
@@ -368,7 +368,7 @@ function Choice(props: Inner) {
       {...common}
       onInput={(event) => {
         const chosen = Number(event.currentTarget.value);
-        onChange(chosen < 0 ? nothing(props, undefined) : values[chosen]);
+        onChange(chosen < 0 ? emptyValue(props, undefined) : values[chosen]);
       }}
     >
       {(!isRequired || index < 0) && (
@@ -399,10 +399,10 @@ function Raw(props: Inner) {
         onInput={(event) => {
           const text = event.currentTarget.value;
           try {
-            onChange(text.trim() ? JSON.parse(text) : nothing(props, undefined));
+            onChange(text.trim() ? JSON.parse(text) : emptyValue(props, undefined));
             setProblem("");
           } catch (error) {
-            setProblem(`This is not JSON yet: ${(error as Error).message}`);
+            setProblem(`Invalid JSON: ${(error as Error).message}`);
           }
         }}
       />
@@ -411,13 +411,13 @@ function Raw(props: Inner) {
   );
 }
 
-/** An object inside an object. One that may be left out is there once it is asked for. */
+/** A nested object. An optional one is added by a button. */
 function Group(props: Inner) {
   const { form, schema, path, depth, isRequired, value, onChange, label } = props;
-  const isThere = value !== undefined && value !== null;
-  if (!isThere && !isRequired)
+  const isPresent = value !== undefined && value !== null;
+  if (!isPresent && !isRequired)
     return (
-      <button type="button" class="small" onClick={() => onChange(beginning(schema, form.root))}>
+      <button type="button" class="small" onClick={() => onChange(initialInput(schema, form.root))}>
         Add {label}
       </button>
     );
@@ -428,12 +428,12 @@ function Group(props: Inner) {
         schema={schema}
         path={path}
         depth={depth}
-        value={(isThere ? value : {}) as Members}
+        value={(isPresent ? value : {}) as Members}
         onChange={onChange}
       />
       {!isRequired && (
         <button type="button" class="small" onClick={() => onChange(undefined)}>
-          Leave {label} out
+          Remove {label}
         </button>
       )}
     </>
@@ -446,8 +446,8 @@ function List(props: Inner) {
   const items = Array.isArray(value) ? value : [];
   const remove = (place: number) => {
     const rest = items.filter((_item, index) => index !== place);
-    onChange(rest.length ? rest : nothing(props, []));
-    setTurn((before) => before + 1); // the places of the others have changed
+    onChange(rest.length ? rest : emptyValue(props, []));
+    setTurn((before) => before + 1); // the indexes of the following items have changed
   };
   return (
     <>
@@ -472,7 +472,7 @@ function List(props: Inner) {
         type="button"
         class="small"
         disabled={schema.maxItems !== undefined && items.length >= schema.maxItems}
-        onClick={() => onChange([...items, blank(settled(schema.items, form.root).schema, form.root)])}
+        onClick={() => onChange([...items, blank(resolved(schema.items, form.root).schema, form.root)])}
       >
         Add to {label}
       </button>
@@ -482,8 +482,8 @@ function List(props: Inner) {
 
 const BLANKS: Record<string, unknown> = { string: "", integer: 0, number: 0, boolean: false, array: [] };
 
-/** What a new item of a list is. */
+/** The value of a new item in a list. */
 function blank(schema: Schema, root: Schema): unknown {
-  if (schema.properties) return beginning(schema, root);
+  if (schema.properties) return initialInput(schema, root);
   return schema.default ?? schema.const ?? schema.enum?.[0] ?? BLANKS[String(schema.type)] ?? {};
 }

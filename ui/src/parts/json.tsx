@@ -1,4 +1,4 @@
-// Values as they are: JSON as text, which may be folded. Nothing in it is ever taken for markup.
+// JSON as collapsible text. Nothing in it is interpreted as markup.
 
 import { useState } from "preact/hooks";
 import { Copy } from "./basics";

@@ -1,15 +1,15 @@
-// Files to look at: pictures, films, sounds; anything else can be fetched.
+// Previews of images, videos and audio; other files are links.
 
 import { useRef } from "preact/hooks";
 import type { Artifact, Signed } from "../wire";
 import { bytes } from "../words";
 import { Badge } from "./basics";
 
-/** Each look at a job signs its files anew. A new address would fetch a picture again, and begin a film again. */
+/** The first URL, while it is valid. Each read of a job signs new ones, which would reload images and restart videos. */
 function useFirst(signed: Signed | null): string | undefined {
-  const kept = useRef<Signed | null>(null);
-  if (!signed || !kept.current || new Date(kept.current.expires_at) <= new Date()) kept.current = signed;
-  return kept.current?.url;
+  const first = useRef<Signed | null>(null);
+  if (!signed || !first.current || new Date(first.current.expires_at) <= new Date()) first.current = signed;
+  return first.current?.url;
 }
 
 export function Media({ file }: { file: Artifact }) {
@@ -18,16 +18,16 @@ export function Media({ file }: { file: Artifact }) {
   return (
     <figure class="media">
       {!url ? (
-        <p class="soft">It is not in storage.</p>
+        <p class="soft">The file is not in storage.</p>
       ) : type === "image" ? (
         <a href={url} target="_blank" rel="noreferrer">
           <img src={url} alt={file.name} loading="lazy" />
         </a>
       ) : type === "video" ? (
-        // biome-ignore lint/a11y/useMediaCaption: what a job makes has none
+        // biome-ignore lint/a11y/useMediaCaption: files made by jobs have no captions
         <video src={url} controls preload="metadata" aria-label={file.name} />
       ) : type === "audio" ? (
-        // biome-ignore lint/a11y/useMediaCaption: what a job makes has none
+        // biome-ignore lint/a11y/useMediaCaption: files made by jobs have no captions
         <audio src={url} controls preload="metadata" aria-label={file.name} />
       ) : null}
       <figcaption>

@@ -1,4 +1,4 @@
-// Queues: how each is doing and why, and the one thing that is done to them, which is to pause them.
+// Queues: the health of each with its reason, and a button to pause or resume it.
 
 import { act, refusal } from "../api";
 import { refresh } from "../live";
@@ -11,7 +11,7 @@ import { Table } from "./table";
 import { toast } from "./toasts";
 import "./queues.css";
 
-/** Why whoever signed in may not pause a queue; nothing where they may. */
+/** Why the session may not pause a queue; undefined if it may. */
 function forbidden(): string | undefined {
   return refusal("operator", { ofAll: true });
 }
@@ -22,16 +22,16 @@ function pause(queue: QueueInfo): Promise<boolean> {
     text: (
       <>
         <p>
-          No job of this queue starts until it is resumed: {plural(queue.ready, "job")} in line{" "}
-          {queue.ready === 1 ? "waits" : "wait"}, and so do all that come. {plural(queue.leased, "job")} that{" "}
-          {queue.leased === 1 ? "runs goes" : "run go"} on. Jobs are taken as before, and what they cost is held.
+          No job of this queue starts until the queue is resumed. {plural(queue.ready, "ready job")}{" "}
+          {queue.ready === 1 ? "waits" : "wait"}, and so do new jobs. {plural(queue.leased, "running job")}{" "}
+          {queue.leased === 1 ? "continues" : "continue"}. Submits are still accepted, and their price is held.
         </p>
-        <p class="soft">The audit tells who did it, and when.</p>
+        <p class="soft">Recorded in the audit log.</p>
       </>
     ),
     action: "Pause",
     tone: "bad",
-    act: () => change(queue, "pause", "is paused"),
+    act: () => change(queue, "pause", "paused"),
   });
 }
 
@@ -41,19 +41,20 @@ function resume(queue: QueueInfo): Promise<boolean> {
     text: (
       <>
         <p>
-          Workers take its jobs again at once: {plural(queue.ready, "job")} {queue.ready === 1 ? "is" : "are"} in line.
+          Workers start its jobs again immediately: {plural(queue.ready, "job")} {queue.ready === 1 ? "is" : "are"}{" "}
+          ready.
         </p>
-        <p class="soft">The audit tells who did it, and when.</p>
+        <p class="soft">Recorded in the audit log.</p>
       </>
     ),
     action: "Resume",
-    act: () => change(queue, "resume", "runs again"),
+    act: () => change(queue, "resume", "resumed"),
   });
 }
 
 async function change(queue: QueueInfo, verb: "pause" | "resume", done: string): Promise<void> {
   await act<QueueInfo>("POST", `queues/${part(queue.queue)}/${verb}`);
-  toast(`The queue ${queue.queue} ${done}.`);
+  toast(`Queue ${queue.queue} ${done}.`);
   await refresh();
 }
 
@@ -78,7 +79,7 @@ export function QueueTable({ queues, label = "Queues" }: { queues: readonly Queu
             </>
           ),
         },
-        { name: "depth", head: "In line", align: "right", cell: (row) => count(row.ready) },
+        { name: "depth", head: "Ready", align: "right", cell: (row) => count(row.ready) },
         {
           name: "oldest",
           head: "Oldest",
@@ -88,17 +89,19 @@ export function QueueTable({ queues, label = "Queues" }: { queues: readonly Queu
         { name: "running", head: "Running", align: "right", cell: (row) => count(row.leased) },
         {
           name: "later",
-          head: "Later",
+          head: "Waiting",
           align: "right",
           hide: "medium",
-          cell: (row) => <span title="Jobs whose time has not come, and jobs that are parked">{later(row)}</span>,
+          cell: (row) => <span title="Scheduled jobs and parked jobs">{later(row)}</span>,
         },
         {
           name: "workers",
-          head: "At work",
+          head: "Workers",
           align: "right",
           hide: "narrow",
-          cell: (row) => <span title="Workers that hold a job of it">{count(row.workers)}</span>,
+          cell: (row) => (
+            <span title="Live workers that serve this queue, and others that hold its jobs">{count(row.workers)}</span>
+          ),
         },
         {
           name: "act",
@@ -111,7 +114,7 @@ export function QueueTable({ queues, label = "Queues" }: { queues: readonly Queu
   );
 }
 
-/** Those in which something goes on, or should; the others are there when they are wanted. */
+/** Queues that have jobs or a problem; idle queues are collapsed. */
 export function BusyQueues({ queues }: { queues: readonly QueueInfo[] }) {
   const isIdle = (queue: QueueInfo) =>
     queue.verdict === "ok" && !(queue.ready + queue.waiting + queue.leased + queue.parked);
@@ -119,7 +122,7 @@ export function BusyQueues({ queues }: { queues: readonly QueueInfo[] }) {
   const busy = queues.filter((queue) => !isIdle(queue));
   return (
     <>
-      {busy.length > 0 ? <QueueTable queues={busy} /> : <p class="soft">Nothing waits or runs in any queue.</p>}
+      {busy.length > 0 ? <QueueTable queues={busy} /> : <p class="soft">All queues are empty.</p>}
       {idle.length > 0 && (
         <details class="queues-idle">
           <summary>{plural(idle.length, "idle queue")}</summary>

@@ -1,13 +1,13 @@
-// Signing in: with a key of an operator. Where a session has ended, the page below stays as it is.
+// Signing in with a key. If a session has ended, the page below the dialog stays as it is.
 
 import { useEffect, useState } from "preact/hooks";
-import { asking, asProblem, hindrance, nameOf, type Problem, session, signIn } from "../api";
+import { asProblem, nameOf, type Problem, session, signIn, signInProblem, signInReason } from "../api";
 import { Trouble } from "./basics";
 import { ask, Modal } from "./dialogs";
 import { Field, readFields } from "./forms";
 
 function Form() {
-  const [problem, setProblem] = useState<Problem | null>(hindrance.value);
+  const [problem, setProblem] = useState<Problem | null>(signInProblem.value);
   const [isBusy, setBusy] = useState(false);
   const submit = async (event: SubmitEvent) => {
     event.preventDefault();
@@ -29,7 +29,7 @@ function Form() {
         type="password"
         required
         autofocus
-        hint="A key of scope viewer, operator or admin. It is sent once and not kept; the session ends by itself."
+        hint="A key of scope viewer, operator or admin. The key is sent once and not stored; the session expires automatically."
       />
       {problem && <Trouble problem={problem} />}
       <div class="acts">
@@ -41,12 +41,12 @@ function Form() {
   );
 }
 
-/** The first page of somebody who is not signed in; where the server is away it is no use to ask for a key. */
+/** The page without a session. While the server is unreachable, it shows that instead of asking for a key. */
 export function SignIn() {
-  const isAway = asking.value === "away";
+  const isUnreachable = signInReason.value === "unreachable";
   useEffect(() => {
-    document.title = isAway ? "Away · Millpond" : "Sign in · Millpond";
-  }, [isAway]);
+    document.title = isUnreachable ? "Server unreachable · Millpond" : "Sign in · Millpond";
+  }, [isUnreachable]);
   return (
     <main class="sign-in">
       <h1>
@@ -56,48 +56,48 @@ export function SignIn() {
         </svg>
         Millpond
       </h1>
-      {isAway ? hindrance.value && <Trouble problem={hindrance.value} /> : <Asks />}
+      {isUnreachable ? signInProblem.value && <Trouble problem={signInProblem.value} /> : <KeyForm />}
     </main>
   );
 }
 
-function Asks() {
+function KeyForm() {
   return (
     <>
       <Form />
       <p class="soft">
-        <code>millpond keys create --scope viewer</code> makes a key that may look and not touch. In development,{" "}
+        <code>millpond keys create --scope viewer</code> creates a read-only key. In development,{" "}
         <code>millpond up</code> prints a link that signs in.
       </p>
     </>
   );
 }
 
-/** Asks for a key over a page whose session has ended: what was typed there is still there afterwards. */
+/** Asks for a key in a dialog over a page whose session has ended, so that input on the page is kept. */
 export function SignInAgain() {
-  if (!session.value || !asking.value) return null;
-  const title = asking.value === "expired" ? "Your session has expired" : "You have been signed out";
+  if (!session.value || !signInReason.value) return null;
+  const title = signInReason.value === "expired" ? "Your session has expired" : "You have been signed out";
   return (
     <Modal title={title}>
-      <p class="dialog-text">Sign in again to go on. Nothing that you typed is lost.</p>
+      <p class="dialog-text">Sign in again to continue. Your unsaved input is kept.</p>
       <Form />
     </Modal>
   );
 }
 
-/** Somebody who is signed in follows a link with a key: it may be one that another has sent, to be acted for. */
-export function offer(key: string): Promise<boolean> {
-  const who = session.value;
+/** Asks a signed-in user before using the key of a link, because somebody else may have made the link. */
+export function offerKey(key: string): Promise<boolean> {
+  const user = session.value;
   return ask({
-    title: "A link wants to sign you in with another key",
+    title: "Sign in with the key from this link?",
     text: (
       <p>
-        {who && `You are signed in as ${nameOf(who)} (${who.scope}${who.tenant ? ` of ${who.tenant}` : ""}). `}
-        Whose key the link has is not known before it is used. Go on only if you have made the link yourself, or know
-        who has.
+        {user && `You are signed in as ${nameOf(user)} (${user.scope}${user.tenant ? ` of ${user.tenant}` : ""}). `}
+        The owner of the key in the link is unknown until it is used. Continue only if you created the link, or trust
+        the person who did.
       </p>
     ),
-    action: "Sign in with it",
+    action: "Sign in",
     act: () => signIn(key),
   });
 }

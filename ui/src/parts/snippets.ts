@@ -1,17 +1,17 @@
-// A job as something to paste: the request that would submit it again.
+// Code to paste elsewhere that submits a job again.
 
 import { ROOT } from "../router";
 import type { Job } from "../wire";
 
-/** Where the API is, from outside. */
+/** The public URL of the API. */
 function base(): string {
   return location.origin + ROOT.replace(/\/ui$/, "");
 }
 
-type Given = Pick<Job, "kind" | "input" | "tenant" | "account" | "priority">;
+type Submission = Pick<Job, "kind" | "input" | "tenant" | "account" | "priority">;
 
-/** For a shell: the key is read from the environment, so that it is not in the history. */
-export function asCurl(job: Given): string {
+/** A curl command. It reads the key from the environment, to keep it out of the shell's history. */
+export function asCurl(job: Submission): string {
   const body = {
     kind: job.kind,
     input: job.input,
@@ -27,13 +27,13 @@ export function asCurl(job: Given): string {
   ].join(" \\\n  ");
 }
 
-/** A word for a shell, whatever is in it. */
+/** A text quoted for a shell. */
 function quoted(text: string): string {
   return `'${text.replaceAll("'", `'\\''`)}'`;
 }
 
-/** For Python: the client reads the key from MILLPOND_API_KEY. */
-export function asPython(job: Given): string {
+/** A Python program. Its client reads the key from MILLPOND_API_KEY. */
+export function asPython(job: Submission): string {
   const options = [
     `tenant=${literal(job.tenant)}`,
     `account=${literal(job.account)}`,

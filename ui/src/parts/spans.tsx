@@ -1,4 +1,4 @@
-// How far back one looks. The choice is in the address.
+// The time range of a page. The choice is part of the URL.
 
 import { place, setQuery } from "../router";
 import "./spans.css";
@@ -11,19 +11,19 @@ export const LENGTHS: Record<string, string> = {
   "30d": "30 days",
 };
 
-/** What can be chosen under a name in the address, and what is meant where it says nothing. */
+/** The choices for a parameter of the URL, and its default. */
 export interface Choice {
   name: string;
   choices: readonly string[];
-  usual: string;
+  preset: string;
 }
 
-export function chosen({ name, choices, usual }: Choice): string {
+export function chosen({ name, choices, preset }: Choice): string {
   const given = place.value.query.get(name) ?? "";
-  return choices.includes(given) ? given : usual;
+  return choices.includes(given) ? given : preset;
 }
 
-/** Buttons of which one is pressed. */
+/** Buttons, one of which is pressed. */
 export function Spans({ of, label }: { of: Choice; label: string }) {
   const now = chosen(of);
   return (
@@ -36,7 +36,7 @@ export function Spans({ of, label }: { of: Choice; label: string }) {
           class="small"
           aria-pressed={each === now}
           title={`The last ${LENGTHS[each] ?? each}`}
-          onClick={() => setQuery({ [of.name]: each === of.usual ? null : each, cursor: null })}
+          onClick={() => setQuery({ [of.name]: each === of.preset ? null : each, cursor: null })}
         >
           {each}
         </button>

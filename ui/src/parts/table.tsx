@@ -1,4 +1,4 @@
-// Tables: rows that are read by eye and by keyboard. On a narrow screen each row becomes a card.
+// Tables that can be operated by keyboard. On narrow screens each row becomes a card.
 
 import type { ComponentChildren } from "preact";
 import { useRef } from "preact/hooks";
@@ -18,7 +18,7 @@ interface TableProps<T> {
   columns: readonly Column<T>[];
   rows: readonly T[];
   keyOf: (row: T) => string;
-  /** What a row leads to: Enter opens it. */
+  /** Opens a row, by a click or by Enter. */
   onOpen?: (row: T) => void;
   selected?: ReadonlySet<string>;
   onSelect?: (selected: Set<string>) => void;
@@ -117,12 +117,12 @@ export function Table<T>(props: TableProps<T>) {
 
 interface PagerProps {
   next: string | null;
-  /** Where in the address the cursor is. */
+  /** The parameter of the URL that contains the cursor. */
   name?: string;
   note?: ComponentChildren;
 }
 
-/** Keyset pages, with the cursor in the address: on, and back to the newest. */
+/** Buttons for the next and the first page. The cursor is part of the URL. */
 export function Pager({ next, name = "cursor", note }: PagerProps) {
   const isFirst = !place.value.query.get(name);
   const turn = (cursor: string | null) => setQuery({ [name]: cursor }, { replace: false });

@@ -1,4 +1,4 @@
-// What a kind takes, told from its JSON schema: fields, types, limits.
+// The input of a kind as a table of fields, types and limits, made from its JSON schema.
 
 import { Badge } from "./basics";
 import { Table } from "./table";
@@ -13,13 +13,13 @@ interface Row {
   about: string;
 }
 
-const DEEPEST = 4;
+const DEPTH_MAX = 4;
 
-/** Each rule of a schema in words. */
+/** Each rule of a schema as text. */
 const LIMITS: Record<string, (value: unknown) => string> = {
-  const: (value) => `always ${told(value)}`,
-  enum: (value) => `one of ${(value as unknown[]).map(told).join(", ")}`,
-  default: (value) => `${told(value)} if left out`,
+  const: (value) => `must be ${literal(value)}`,
+  enum: (value) => `one of ${(value as unknown[]).map(literal).join(", ")}`,
+  default: (value) => `default ${literal(value)}`,
   minimum: (value) => `at least ${value}`,
   exclusiveMinimum: (value) => `more than ${value}`,
   maximum: (value) => `at most ${value}`,
@@ -31,18 +31,18 @@ const LIMITS: Record<string, (value: unknown) => string> = {
   maxItems: (value) => `at most ${value} items`,
   minProperties: (value) => `at least ${value} members`,
   maxProperties: (value) => `at most ${value} members`,
-  pattern: (value) => `like ${value}`,
+  pattern: (value) => `matches ${value}`,
   format: (value) => `${value}`,
 };
 
-function told(value: unknown): string {
+function literal(value: unknown): string {
   return JSON.stringify(value) ?? "nothing";
 }
 
-/** The schema that a reference leads to; whoever refers may say more. */
+/** A schema with its reference resolved; members beside the `$ref` take precedence. */
 function resolved(schema: Schema, root: Schema, depth = 0): Schema {
   const { $ref: to, ...beside } = schema;
-  if (typeof to !== "string" || !to.startsWith("#/") || depth > DEEPEST) return schema;
+  if (typeof to !== "string" || !to.startsWith("#/") || depth > DEPTH_MAX) return schema;
   let found: unknown = root;
   for (const name of to.slice(2).split("/")) found = (found as Schema | undefined)?.[name];
   return { ...resolved((found as Schema | undefined) ?? {}, root, depth + 1), ...beside };
@@ -68,7 +68,9 @@ function typeOf(given: Schema, root: Schema): string {
 
 function limitsOf(given: Schema, root: Schema): string[] {
   const schema = resolved(given, root);
-  const own = Object.entries(LIMITS).flatMap(([name, say]) => (schema[name] === undefined ? [] : [say(schema[name])]));
+  const own = Object.entries(LIMITS).flatMap(([name, describe]) =>
+    schema[name] === undefined ? [] : [describe(schema[name])],
+  );
   return [...own, ...variants(schema).flatMap((each) => limitsOf(each, root))];
 }
 
@@ -86,12 +88,12 @@ function fieldsOf(given: Schema, root: Schema, before = "", depth = 0): Row[] {
       limits: limitsOf(one, root),
       about: String(field["description"] ?? ""),
     };
-    const inside = depth < DEEPEST ? insideOf(field, root, path, depth) : [];
+    const inside = depth < DEPTH_MAX ? insideOf(field, root, path, depth) : [];
     return [row, ...inside];
   });
 }
 
-/** The fields within a field: of an object, of each item of a list, of each shape that it may have. */
+/** The nested fields of a field: of an object, of the items of a list, or of each alternative. */
 function insideOf(field: Schema, root: Schema, path: string, depth: number): Row[] {
   const items = field["items"] as Schema | undefined;
   if (items) return fieldsOf(items, root, `${path}[].`, depth + 1);
@@ -109,10 +111,10 @@ export function SchemaTable({ schema }: { schema: Schema }) {
   return (
     <>
       <Table
-        label="What it takes"
+        label="Input fields"
         rows={rows}
         keyOf={(row) => row.path}
-        empty={<p class="soft">{isOpen ? "It takes any object." : "It takes nothing."}</p>}
+        empty={<p class="soft">{isOpen ? "Any object." : "No input."}</p>}
         columns={[
           {
             name: "field",
@@ -125,10 +127,10 @@ export function SchemaTable({ schema }: { schema: Schema }) {
           },
           { name: "type", head: "Type", cell: (row) => row.type },
           { name: "limits", head: "Limits", cell: (row) => row.limits.join("; ") || <span class="soft">–</span> },
-          { name: "about", head: "About", cell: (row) => row.about || <span class="soft">–</span> },
+          { name: "about", head: "Description", cell: (row) => row.about || <span class="soft">–</span> },
         ]}
       />
-      {rows.length > 0 && isOpen && <p class="soft">Other fields are taken as well.</p>}
+      {rows.length > 0 && isOpen && <p class="soft">Additional fields are allowed.</p>}
     </>
   );
 }

@@ -1,4 +1,4 @@
-// A job's life drawn along time: what it waited for, each attempt with its stages, and how long it is told of.
+// The timeline of a job: its waits, its attempts with their stages, and its delivery.
 
 import { useState } from "preact/hooks";
 import type { Span } from "../wire";
@@ -11,34 +11,34 @@ const BAR = 20;
 const FOOT = 22;
 const LANES_MAX = 8;
 const TICKS = 4;
-/** Below this share of the width a bar has no room for words; below the other it would not be seen. */
-const WORDY = 0.09;
-const THINNEST = 0.004;
+/** From the first share of the width on, a bar has room for a label; below the second, it would not be visible. */
+const LABEL_SHARE_MIN = 0.09;
+const SHARE_MIN = 0.004;
 
 interface Bar extends Span {
   lane: string;
   start: number;
   share: number;
-  words: string;
+  description: string;
 }
 
-/** What a bar without a stage says. */
-const SHORT: Record<string, string> = { waiting: "waits", ready: "in line", leased: "running" };
+/** The labels of bars without a stage. */
+const SHORT: Record<string, string> = { waiting: "waiting", ready: "ready", leased: "running" };
 
 const PHASES: Record<string, string> = {
-  waiting: "waits for its time",
-  ready: "ready, in line",
+  waiting: "waiting (scheduled)",
+  ready: "ready",
   leased: "running",
-  parked: "parked, waits for an answer",
-  delivering: "its end is being delivered",
+  parked: "parked, waiting for an answer",
+  delivering: "delivering its result",
 };
 
 export function Timeline({ spans, isOver }: { spans: readonly Span[]; isOver: boolean }) {
   const now = useNow(isOver ? 60_000 : 250);
-  const [told, setTold] = useState<string | null>(null);
+  const [detail, setDetail] = useState<string | null>(null);
   const bars = laid(spans, now);
   const [first] = bars;
-  if (!first) return <p class="soft">Nothing has happened to it yet.</p>;
+  if (!first) return <p class="soft">No events yet.</p>;
   const lanes = [...new Set(bars.map((bar) => bar.lane))];
   const whole = between(first.from, last(spans, now)) ?? 0;
   const height = lanes.length * LANE + FOOT;
@@ -80,13 +80,13 @@ export function Timeline({ spans, isOver }: { spans: readonly Span[]; isOver: bo
               bar={bar}
               y={lanes.indexOf(bar.lane) * LANE}
               isOdd={index % 2 > 0}
-              onTell={setTold}
+              onShow={setDetail}
             />
           ))}
         </svg>
       </div>
-      <p class="soft job-told" aria-hidden="true">
-        {told ?? `${span(whole)} in all. Point at a bar, or reach it by Tab, to be told of it.`}
+      <p class="soft job-span-detail" aria-hidden="true">
+        {detail ?? `Total ${span(whole)}. Hover over a bar, or focus it with Tab, for details.`}
       </p>
       <details class="job-as-table">
         <summary>As a table</summary>
@@ -95,9 +95,9 @@ export function Timeline({ spans, isOver }: { spans: readonly Span[]; isOver: bo
           rows={bars}
           keyOf={(bar) => `${bar.from} ${bar.phase} ${bar.stage}`}
           columns={[
-            { name: "from", head: "From", cell: (bar) => clock(bar.from) },
-            { name: "for", head: "For", align: "right", cell: (bar) => span(between(bar.from, bar.to ?? now)) },
-            { name: "phase", head: "What", cell: (bar) => PHASES[bar.phase] ?? bar.phase },
+            { name: "from", head: "Started", cell: (bar) => clock(bar.from) },
+            { name: "for", head: "Duration", align: "right", cell: (bar) => span(between(bar.from, bar.to ?? now)) },
+            { name: "phase", head: "Phase", cell: (bar) => PHASES[bar.phase] ?? bar.phase },
             { name: "stage", head: "Stage", cell: (bar) => (bar.stage ? plain(bar.stage) : "–") },
             { name: "attempt", head: "Attempt", align: "right", cell: (bar) => bar.attempt || "–" },
           ]}
@@ -111,26 +111,26 @@ interface PieceProps {
   bar: Bar;
   y: number;
   isOdd: boolean;
-  onTell: (words: string | null) => void;
+  onShow: (description: string | null) => void;
 }
 
-/** One bar; it tells what it is to the hand that points at it, and to the keyboard that reaches it. */
-function Piece({ bar, y, isOdd, onTell }: PieceProps) {
+/** One bar. Its description is shown while it is hovered or focused. */
+function Piece({ bar, y, isOdd, onShow }: PieceProps) {
   const [x, width] = [percent(bar.start), percent(bar.share)];
   return (
-    // biome-ignore lint/a11y/noInteractiveElementToNoninteractiveRole: it does nothing but tell
+    // biome-ignore lint/a11y/noInteractiveElementToNoninteractiveRole: focusing it only shows its description
     <g
       class={`job-span ${bar.phase} ${isOdd ? "odd" : ""}`}
       role="img"
       tabIndex={0}
-      aria-label={bar.words}
-      onPointerEnter={() => onTell(bar.words)}
-      onPointerLeave={() => onTell(null)}
-      onFocus={() => onTell(bar.words)}
-      onBlur={() => onTell(null)}
+      aria-label={bar.description}
+      onPointerEnter={() => onShow(bar.description)}
+      onPointerLeave={() => onShow(null)}
+      onFocus={() => onShow(bar.description)}
+      onBlur={() => onShow(null)}
     >
       <rect x={x} y={y} width={width} height={BAR} rx={3} />
-      {bar.share > WORDY && (
+      {bar.share > LABEL_SHARE_MIN && (
         <svg x={x} y={y} width={width} height={BAR} aria-hidden="true">
           <text x={6} y={14}>
             {plain(bar.stage ?? SHORT[bar.phase] ?? bar.phase)}
@@ -164,11 +164,11 @@ function laid(spans: readonly Span[], now: Date): Bar[] {
     .filter((each) => each.phase !== "ended")
     .map((each) => {
       const length = Math.max(0, between(each.from, each.to ?? now) ?? 0);
-      const start = Math.min(1 - THINNEST, (between(first.from, each.from) ?? 0) / whole);
-      const share = Math.min(1 - start, Math.max(THINNEST, length / whole));
+      const start = Math.min(1 - SHARE_MIN, (between(first.from, each.from) ?? 0) / whole);
+      const share = Math.min(1 - start, Math.max(SHARE_MIN, length / whole));
       const what = each.stage ? `${plain(each.stage)}, ` : "";
       const attempt = each.phase === "leased" ? `attempt ${each.attempt}, ` : "";
-      const words = `${what}${PHASES[each.phase] ?? each.phase}: ${attempt}${span(length)}${each.to ? "" : " so far"}, from ${clock(each.from)}`;
-      return { ...each, lane: laneOf(each), start, share, words };
+      const description = `${what}${PHASES[each.phase] ?? each.phase}: ${attempt}${span(length)}${each.to ? "" : " so far"}, from ${clock(each.from)}`;
+      return { ...each, lane: laneOf(each), start, share, description };
     });
 }

@@ -1,4 +1,4 @@
-// Short words in a corner about what was just done.
+// Short messages in a corner about the results of actions.
 
 import { signal } from "@preact/signals";
 import { asProblem, type Problem } from "../api";
@@ -24,20 +24,20 @@ function dismiss(id: number): void {
   toasts.value = toasts.value.filter((each) => each.id !== id);
 }
 
-/** Do something and say how it went; tells what came of it, or nothing where it failed. */
-export async function attempt<T>(doing: () => Promise<T>, done: string | ((value: T) => string)): Promise<T | null> {
+/** Perform an action and show its result as a message. Returns its value, or null if it failed. */
+export async function attempt<T>(action: () => Promise<T>, done: string | ((value: T) => string)): Promise<T | null> {
   try {
-    const value = await doing();
+    const value = await action();
     toast(typeof done === "string" ? done : done(value));
     return value;
   } catch (error) {
-    tell(asProblem(error));
+    showProblem(asProblem(error));
     return null;
   }
 }
 
-/** Say why something was not done. */
-export function tell(problem: Problem): void {
+/** Show why an action failed. */
+export function showProblem(problem: Problem): void {
   const place = problem.field ? `${problem.field}: ` : "";
   toast(`${place}${problem.message}${problem.hint ? ` ${problem.hint}` : ""}`, "bad");
 }

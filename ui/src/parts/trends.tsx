@@ -1,4 +1,4 @@
-// What went through over time, as charts: of everything, or of one kind.
+// Charts of throughput and durations over time, for all jobs or for one kind.
 
 import { get } from "../api";
 import { useLoaded } from "../live";
@@ -6,11 +6,11 @@ import type { Series } from "../wire";
 import { number, span } from "../words";
 import { Panel, Show } from "./basics";
 import { Chart, type Line } from "./chart";
-import { whose } from "./frame";
+import { chosenTenant } from "./frame";
 import { type Choice, chosen, Spans } from "./spans";
 import "./trends.css";
 
-const SPAN: Choice = { name: "span", choices: ["1h", "6h", "24h", "7d", "30d"], usual: "1h" };
+const SPAN: Choice = { name: "span", choices: ["1h", "6h", "24h", "7d", "30d"], preset: "1h" };
 
 interface Trend {
   title: string;
@@ -31,12 +31,12 @@ const TRENDS: readonly Trend[] = [
     ],
   },
   {
-    title: "Wait before a job starts",
+    title: "Wait time",
     format: span,
     least: 0.04,
     lines: (series) => [
-      { label: "half wait less (p50)", values: series.wait_p50, tone: "main" },
-      { label: "nine of ten (p90)", values: series.wait_p90, tone: "warn", dash: [6, 4] },
+      { label: "p50", values: series.wait_p50, tone: "main" },
+      { label: "p90", values: series.wait_p90, tone: "warn", dash: [6, 4] },
     ],
   },
   {
@@ -44,8 +44,8 @@ const TRENDS: readonly Trend[] = [
     format: span,
     least: 0.04,
     lines: (series) => [
-      { label: "half take less (p50)", values: series.run_p50, tone: "main" },
-      { label: "nine of ten (p90)", values: series.run_p90, tone: "warn", dash: [6, 4] },
+      { label: "p50", values: series.run_p50, tone: "main" },
+      { label: "p90", values: series.run_p90, tone: "warn", dash: [6, 4] },
     ],
   },
   {
@@ -60,15 +60,15 @@ function sum(one: readonly number[], other: readonly number[]): number[] {
   return one.map((value, index) => value + (other[index] ?? 0));
 }
 
-/** The charts of a span that the address tells. */
+/** The charts of the time range in the URL. */
 export function Trends({ kind }: { kind?: string }) {
-  const asked = { span: chosen(SPAN), kind, ...whose() };
+  const asked = { span: chosen(SPAN), kind, ...chosenTenant() };
   const series = useLoaded((signal) => get<Series>("board/series", asked, signal), [asked]);
   return (
     <>
       <div class="trends-head">
-        <h2>Over time</h2>
-        <Spans of={SPAN} label="How far back" />
+        <h2>Trends</h2>
+        <Spans of={SPAN} label="Time range" />
       </div>
       <div class="grid">
         {TRENDS.map(({ title, lines, ...scale }) => (

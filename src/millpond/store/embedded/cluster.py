@@ -1,4 +1,4 @@
-"""The cluster: PGDATA, made once by initdb, and served only by the major version that made it."""
+"""The cluster: PGDATA, created once by initdb, and used only by the major version that created it."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ def ensure_cluster(layout: Layout, account: Account, binaries: Binaries, lock: i
         _create(layout, account, binaries, lock)
     elif (found := label.read_text().strip()) != str(binaries.major):
         raise EmbeddedPostgresError(
-            f"The data directory {layout.root} was made by PostgreSQL {found}, "
-            f"and the binaries here are PostgreSQL {binaries.version}.",
-            hint=f"Open it with PostgreSQL {found} binaries, or dump it with them "
-            "and restore the dump into a new data directory.",
+            f"The data directory {layout.root} was created by PostgreSQL {found}, but the installed "
+            f"binaries are PostgreSQL {binaries.version}.",
+            hint=f"Use the PostgreSQL {found} binaries, or dump the database with them and restore it "
+            "into a new data directory.",
         )
 
 
 def _create(layout: Layout, account: Account, binaries: Binaries, lock: int) -> None:
-    """Makes PGDATA aside and renames it, so that a half-made one never carries the name."""
+    """Create PGDATA under another name and rename it, so that an incomplete one never has its name."""
     if layout.data.exists() and any(layout.data.iterdir()):
         raise foreign(layout.data)
     if not account.has_name():
         raise EmbeddedPostgresError(
-            f"User id {account.uid} has no name here, and initdb insists on one.",
-            hint=f"Give it one (`useradd --uid {account.uid} millpond`), or run as another user.",
+            f"User id {account.uid} has no name, which initdb requires.",
+            hint=f"Create a name (`useradd --uid {account.uid} millpond`), or run as another user.",
         )
     failure = ""
     for locale in _locales(binaries):
@@ -52,23 +52,23 @@ def _create(layout: Layout, account: Account, binaries: Binaries, lock: int) -> 
             return
     raise EmbeddedPostgresError(
         f"initdb failed in {layout.root}: {failure}",
-        hint="Check the disk's free space and the folder's permissions.",
+        hint="Check the free disk space and the permissions of the directory.",
     )
 
 
 def _locales(binaries: Binaries) -> Iterable[list[str]]:
-    """Byte order for sorting, UTF-8 for letters; without the letters where the system has none."""
+    """Sort by bytes and classify characters as UTF-8; without the latter if the system has no such locale."""
     if binaries.major >= _MAJOR_BUILTIN_LOCALE:
         return [["--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]]
     return [["--locale=C", "--lc-ctype=C.UTF-8"], ["--locale=C"]]
 
 
 def _initdb(draft: Path, account: Account, binaries: Binaries, locale: list[str], lock: int) -> str:
-    """What went wrong, or nothing."""
+    """Run initdb; returns its output if it fails, or an empty text."""
     with account.entrances(draft) as (names, descriptors):
         command = [str(binaries.folder / "initdb"), "-D", *names, "-U", NAME, "-E", "UTF8"]
         safety = ["--auth-local=trust", "--auth-host=reject", "--data-checksums"]
-        # It inherits the lock: should we be killed, nobody touches the draft before it is done.
+        # It inherits the lock: if this process is killed, no other one touches the draft before initdb ends.
         done = account.run([*command, *safety, *locale], (*descriptors, lock))
     return "" if done.returncode == 0 else (done.stdout.strip() or f"status {done.returncode}")
 

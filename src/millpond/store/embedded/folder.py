@@ -1,4 +1,4 @@
-"""The data directory: where things lie in it, and folders that are closed to others."""
+"""The data directory: its layout, and private folders."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SOCKET_BYTES_MAX = 103  # macOS allows 103, Linux 107
 
 
 class Layout:
-    """Where things lie in a data directory."""
+    """The paths in a data directory."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -35,8 +35,8 @@ class Layout:
         self.run = root / "run"
         self.settings = root / "postgres.conf"
 
-    def strangers(self) -> set[Path]:
-        """What may not lie in a data directory before its first opening."""
+    def foreign_files(self) -> set[Path]:
+        """The files that a data directory must not contain before it is first opened."""
         own = {self.data, self.draft, self.lock, self.log.path, self.opener, self.run, self.settings}
         own |= {self.root / name for name in _OF_UP}
         found = {path for path in self.root.iterdir() if not path.name.startswith(".")}
@@ -47,20 +47,20 @@ def prepare(data_dir: Path) -> Layout:
     layout = Layout(data_dir.expanduser().resolve())
     layout.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     is_known = layout.lock.exists() or (layout.data / "PG_VERSION").exists()
-    if not is_known and layout.strangers():
+    if not is_known and layout.foreign_files():
         raise foreign(layout.root)
     return layout
 
 
 def foreign(folder: Path) -> EmbeddedPostgresError:
     return EmbeddedPostgresError(
-        f"{folder} is not empty and is not a data directory of Millpond.",
-        hint="Choose an empty or a new folder as the data directory.",
+        f"{folder} is not empty and is not a Millpond data directory.",
+        hint="Choose an empty or a new directory.",
     )
 
 
 def ensure_socket_dir(layout: Layout, account: Account) -> Path:
-    """The socket's folder: run/, or where its path does not fit, a short one that run/ links to."""
+    """The socket's folder: run/, or a short one that run/ links to if its own path does not fit."""
     if _fits(layout.run):
         if layout.run.is_symlink() or not is_private(layout.run, account.uid):
             remove(layout.run)
@@ -69,14 +69,14 @@ def ensure_socket_dir(layout: Layout, account: Account) -> Path:
     bases = (tempfile.gettempdir(), "/tmp")  # noqa: S108 - the folder is checked to be private
     folders = (Path(base, f"millpond-{digest}") for base in bases)
     short = make_private(next(filter(_fits, folders)), account)
-    # The link tells the openers to come, whose temporary folder may be another one.
+    # Later openers follow the link, because their temporary folder may be another one.
     remove(layout.run)
     layout.run.symlink_to(short)
     return short
 
 
 def _fits(folder: Path) -> bool:
-    """Whether the server, libpq and asyncpg all take the folder: they split lists at commas."""
+    """Whether the server, libpq and asyncpg accept the folder: they split lists at commas."""
     path = os.fsencode(folder / SOCKET)
     return len(path) <= _SOCKET_BYTES_MAX and not any(sign in path for sign in b',"')
 
@@ -87,7 +87,7 @@ def make_private(folder: Path, account: Account) -> Path:
         os.chown(folder, account.uid, account.gid)
     if not is_private(folder, account.uid):
         raise EmbeddedPostgresError(
-            f"{folder} belongs to another user or is open to others.",
+            f"{folder} belongs to another user or is accessible to others.",
             hint="Remove it, or choose a data directory with a shorter path.",
         )
     return folder

@@ -1,4 +1,4 @@
-"""Locks that the death of their holder frees, and descriptors that a fork must not keep."""
+"""Locks that are released when their holder ends, and descriptors that a fork must not keep."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
 
-# Descriptors that a fork of this process must not keep: a copy of the lifeline would hide our
-# death from the watcher, a copy of the lock would outlive the server.
+# Descriptors that a fork of this process must not keep: with a copy of the lifeline, the watcher would not
+# notice the end of this process; a copy of the lock would outlive the server.
 _unshared: set[int] = set()
 
 
@@ -24,9 +24,9 @@ def try_lock(path: Path) -> Generator[int | None]:
 
 
 def hold(path: Path) -> int:
-    """Says that we live, by a lock that our death frees.
+    """Show that this process runs, by a lock that is released when it ends.
 
-    The file is a new one each time: an opener whose server died may still hold the old one.
+    The file is created anew each time, because an opener whose server has ended may still hold the old one.
     """
     path.unlink(missing_ok=True)
     descriptor = _open(path)

@@ -1,4 +1,4 @@
-"""The server's log: kept below a bound, and read for its last words and signs of life."""
+"""The server's log: limited in size, and read for errors and for signs of progress."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Log:
         return self.path.stat().st_size if self.path.exists() else 0
 
     def trim(self) -> None:
-        """Keeps only the end of a log that grew too long; safe while the server appends to it."""
+        """Keep only the end of a log that is too long; safe while the server appends to it."""
         if self.size() <= _BYTES_MAX:
             return
         descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW)
@@ -52,7 +52,7 @@ class Log:
 
 @dataclass(slots=True)
 class Patience:
-    """Waits as long as the log grows: a crash recovery reports every ten seconds."""
+    """Waits as long as the log grows: a crash recovery reports its progress every ten seconds."""
 
     log: Log
     log_start: int = 0
@@ -65,8 +65,8 @@ class Patience:
             self.seen, self.deadline = size, time.monotonic() + _SILENCE_SECONDS
         if time.monotonic() > self.deadline:
             raise EmbeddedPostgresError(
-                f"PostgreSQL in {self.log.path.parent} is held by a process but has not become ready, "
-                f"silent for {_SILENCE_SECONDS:.0f} s.{self.log.last_lines(self.log_start)}",
-                hint="Look for a server that hangs, or try again.",
+                f"PostgreSQL in {self.log.path.parent} is running but did not become ready, and wrote "
+                f"nothing for {_SILENCE_SECONDS:.0f} s.{self.log.last_lines(self.log_start)}",
+                hint="Check for a server process that hangs, or try again.",
             )
         time.sleep(_POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""The server's process: launched, and ended together with its opener."""
+"""The server's process: started by its opener, and stopped when the opener ends."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 
 _STOP_SECONDS = 20.0
 
-# Starts the server beside a watcher that ends it when the opener dies by any means.
+# Starts the server, and a watcher that stops it when the opener is gone for whatever reason.
 #
-# The lifeline is the server's own, so that a line may tell the watcher that the opener stopped the
-# server itself. $$ is the server's own process id, because exec keeps it. The lock comes in as
-# standard output: POSIX shells name only the descriptors 0 to 9, and the watcher must not keep it.
+# The server has a pipe of its own as its lifeline, so that the opener can dismiss the watcher by writing a line when
+# it stops the server itself. $$ is the process id of the server, because exec keeps it. The lock is passed as standard
+# output, because POSIX shells can only name the descriptors 0 to 9; the watcher must not keep it.
 _LAUNCH = f"""
 exec 4<&0 </dev/null
 {WATCHER.format("-INT $$")}
 exec "$@" 3>&1 4<&- >/dev/null
 """
 
-# Servers not yet stopped. A forgotten handle must not be collected: Python would then reap the
-# server some day, and its watcher would aim at a process id that may have a new bearer.
+# Servers that are not stopped. Handles that the caller drops must not be garbage-collected: Python would reap the
+# server when it ends, and its watcher would send the signal to a process id that may have been reused.
 _running: dict[int, ServerProcess] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class ServerProcess:
-    """The running server as its opener holds it."""
+    """The running server, as a child process of its opener."""
 
     child: subprocess.Popen[bytes]
     lifeline: int
@@ -56,12 +56,12 @@ class ServerProcess:
         return self.child.poll() is None
 
     def stop(self) -> None:
-        # A fork of the opener carries a copy of this object, and the server is not its child.
+        # A fork of the opener has a copy of this object, but the server is not its child.
         if os.getpid() != self.opener or _running.pop(self.pid, None) is not self:
             return
-        close(self.presence)  # first, so that nobody attaches to a server about to stop
+        close(self.presence)  # first, so that no process attaches to a server that is about to stop
         self.child.send_signal(signal.SIGINT)
-        # Before the wait: once it is reaped, its process id may belong to somebody else.
+        # Before the wait: once the server is reaped, its process id may be reused.
         self._dismiss_watcher()
         try:
             self.child.wait(_STOP_SECONDS)
@@ -76,7 +76,7 @@ class ServerProcess:
 
 
 def launch(layout: Layout, account: Account, binaries: Binaries, socket_dir: Path, lock: int) -> ServerProcess:
-    (socket_dir / f"{SOCKET}.lock").unlink(missing_ok=True)  # it is ours, and nobody answers
+    (socket_dir / f"{SOCKET}.lock").unlink(missing_ok=True)  # this process holds the lock, so no server uses it
     with ExitStack() as stack:
         (data, run), descriptors = stack.enter_context(account.entrances(layout.data, socket_dir))
         log = stack.enter_context(opened(layout.log.path))
@@ -93,8 +93,8 @@ def launch(layout: Layout, account: Account, binaries: Binaries, socket_dir: Pat
             stderr=log,
             pass_fds=descriptors,
             cwd="/",
-            env=environment() | _pardon(layout.data),
-            start_new_session=True,  # a Ctrl-C is for the opener, who then stops the server
+            env=environment() | _environment_for_stale_pid(layout.data),
+            start_new_session=True,  # Ctrl-C must reach the opener alone, which then stops the server
             umask=0o077,
             user=account.user,
             group=account.group,
@@ -105,7 +105,7 @@ def launch(layout: Layout, account: Account, binaries: Binaries, socket_dir: Pat
 
 
 def recorded(data: Path) -> tuple[int, str]:
-    """The process id and the status in the pid file: a claim, never proof; 0 when unreadable."""
+    """The process id and the status in the pid file, which may be outdated; 0 if it cannot be read."""
     try:
         lines = (data / "postmaster.pid").read_text().splitlines()
         return abs(int(lines[0])), "".join(lines[7:8]).strip()
@@ -113,11 +113,11 @@ def recorded(data: Path) -> tuple[int, str]:
         return 0, ""
 
 
-def _pardon(data: Path) -> dict[str, str]:
-    """Lets the server start over a left pid file whose process id is a zombie's or a stranger's.
+def _environment_for_stale_pid(data: Path) -> dict[str, str]:
+    """Let the server start if a stale pid file has the process id of a zombie or of another program.
 
-    PostgreSQL passes over a pid file that names its grandparent. It still refuses while the shared
-    memory recorded there is in use, which is the safeguard that deleting the file would remove.
+    PostgreSQL ignores a pid file that contains the process id of its grandparent. It still refuses to start while the
+    shared memory recorded there is in use; deleting the file would remove this safeguard.
     """
     pid, _ = recorded(data)
     if pid == 0:

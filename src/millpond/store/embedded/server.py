@@ -1,4 +1,4 @@
-"""The server as its users see it: found alive, or started, and stopped."""
+"""Starts the server, or attaches to a running one, and stops it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from millpond.store.embedded.process import ServerProcess, launch, recorded
 from millpond.store.embedded.settings import write_settings
 from millpond.store.embedded.wire import dsn, greet
 
-_FAREWELL_SECONDS = 5.0
+_ORPHAN_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedPostgres:
-    """A server that serves one data directory, started by us or found alive."""
+    """The server of a data directory, started by this process or found running."""
 
     data_dir: Path
     dsn: str
@@ -40,44 +40,48 @@ class EmbeddedPostgres:
         self.stop()
 
     def stop(self) -> None:
-        """Stops the server we started; does nothing to one that we only found."""
+        """Stop the server if this process started it."""
         if self._process is not None:
             self._process.stop()
 
+    def is_alive(self) -> bool:
+        """Whether the server that this process started runs."""
+        return self._process is not None and self._process.is_alive()
+
     def trim_log(self) -> None:
-        """Keeps the server's log below its bound; every opening does so too."""
+        """Limit the size of the server's log; every opening does so too."""
         Layout(self.data_dir).log.trim()
 
 
 def open_embedded(data_dir: Path) -> EmbeddedPostgres:
-    """Attaches to the server of a data directory, or makes the directory and starts the server."""
+    """Attach to the running server of a data directory, or create the directory if needed and start the server."""
     try:
         return _open(prepare(data_dir))
     except OSError as error:
         raise EmbeddedPostgresError(
             f"The embedded PostgreSQL in {data_dir} cannot be opened: {error}.",
-            hint="Choose a data directory that this user may write to.",
+            hint="Choose a data directory that this user can write to.",
         ) from error
 
 
 def _open(layout: Layout) -> EmbeddedPostgres:
     patience = Patience(layout.log)
-    farewell = time.monotonic() + _FAREWELL_SECONDS
+    deadline = time.monotonic() + _ORPHAN_SECONDS
     while True:
         attached = _attach(layout)
-        # A server whose opener died answers for a moment more. When it does so for long, its
-        # watcher must have died too, and it is as good as any other.
-        if attached is not None and (not _is_bereft(layout) or time.monotonic() > farewell):
+        # A server whose opener has ended still responds for a moment. If it does so for longer, its
+        # watcher must have ended too, and it can be used as any other.
+        if attached is not None and (not _is_orphaned(layout) or time.monotonic() > deadline):
             return attached
         with try_lock(layout.lock) as lock:
             if lock is not None:
                 return _start(layout, lock)
-        # Somebody else is starting or stopping the server: one of the two will succeed soon.
+        # Another process is starting or stopping the server, so one of these two attempts succeeds soon.
         patience.wait()
 
 
 def _attach(layout: Layout) -> EmbeddedPostgres | None:
-    """The server if it really answers; the pid file only says when there is no need to ask."""
+    """The server, if it responds. The pid file only shows when an attempt would be useless."""
     pid, status = recorded(layout.data)
     socket_dir = Path(os.path.realpath(layout.run))
     if status != "ready" or not is_private(socket_dir, layout.data.stat().st_uid):
@@ -88,8 +92,8 @@ def _attach(layout: Layout) -> EmbeddedPostgres | None:
     return EmbeddedPostgres(layout.root, dsn(socket_dir), is_owner=False, pid=pid, version=version)
 
 
-def _is_bereft(layout: Layout) -> bool:
-    """Whether the server is ours and its opener is gone."""
+def _is_orphaned(layout: Layout) -> bool:
+    """Whether the server was started by a process of Millpond that is gone."""
     return is_locked(layout.lock) and not is_locked(layout.opener)
 
 
@@ -120,7 +124,7 @@ def _start(layout: Layout, lock: int) -> EmbeddedPostgres:
 def _wait_until_ready(layout: Layout, process: ServerProcess, socket_dir: Path, log_start: int) -> str:
     patience = Patience(layout.log, log_start)
     while process.is_alive():
-        # Asking sooner would fill the log with refusals, and each would look like progress.
+        # Earlier attempts would fill the log with refusals, each of which would look like progress.
         if recorded(layout.data) == (process.pid, "ready"):
             version = greet(socket_dir)
             if version is not None:
@@ -128,5 +132,5 @@ def _wait_until_ready(layout: Layout, process: ServerProcess, socket_dir: Path, 
         patience.wait()
     raise EmbeddedPostgresError(
         f"PostgreSQL did not start in {layout.root}.{layout.log.last_lines(log_start)}",
-        hint=f"The whole log is {layout.log.path}.",
+        hint=f"See the complete log in {layout.log.path}.",
     )

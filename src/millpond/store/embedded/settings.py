@@ -1,4 +1,4 @@
-"""The server's settings: fixed ones as flags, tuned ones in a file that the user's own overrides."""
+"""The server's settings: fixed ones as flags, others in a file that the user's file overrides."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from millpond.store.embedded.account import Account
     from millpond.store.embedded.folder import Layout
 
-# What nobody may change: passed as flags, which outrank every file and ALTER SYSTEM.
+# Settings that cannot be changed: passed as flags, which override every file and ALTER SYSTEM.
 _FIXED = {
     "fsync": "on",
     "full_page_writes": "on",
@@ -23,7 +23,7 @@ _FIXED = {
     "unix_socket_permissions": "0700",
 }
 
-# What the user's postgres.conf may override.
+# Settings that the user's postgres.conf may override.
 _TUNED = {
     "autovacuum_analyze_scale_factor": "0.05",
     "autovacuum_naptime": "15s",
@@ -34,7 +34,7 @@ _TUNED = {
     "log_checkpoints": "off",
     "log_timezone": "UTC",
     "max_connections": "200",
-    "max_wal_size": "2GB",  # fewer checkpoints, after each of which every page is written whole once more
+    "max_wal_size": "2GB",  # fewer checkpoints: after each one, the first change of a page logs the whole page
     "random_page_cost": "1.1",
     "timezone": "UTC",
 }
@@ -48,12 +48,12 @@ def flags(data: str, socket_dir: str) -> list[str]:
 
 
 def write_settings(layout: Layout, account: Account) -> None:
-    """Our settings in a file that we own, so that an upgrade of the package can change them."""
+    """Write Millpond's settings to a file that users do not edit, so that an upgrade can change them."""
     settings = _TUNED | {"shared_buffers": _shared_buffers()}
     lines = [f"{name} = '{value}'" for name, value in settings.items()]
-    text = "\n".join(["# Written at every start; put yours into ../postgres.conf.", *lines])
+    text = "\n".join(["# Written at every start. Put your own settings into ../postgres.conf.", *lines])
     target, draft = layout.data / _FILE, layout.data / f"{_FILE}.new"
-    # The folder is the account's: a link planted there must not lead root's pen elsewhere.
+    # The account owns the folder: a link that it places there must not make root write to another file.
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "w") as file:
@@ -66,7 +66,7 @@ def _user_settings(layout: Layout, account: Account) -> str:
     if account.can_enter(layout.root):
         path = str(layout.settings).replace("'", "''")
         return f"include_if_exists = '{path}'"
-    # Closed to the account, so root reads the file in its stead.
+    # The account cannot access the file, so root reads it.
     return layout.settings.read_text() if layout.settings.exists() else ""
 
 

@@ -1,4 +1,4 @@
-"""The wire: where a server listens, and enough of the protocol to greet it without a driver."""
+"""Where a server listens, and enough of the wire protocol to connect to it without a driver."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ def dsn(socket_dir: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Reply:
-    """How a server answered: its version, or the SQLSTATE and words of a refusal."""
+    """A server's response: its version, or the SQLSTATE and message of an error."""
 
     version: str = ""
     failure: str = ""
-    words: str = ""
+    message: str = ""
 
 
 def greet(socket_dir: Path) -> str | None:
-    """The version of the server that answers for our database, or None while none does."""
+    """The version of the server with Millpond's database, which is created if it is missing; None if none responds."""
     reply = _ask(socket_dir, NAME)
-    if reply is not None and reply.failure == "3D000":  # no such database: make it
+    if reply is not None and reply.failure == "3D000":  # the database does not exist: create it
         _ask(socket_dir, "postgres", f"create database {NAME}")
         reply = _ask(socket_dir, NAME)
     if reply is None or reply.failure.startswith("57P"):  # starting up or shutting down
         return None
     if reply.failure:
         raise EmbeddedPostgresError(
-            f"The server at {socket_dir} refuses us: {reply.words} ({reply.failure}).",
-            hint="Stop what else uses it, or restore its defaults.",
+            f"The server at {socket_dir} rejected the connection: {reply.message} ({reply.failure}).",
+            hint="Stop other users of the server, or restore its default settings.",
         )
     return reply.version.split()[0]
 
 
 def _ask(socket_dir: Path, database: str, statement: str = "") -> _Reply | None:
-    """One conversation; None when nobody answers."""
+    """Connect, and run a statement if one is given; None if no server responds."""
     try:
         with socket.socket(socket.AF_UNIX) as peer:
             peer.settimeout(_ANSWER_SECONDS)
@@ -83,7 +83,7 @@ def _read_reply(stream: BufferedRWPair) -> _Reply:
             version = body.split(b"\0")[1].decode()
         elif kind == b"E":
             fields = {part[:1]: part[1:].decode(errors="replace") for part in body.split(b"\0")}
-            return _Reply(failure=fields[b"C"], words=fields[b"M"])
+            return _Reply(failure=fields[b"C"], message=fields[b"M"])
         elif kind == b"Z":
             return _Reply(version=version)
 

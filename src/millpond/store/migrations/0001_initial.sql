@@ -1,10 +1,9 @@
 -- Why: the tables of the engine.
 -- Locks: none that matter; everything is new.
 -- breaking: no
---
--- Each table has a home, named in its comment. Tables of the tenant home (a customer's jobs and money)
--- and of the central home (the queue) are never joined and never reference each other, so that a tenant
--- can live in another database. `tests/tidy` holds every query to it.
+-- The comment of each table names its database. Tenant tables (a customer's jobs and money) and central tables (the queue) are
+-- never joined and never reference each other, so that a tenant can live in another database. `tests/tidy` holds every query to
+-- it.
 --
 -- A check constraint is read from text and compiled by every statement that writes to its table. Where one job is
 -- written that costs more than its row, so a table has one at most, and millpond.jobs none: its guards, which a
@@ -19,17 +18,17 @@ create table millpond.lifecycle_states (
     primary key (lifecycle, state),
     check ((phase = 'ended') = (outcome is not null))
 );
-comment on table millpond.lifecycle_states is 'home: both. The states of each lifecycle, written from the Python table at migration.';
+comment on table millpond.lifecycle_states is 'database: both. The states of each lifecycle, written from the Python table at migration.';
 
-create table millpond.lifecycle_moves (
+create table millpond.lifecycle_transitions (
     lifecycle  text collate "C" not null,
     from_state text collate "C" not null,
-    moment     text collate "C" not null,
+    event     text collate "C" not null,
     to_state   text collate "C" not null,
-    primary key (moment, lifecycle, from_state)
+    primary key (event, lifecycle, from_state)
 );
-create index lifecycle_moves_pair on millpond.lifecycle_moves (lifecycle, from_state, to_state);
-comment on table millpond.lifecycle_moves is 'home: both. Which state each moment leads to; the guard looks the pair up.';
+create index lifecycle_transitions_pair on millpond.lifecycle_transitions (lifecycle, from_state, to_state);
+comment on table millpond.lifecycle_transitions is 'database: both. Which state each lifecycle event leads to; the guard looks the pair up.';
 
 create table millpond.kinds (
     kind              text collate "C" primary key,
@@ -46,7 +45,7 @@ create table millpond.kinds (
     declaration       jsonb not null,
     registered_at     timestamptz not null default clock_timestamp()
 );
-comment on table millpond.kinds is 'home: both. What each kind declares, written when an app registers it.';
+comment on table millpond.kinds is 'database: both. What each kind declares, written when an app registers it.';
 comment on column millpond.kinds.entry_state is 'The state in which a job that may start at once is born.';
 comment on column millpond.kinds.firm_stages is 'The stages in which a cancel is refused.';
 
@@ -62,7 +61,7 @@ create table millpond.accounts (
     primary key (tenant, account),
     check (available >= 0 and held >= 0 and active >= 0 and active_max >= 0)
 ) with (fillfactor = 50);
-comment on table millpond.accounts is 'home: tenant. A wallet: what is available, what is held, how many jobs are active, the number of its last entry.';
+comment on table millpond.accounts is 'database: tenant. A wallet: what is available, what is held, how many jobs are active, the number of its last entry.';
 
 create table millpond.jobs (
     id                  uuid not null,
@@ -99,7 +98,7 @@ create table millpond.jobs (
     primary key (id)
 ) partition by range (id);
 create index jobs_account on millpond.jobs (tenant, account, id);
-comment on table millpond.jobs is 'home: tenant. One row a job, partitioned by the time in its id.';
+comment on table millpond.jobs is 'database: tenant. One row a job, partitioned by the time in its id.';
 comment on column millpond.jobs.run is 'How often it was started from its beginning: a retry in place adds one. Each run has its own hold.';
 comment on column millpond.jobs.epoch is 'How often it was leased. Only grows.';
 comment on column millpond.jobs.noted is 'The number of the last note of its present lease: a note that comes twice is written once.';
@@ -117,7 +116,7 @@ create table millpond.events (
     data   jsonb,
     primary key (job_id, seq)
 ) partition by range (job_id);
-comment on table millpond.events is 'home: tenant. What happened to each job, in order, append-only.';
+comment on table millpond.events is 'database: tenant. What happened to each job, in order, append-only.';
 
 create table millpond.entries (
     tenant          text collate "C" not null,
@@ -144,7 +143,7 @@ create table millpond.entries (
 create unique index entries_hold on millpond.entries (job_id, run) where type = 'hold';
 create unique index entries_settlement on millpond.entries (job_id, run) where type in ('capture', 'release');
 create unique index entries_reference on millpond.entries (tenant, account, reference) where reference is not null;
-comment on table millpond.entries is 'home: tenant. The ledger, append-only. One row is one balanced transaction over three purses: available, held, and outside (granted from, captured to).';
+comment on table millpond.entries is 'database: tenant. The ledger, append-only. One row is one balanced transaction over three purses: available, held, and outside (granted from, captured to).';
 
 create table millpond.idempotency (
     tenant     text collate "C" not null,
@@ -157,13 +156,13 @@ create table millpond.idempotency (
     primary key (key, scope, tenant)  -- what differs most stands first: comparing goes no further
 );
 create index idempotency_age on millpond.idempotency using brin (created_at);
-comment on table millpond.idempotency is 'home: tenant. Which job answers a key, and what of that answer the job itself may change. The request is kept only where it differs from the job''s input.';
+comment on table millpond.idempotency is 'database: tenant. Which job answers a key, and what of that answer the job itself may change. The request is kept only where it differs from the job''s input.';
 
 create table millpond.queues (
     queue     text collate "C" primary key,
     paused_at timestamptz
 );
-comment on table millpond.queues is 'home: central. A queue may be paused.';
+comment on table millpond.queues is 'database: central. A queue may be paused.';
 
 create table millpond.shares (
     queue  text collate "C" not null,
@@ -171,7 +170,7 @@ create table millpond.shares (
     turn   bigint not null,
     primary key (queue, tenant)
 ) with (fillfactor = 50);
-comment on table millpond.shares is 'home: central. The last turn given to each tenant of a fair queue.';
+comment on table millpond.shares is 'database: central. The last turn given to each tenant of a fair queue.';
 
 create table millpond.dispatches (
     job_id        uuid primary key,
@@ -202,10 +201,10 @@ create table millpond.dispatches (
     autovacuum_vacuum_cost_delay = 0
 );
 create index dispatches_wakes on millpond.dispatches (wakes_at) where wakes_at is not null;
-comment on table millpond.dispatches is 'home: central. One row for every job that has not ended, and none for one that has: the lock that every verb takes first.';
+comment on table millpond.dispatches is 'database: central. One row for every job that has not ended, and none for one that has: the lock that every verb takes first.';
 comment on column millpond.dispatches.rank is 'The priority, negated: the smallest goes first.';
 comment on column millpond.dispatches.turn is 'Order between tenants in a fair queue; 0 elsewhere.';
-comment on column millpond.dispatches.cancel_at is 'When an asked-for cancel is enforced: the lease is revoked and the job ends.';
+comment on column millpond.dispatches.cancel_at is 'When an requested cancel is forced: the lease is revoked and the job ends.';
 comment on column millpond.dispatches.wakes_at is 'When a service must look at this row: its start, its deadline or the end of its grace. Not the end of its lease.';
 
 create table millpond.ready (
@@ -219,7 +218,7 @@ create table millpond.ready (
     autovacuum_vacuum_threshold = 10000,
     autovacuum_vacuum_cost_delay = 0
 );
-comment on table millpond.ready is 'home: central. The line: the dispatches that may be claimed now, in order. Rows are inserted and deleted, never updated, and only under the lock of their dispatch.';
+comment on table millpond.ready is 'database: central. The line: the dispatches that may be claimed now, in order. Rows are inserted and deleted, never updated, and only under the lock of their dispatch.';
 
 create table millpond.leases (
     token      uuid primary key,
@@ -233,17 +232,17 @@ create table millpond.leases (
     autovacuum_vacuum_threshold = 1000,
     autovacuum_vacuum_cost_delay = 0
 );
-comment on table millpond.leases is 'home: central. What one claim handed out, until when. A dispatch is held while its token names a lease that has not run out.';
+comment on table millpond.leases is 'database: central. What one claim handed out, until when. A dispatch is held while its token names a lease that has not run out.';
 
 -- The bodies of both guards are written by millpond.compile_guard from the lifecycle tables.
 create function millpond.guard_birth() returns trigger language plpgsql as 'begin return null; end';
-create function millpond.guard_move() returns trigger language plpgsql as 'begin return null; end';
+create function millpond.guard_transition() returns trigger language plpgsql as 'begin return null; end';
 select millpond.compile_guard();
 
 create trigger jobs_birth before insert on millpond.jobs
     for each row execute function millpond.guard_birth();
-create trigger jobs_move before update on millpond.jobs
-    for each row execute function millpond.guard_move();
+create trigger jobs_transition before update on millpond.jobs
+    for each row execute function millpond.guard_transition();
 create trigger events_append_only before update or delete on millpond.events
     for each row execute function millpond.guard_append_only();
 create trigger entries_append_only before update or delete or truncate on millpond.entries
@@ -251,5 +250,5 @@ create trigger entries_append_only before update or delete or truncate on millpo
 
 create table millpond.jobs_default partition of millpond.jobs default with (fillfactor = 60);
 create table millpond.events_default partition of millpond.events default;
-comment on table millpond.jobs_default is 'home: tenant. Takes jobs whose partition was not made in time; should stay empty.';
-comment on table millpond.events_default is 'home: tenant. Takes events whose partition was not made in time; should stay empty.';
+comment on table millpond.jobs_default is 'database: tenant. Takes jobs whose partition was not made in time; should stay empty.';
+comment on table millpond.events_default is 'database: tenant. Takes events whose partition was not made in time; should stay empty.';

@@ -6,7 +6,7 @@ create table millpond.tenants (
     tenant     text collate "C" primary key,
     created_at timestamptz not null
 );
-comment on table millpond.tenants is 'home: central. The customers that an operator has named.';
+comment on table millpond.tenants is 'database: central. The customers that an operator has named.';
 
 create table millpond.keys (
     id           uuid primary key,
@@ -28,7 +28,7 @@ create table millpond.keys (
     )
 ) with (fillfactor = 70);
 create index keys_tenant on millpond.keys (tenant, id);
-comment on table millpond.keys is 'home: central. Who may come in, and as whom. Of a secret its SHA-256 alone is kept.';
+comment on table millpond.keys is 'database: central. Who may come in, and as whom. Of a secret its SHA-256 alone is kept.';
 comment on column millpond.keys.hint is 'The beginning and the end of the secret, to recognise it by.';
 comment on column millpond.keys.tenant is 'None: an operator of every tenant.';
 comment on column millpond.keys.lifetime is 'For how long it was made; the key that replaces it is made for as long.';
@@ -46,14 +46,14 @@ create table millpond.audit (
 create index audit_tenant on millpond.audit (tenant, id);
 create trigger audit_append_only before update or delete or truncate on millpond.audit
     for each statement execute function millpond.guard_append_only();
-comment on table millpond.audit is 'home: central. What operators did, append-only.';
+comment on table millpond.audit is 'database: central. What operators did, append-only.';
 comment on column millpond.audit.subject is 'What it was done to: a key, an account, a queue, a job.';
 
 create table millpond.secrets (
     name   text collate "C" primary key,
     secret bytea not null
 );
-comment on table millpond.secrets is 'home: central. What this installation signs with: browser tokens. Without the row a new secret is made, and what the old one has signed is void.';
+comment on table millpond.secrets is 'database: central. What this installation signs with: browser tokens. Without the row a new secret is made, and what the old one has signed is void.';
 
 create index jobs_tenant on millpond.jobs (tenant, id);
 

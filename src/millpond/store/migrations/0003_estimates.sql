@@ -9,4 +9,4 @@ create table millpond.durations (
     ended_at timestamptz not null,
     primary key (kind, slot)
 ) with (fillfactor = 50);
-comment on table millpond.durations is 'home: tenant. How long some of the jobs that succeeded lately ran, a fixed number for each kind: a new one takes the place of another.';
+comment on table millpond.durations is 'database: tenant. How long some of the jobs that succeeded lately ran, a fixed number for each kind: a new one takes the place of another.';

@@ -24,7 +24,7 @@ create index artifacts_job on millpond.artifacts (job_id, id) where job_id is no
 create index artifacts_unstored on millpond.artifacts (id) where stored_at is null and epoch is null;
 create index artifacts_undecided on millpond.artifacts (id) where epoch is not null and kept_at is null;
 create index artifacts_deleted on millpond.artifacts (id) where deleted_at is not null;
-comment on table millpond.artifacts is 'home: tenant. Files in storage: what clients upload, and what each attempt at a job makes. A row is written before its file and removed after it.';
+comment on table millpond.artifacts is 'database: tenant. Files in storage: what clients upload, and what each attempt at a job makes. A row is written before its file and removed after it.';
 comment on column millpond.artifacts.epoch is 'The attempt that makes it; none for what is given to a job, or to none yet.';
 comment on column millpond.artifacts.size is 'As it was announced, and once it is stored, as it is.';
 comment on column millpond.artifacts.expires_at is 'Until when the upload was to be done.';

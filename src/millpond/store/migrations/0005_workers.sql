@@ -23,7 +23,7 @@ create table millpond.workers (
     revoked_at    timestamptz,
     check (id like 'worker\_%' and length(id) = 33 and (old_digest is null) = (old_until is null))
 ) with (fillfactor = 50);
-comment on table millpond.workers is 'home: central. The fleet: who has registered and may ask for jobs. One that has left has no row.';
+comment on table millpond.workers is 'database: central. The fleet: who has registered and may ask for jobs. One that has left has no row.';
 comment on column millpond.workers.id is 'As it stands in leases: each registration has its own, so that what its former self held is told apart.';
 comment on column millpond.workers.digest is 'The SHA-256 of its token; the token itself is kept nowhere.';
 comment on column millpond.workers.old_digest is 'Of the token before, which stays good until old_until.';
@@ -37,7 +37,7 @@ create table millpond.worker_routes (
     primary key (route, worker_id)
 );
 create index worker_routes_worker on millpond.worker_routes (worker_id);
-comment on table millpond.worker_routes is 'home: central. Which queues a worker of the fleet is given jobs from.';
+comment on table millpond.worker_routes is 'database: central. Which queues a worker of the fleet is given jobs from.';
 
 -- What one worker of the fleet holds. Leases of workers beside the database are not in it, and cost it nothing.
 create index leases_fleet on millpond.leases (worker) where worker like 'worker\_%' and length(worker) = 33;

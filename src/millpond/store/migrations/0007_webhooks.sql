@@ -6,7 +6,7 @@ create table millpond.endpoints (
     id              uuid primary key,
     tenant          text collate "C" not null,
     url             text collate "C",
-    moments         text[] not null,
+    events         text[] not null,
     kinds           text[] not null,
     description     text not null,
     in_flight_max   integer,
@@ -23,7 +23,7 @@ create table millpond.endpoints (
 );
 create index endpoints_tenant on millpond.endpoints (tenant, id);
 create index endpoints_pulled on millpond.endpoints (pulled_at) where url is null;
-comment on table millpond.endpoints is 'home: tenant. Where a tenant is told of its jobs. Secrets are encrypted, with a key that is not in the database.';
+comment on table millpond.endpoints is 'database: tenant. Where a tenant is told of its jobs. Secrets are encrypted, with a key that is not in the database.';
 comment on column millpond.endpoints.url is 'None: a listener comes for what is to be told.';
 comment on column millpond.endpoints.in_flight_max is 'How many requests it may be sent at once.';
 comment on column millpond.endpoints.old_secret is 'What is signed with as well, until old_until: its receiver changes over when it likes.';
@@ -32,15 +32,15 @@ comment on column millpond.endpoints.enabled_at is 'When it was enabled again; n
 comment on column millpond.endpoints.failing_since is 'The first of the failures since it last took something.';
 
 create table millpond.subscriptions (
-    moment      text collate "C" not null,
+    event      text collate "C" not null,
     tenant      text collate "C" not null,
     endpoint_id uuid not null,
     kinds       text[] not null,
     receiver    text collate "C",
-    primary key (moment, tenant, endpoint_id)
+    primary key (event, tenant, endpoint_id)
 );
 create index subscriptions_endpoint on millpond.subscriptions (endpoint_id);
-comment on table millpond.subscriptions is 'home: tenant. Which endpoints are told of which moment: those that are not disabled. Written with the endpoint, so that a moment nobody wants costs one look.';
+comment on table millpond.subscriptions is 'database: tenant. Which endpoints are told of which lifecycle event: those that are not disabled. Written with the endpoint, so that a lifecycle event nobody wants costs one look.';
 comment on column millpond.subscriptions.kinds is 'The kinds of jobs it is about; none: all of them.';
 
 create table millpond.hooks (
@@ -49,11 +49,11 @@ create table millpond.hooks (
     url      text collate "C" not null,
     receiver text collate "C" not null,
     secret   bytea not null,
-    moments  text[] not null,
+    events  text[] not null,
     decides  boolean not null,
     captured integer
 );
-comment on table millpond.hooks is 'home: tenant. The URL that a job was submitted with. Written with the job.';
+comment on table millpond.hooks is 'database: tenant. The URL that a job was submitted with. Written with the job.';
 comment on column millpond.hooks.decides is 'Whether the job has succeeded only when the URL has taken the news.';
 comment on column millpond.hooks.captured is 'What such a job costs if it does; none: its price.';
 
@@ -63,7 +63,7 @@ create table millpond.deliveries (
     endpoint_id  uuid,
     job_id       uuid,
     seq          integer,
-    moment       text collate "C" not null,
+    event       text collate "C" not null,
     receiver     text collate "C",
     at           timestamptz not null,
     data         jsonb not null,
@@ -93,7 +93,7 @@ create index deliveries_endpoint on millpond.deliveries (endpoint_id, id) where 
 create index deliveries_endpoint_at on millpond.deliveries (endpoint_id, at) where endpoint_id is not null;
 create index deliveries_undecided on millpond.deliveries (id) where decides and due_at is null;
 create index deliveries_settled on millpond.deliveries (settled_at) where settled_at is not null;
-comment on table millpond.deliveries is 'home: tenant. One moment to be told to one URL, written in the transaction of the moment. Its id is the webhook-id, whenever it is sent.';
+comment on table millpond.deliveries is 'database: tenant. One lifecycle event to be told to one URL, written in the transaction of the lifecycle event. Its id is the webhook-id, whenever it is sent.';
 comment on column millpond.deliveries.endpoint_id is 'None: it goes to the URL that the job was submitted with.';
 comment on column millpond.deliveries.seq is 'The number of the event. What goes to one URL about one job goes in this order.';
 comment on column millpond.deliveries.receiver is 'Whose limits and whose trouble it shares; none: a listener comes for it.';
@@ -118,6 +118,6 @@ create table millpond.delivery_tries (
     response_body    text not null,
     primary key (delivery_id, number)
 );
-comment on table millpond.delivery_tries is 'home: tenant. What was sent, and what was answered: the head, and the beginning of the body.';
+comment on table millpond.delivery_tries is 'database: tenant. What was sent, and what was answered: the head, and the beginning of the body.';
 
 select millpond.raise_wall();

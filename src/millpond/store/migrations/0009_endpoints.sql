@@ -10,5 +10,5 @@ comment on column millpond.endpoints.account is 'The account whose jobs it is to
 comment on column millpond.endpoints.is_native is 'Whether it is told in the words of the native API, or in those of each kind.';
 
 alter table millpond.subscriptions add column account text collate "C";
-create index subscriptions_account on millpond.subscriptions (moment, tenant, account);
+create index subscriptions_account on millpond.subscriptions (event, tenant, account);
 comment on column millpond.subscriptions.account is 'The account whose jobs it is about; none: all of the tenant.';

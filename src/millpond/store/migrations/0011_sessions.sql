@@ -16,7 +16,7 @@ create table millpond.sessions (
     expires_at   timestamptz not null
 ) with (fillfactor = 70);
 create index sessions_end on millpond.sessions (expires_at);
-comment on table millpond.sessions is 'home: central. Who has signed in to the dashboard. Of a cookie its SHA-256 alone is kept.';
+comment on table millpond.sessions is 'database: central. Who has signed in to the dashboard. Of a cookie its SHA-256 alone is kept.';
 comment on column millpond.sessions.key_id is 'The key that was shown: the session may what that key may now, and nothing when it is not good any more.';
 comment on column millpond.sessions.address is 'From where the sign-in came.';
 comment on column millpond.sessions.last_seen_at is 'Written at most once a minute.';

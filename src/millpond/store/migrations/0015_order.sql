@@ -2,6 +2,6 @@
 -- Locks: none; the sequence is new.
 -- breaking: no
 
--- It only tells apart what the clock does not, so sessions may take it in stock, and it may begin anew.
+-- It only tells apart what the clock does not, so sessions may take it in stock, and it may begin again.
 create sequence millpond.id_order maxvalue 4194303 cache 1024 cycle;
-comment on sequence millpond.id_order is 'home: both. The order of ids of one microsecond; see millpond.uuid7.';
+comment on sequence millpond.id_order is 'database: both. The order of ids of one microsecond; see millpond.uuid7.';

@@ -1,0 +1,1 @@
+"""The effects product: video effects on a leased ComfyUI fleet."""

@@ -1,0 +1,1 @@
+"""The guard product: the two-hook message filter."""

@@ -1,0 +1,1 @@
+"""Web pages: fetched through the outbound guard, and parsed leniently."""

@@ -1,0 +1,1 @@
+"""The partner product: the 202 + poll partner API."""

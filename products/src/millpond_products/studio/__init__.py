@@ -1,0 +1,1 @@
+"""The studio product: ad generation with credits."""

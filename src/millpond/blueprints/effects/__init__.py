@@ -1,1 +1,0 @@
-"""The effects blueprint: video effects on a leased ComfyUI fleet."""

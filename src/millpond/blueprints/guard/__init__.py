@@ -1,1 +1,0 @@
-"""The guard blueprint: the two-hook message filter."""

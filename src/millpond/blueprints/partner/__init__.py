@@ -1,1 +1,0 @@
-"""The partner blueprint: the 202 + poll partner API."""

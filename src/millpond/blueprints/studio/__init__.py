@@ -1,1 +1,0 @@
-"""The studio blueprint: ad generation with credits."""

@@ -1,0 +1,79 @@
+"""Registry: writes what the app declares to the database, where its guard and functions read it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from millpond.errors import LifecycleError
+from millpond.lifecycle import STANDARD, Lifecycle
+from millpond.store.db import fetch
+from millpond.store.queries import queries
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from millpond.kinds import Kind
+    from millpond.store.db import Connection, Database
+
+SQL: Final = queries("millpond.engine.queue", "registry")
+
+_NO_STATE: Final = "*"
+
+
+async def register(db: Database, kinds: Iterable[Kind] = (), lifecycles: Iterable[Lifecycle] = ()) -> None:
+    """Register kinds and lifecycles in the database. It is safe to repeat, also from several processes at once."""
+    kinds = list(kinds)
+    declared = {made.name: made for made in (STANDARD, *lifecycles, *(kind.lifecycle for kind in kinds))}
+    async with db.transaction() as tx:
+        await fetch(tx, SQL["lock"])
+        changed = [await _write_lifecycle(tx, made) for made in declared.values()]
+        if any(changed):
+            await fetch(tx, SQL["compile_guard"])
+        for kind in kinds:
+            await _write_kind(tx, kind)
+
+
+async def _write_lifecycle(tx: Connection, made: Lifecycle) -> bool:
+    states = made.states.values()
+    row = await fetch(
+        tx,
+        SQL["register_lifecycle"],
+        made.name,
+        [state.name for state in states],
+        [state.phase for state in states],
+        [state.outcome for state in states],
+        [state.name in made.entries for state in states],
+        [transition.source or _NO_STATE for transition in made.transitions],
+        [transition.event for transition in made.transitions],
+        [transition.target for transition in made.transitions],
+    )
+    if row["has_changed"]:
+        for stranded in await fetch(tx, SQL["stranded"], made.name):
+            raise LifecycleError(
+                f"Lifecycle {made.name!r} does not define the state {stranded['state']!r} of "
+                f"{stranded['jobs']} existing jobs.",
+                hint="Keep the state until these jobs have ended; jobs without a transition cannot be leased.",
+            )
+    return bool(row["has_changed"])
+
+
+async def _write_kind(tx: Connection, kind: Kind) -> None:
+    await fetch(tx, SQL["register_queue"], kind.queue, kind.runs == "fleet")
+    await fetch(
+        tx,
+        SQL["register_kind"],
+        kind.name,
+        kind.lifecycle.name,
+        kind.queue,
+        kind.is_fair,
+        kind.lifecycle.initial,
+        kind.entry_state,
+        list(kind.stages),
+        list(kind.firm_stages),
+        kind.attempts_max,
+        kind.interruptions_max,
+        kind.lapses_max,
+        msgspec.json.encode(kind.declaration(), enc_hook=str).decode(),
+    )

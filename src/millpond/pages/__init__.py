@@ -1,1 +1,0 @@
-"""Pages of the web: fetched through the outbound guard, and read with patience."""

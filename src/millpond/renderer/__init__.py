@@ -1,1 +1,0 @@
-"""The local renderer: speaks the HTTP API of Replicate, and works for real."""

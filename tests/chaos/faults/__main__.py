@@ -1,0 +1,191 @@
+"""Faults in a full deployment under load, and an account of every acknowledged request after each.
+
+    make faults ARGS="--rounds 200"
+    make faults ARGS="--rounds 20 --without-durability"   # shows that a loss is found
+
+In each round customers submit and cancel jobs while one fault after the other strikes: processes are killed, ended and
+stopped, the database is killed, restarted, stopped, frozen and demoted, its disk is full, a log is not read, clocks
+jump, wires are cut. Then everything is healed, each request is repeated until it is acknowledged, and the customers'
+record is compared with jobs, outcomes, credits, files, webhooks and `millpond verify`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from millpond import Engine
+from millpond.engine.webhooks.vault import Vault
+from millpond.outbound import Outbound
+from tests.chaos.faults.app import app
+from tests.chaos.faults.checks import Checks
+from tests.chaos.faults.deployment import Deployment
+from tests.chaos.faults.faults import FAULTS, Scene, kill_the_database
+from tests.chaos.faults.load import Load
+from tests.chaos.faults.postgres import Postgres, SmallDisk
+from tests.doubles.receivers import Receivers, receivers
+
+TENANT, ACCOUNT = "acme", "ann"
+GRANT = 10**9
+WEBHOOK_SECONDS = 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How many rounds, and how large they are."""
+
+    rounds: int
+    seconds: float = 2.0
+    customers: int = 6
+    seed: int = 1
+    faults: tuple[str, ...] = tuple(FAULTS)
+    is_durable: bool = True
+
+
+@dataclass(slots=True)
+class Report:
+    """What came of it."""
+
+    rounds: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    jobs: int = 0
+    webhooks: int = 0
+    statuses: dict[int, int] = field(default_factory=dict)
+    starts: int = 0
+    took: float = 0.0
+    complaints: list[str] = field(default_factory=list)
+
+
+async def run(plan: Plan, folder: Path) -> Report:
+    """All of it, from an empty folder to the last check."""
+    report, began = Report(), time.monotonic()
+    disk = SmallDisk(folder / "disk")
+    faults = [name for name in plan.faults if name != "fill_the_disk" or disk.is_own]
+    if faults != list(plan.faults):
+        _print("left out: fill_the_disk, since only root can mount a file system that may be filled")
+    key = base64.b64encode(os.urandom(32)).decode()
+    postgres = Postgres(disk.folder / "data", folder / "postgres.log", is_durable=plan.is_durable)
+    deployment = Deployment(folder, postgres, key)
+    try:
+        await postgres.start()
+        async with receivers() as receiver:
+            engine = await Engine.open(postgres.dsn, app, outbound=Outbound("loopback"), vault=Vault.from_text(key))
+            try:
+                await _rounds(plan, faults, deployment, engine, receiver, report)
+            finally:
+                await engine.close()
+    finally:
+        postgres.thaw()
+        await deployment.close()
+        await postgres.stop()
+        disk.close()
+        report.took = time.monotonic() - began
+    return report
+
+
+async def _rounds(
+    plan: Plan, faults: list[str], deployment: Deployment, engine: Engine, receiver: Receivers, report: Report
+) -> None:
+    dice = random.Random(plan.seed)
+    await engine.grant(TENANT, ACCOUNT, GRANT)
+    _, fleet_secret = await engine.access.make_key(scope="worker", actor="faults")
+    _, api_key = await engine.access.make_key(scope="client", tenant=TENANT, account=ACCOUNT, actor="faults")
+    _, secret = await engine.endpoints.make(TENANT, url=f"http://127.0.0.1:{receiver.port}/healthy/all")
+    await deployment.start(fleet_secret)
+    load = Load(deployment.urls, api_key, dice)
+    checks = Checks(engine.db, load, receiver, secret, GRANT, dice)
+    scene = Scene(deployment, dice, plan.seconds)
+    while report.rounds <= plan.rounds:
+        # The first round has no fault: everything is up when it has ended. Then faults come alone and in twos.
+        names = dice.sample(faults, min(dice.choice([1, 1, 2]), len(faults))) if report.rounds else []
+        began, before = time.monotonic(), len(load.orders)
+        await _round(plan, names, scene, load, checks)
+        report.faults.update(names)
+        state = f"{len(checks.complaints)} violations" if checks.complaints else "ok"
+        took, jobs = time.monotonic() - began, len(load.orders) - before
+        _print(f"{report.rounds:4} {' + '.join(names):44} {jobs:5} jobs {took:6.1f} s  {state}")
+        report.rounds += 1
+        report.jobs, report.complaints, report.statuses = len(load.orders), checks.complaints, load.statuses
+        report.webhooks = checks.webhooks_read
+        report.starts = sum(program.starts for program in deployment.programs.values())
+        if checks.complaints:
+            return
+
+
+async def _round(plan: Plan, names: list[str], scene: Scene, load: Load, checks: Checks) -> None:
+    stop = asyncio.Event()
+    customers = asyncio.create_task(load.run(stop, plan.customers))
+    await asyncio.sleep(scene.seconds / 4)
+    for name in names:
+        await FAULTS[name](scene)
+    stop.set()
+    await scene.deployment.heal()
+    await customers
+    keeping = asyncio.create_task(_keep(scene.deployment))
+    try:
+        await load.finish()
+        if await checks.settle():
+            await checks.run()
+            await checks.webhooks(WEBHOOK_SECONDS)
+    finally:
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+
+
+async def _keep(deployment: Deployment) -> None:
+    while True:
+        await deployment.keep()
+        await asyncio.sleep(0.2)
+
+
+def _print(text: str) -> None:
+    print(text, flush=True)  # noqa: T201
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(prog="make faults", description=(__doc__ or "").partition("\n")[0])
+    words.add_argument("--rounds", type=int, default=20)
+    words.add_argument("--seconds", type=float, default=2.0, help="how long a fault lasts, about")
+    words.add_argument("--customers", type=int, default=6)
+    words.add_argument("--seed", type=int, default=1)
+    words.add_argument("--fault", action="append", choices=list(FAULTS), help="only this one; repeatable")
+    words.add_argument("--without-durability", action="store_true", help="acknowledge commits before they are on disk")
+    words.add_argument("--keep", action="store_true", help="keep the folder with logs and files")
+    given = words.parse_args()
+    memory = Path("/dev/shm")  # noqa: S108 - the database need not survive the machine
+    folder = Path(tempfile.mkdtemp(prefix="faults-", dir=memory if os.access(memory, os.W_OK) else None))
+    folder.chmod(0o711)
+    faults = tuple(given.fault or FAULTS)
+    if given.without_durability:
+        faults = (kill_the_database.__name__,)
+    plan = Plan(given.rounds, given.seconds, given.customers, given.seed, faults, not given.without_durability)
+    report = asyncio.run(run(plan, folder))
+    counts = ", ".join(f"{count} {name}" for name, count in sorted(report.faults.items()))
+    _print(f"\n{report.rounds - 1} rounds in {report.took:.0f} s: {counts}")
+    _print(f"{report.jobs} jobs, {report.webhooks} webhooks, {report.starts} starts of processes")
+    _print(f"answers: {', '.join(f'{count} of {status}' for status, count in sorted(report.statuses.items()))}")
+    for complaint in report.complaints[:30]:
+        _print(f"violation: {complaint}")
+    if given.keep or (report.complaints and not given.without_durability):
+        _print(f"kept: {folder}")
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+    if given.without_durability:
+        _print("the loss was found, as it should be" if report.complaints else "FAILED: nothing was found missing")
+        sys.exit(not report.complaints)
+    _print(f"{len(report.complaints)} violations")
+    sys.exit(bool(report.complaints))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""What must hold after each round, checked from the customers' own record."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import httpx2
+import msgspec
+
+from millpond import webhooks
+from millpond.engine.verify import verify
+from millpond.errors import WebhookInvalidError
+from millpond.ids import text
+from millpond.store.db import Database
+from millpond.store.queries import Query
+from tests.chaos.faults.app import PRICE
+
+if TYPE_CHECKING:
+    from tests.chaos.faults.load import Load, Order
+    from tests.doubles.receivers import Receivers
+
+LEFT: Final = Query("faults.left", "one", "select count(*) as left from millpond.dispatches")
+STUCK: Final = Query(
+    "faults.stuck",
+    "many",
+    "select d.job_id, d.kind, d.phase, d.epoch, d.run_at, l.worker, l.expires_at, millpond.clock() as now"
+    " from millpond.dispatches d left join millpond.leases l on l.token = d.lease_token limit 5",
+)
+JOBS: Final = Query("faults.jobs", "many", "select id, kind, outcome, captured, output, epoch from millpond.jobs")
+WALLET: Final = Query("faults.wallet", "one", "select available, held, active from millpond.accounts")
+ENDS: Final = Query(
+    "faults.ends",
+    "many",
+    "select job_id, type from millpond.events where type in ('succeeded', 'failed', 'canceled', 'expired')",
+)
+
+OUTCOMES: Final = {
+    "sum": ("succeeded", PRICE),
+    "part": ("succeeded", 1),
+    "sheet": ("succeeded", PRICE),
+    "refused": ("failed", 0),
+    "endless": ("canceled", 0),
+}
+SETTLE_SECONDS: Final = 240.0
+SAMPLE: Final = 5
+
+
+@dataclass(slots=True)
+class Checks:
+    """Looks at the database beside the deployment, and at the API as a customer."""
+
+    db: Database
+    load: Load
+    receivers: Receivers
+    secret: str
+    granted: int
+    dice: random.Random
+    complaints: list[str] = field(default_factory=list)
+    announced: set[tuple[str, str]] = field(default_factory=set)
+    webhooks_read: int = 0
+    _digests: dict[str, bytes] = field(default_factory=dict)
+
+    async def settle(self) -> bool:
+        """Wait until all jobs have ended."""
+        try:
+            async with asyncio.timeout(SETTLE_SECONDS):
+                while (await self.db.run(LEFT))["left"]:
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            self.complaints += [f"stuck: {dict(row)}" for row in await self.db.run(STUCK)]
+            return False
+        return True
+
+    async def run(self) -> None:
+        await self._jobs()
+        self.complaints += [str(violation) for violation in await verify(self.db)]
+        async with httpx2.AsyncClient(timeout=30) as http:
+            for order in self.dice.sample(self.load.orders, min(SAMPLE, len(self.load.orders))):
+                await self.load.submit(http, order)
+            sheets = [order for order in self.load.orders if order.kind == "sheet" and order.job_id is not None]
+            for order in self.dice.sample(sheets, min(2, len(sheets))):
+                await self._sheet(http, order)
+        self.complaints += self.load.complaints
+        self.load.complaints.clear()
+
+    async def _jobs(self) -> None:
+        found = {text("job", row["id"]): row for row in await self.db.run(JOBS)}
+        known = Counter(order.job_id for order in self.load.orders)
+        self.complaints += [
+            f"job {job_id} was acknowledged for {count} keys" for job_id, count in known.items() if count > 1
+        ]
+        self.complaints += [f"job {job_id} belongs to no order" for job_id in found.keys() - known.keys()]
+        for order in self.load.orders:
+            row = found.get(str(order.job_id))
+            if row is None:
+                self.complaints.append(f"{order.key} ({order.kind}) was acknowledged as {order.job_id}, and is lost")
+            elif (row["outcome"], row["captured"]) != OUTCOMES[order.kind]:
+                self.complaints.append(f"{order.key} ({order.kind}) is {row['outcome']} and captured {row['captured']}")
+            elif order.kind == "sum" and row["output"] != str(order.n + 1):
+                self.complaints.append(f"{order.key}: the output is {row['output']}")
+        spent = sum(OUTCOMES[order.kind][1] for order in self.load.orders)
+        wallet = dict(await self.db.run(WALLET))
+        if wallet != {"available": self.granted - spent, "held": 0, "active": 0}:
+            self.complaints.append(f"the wallet is {wallet} of {self.granted}, and {spent} should be spent")
+
+    async def _sheet(self, http: httpx2.AsyncClient, order: Order) -> None:
+        """The file is that of the attempt that won; a URL that was changed or is too old is refused."""
+        headers = {"Authorization": f"Bearer {self.load.api_key}"}
+        url = self.load.urls[0]
+        answer = await http.get(f"{url}/v1/jobs/{order.job_id}", headers=headers)
+        if answer.status_code != 200 or not (job := answer.json())["output"]:
+            self.complaints.append(f"{order.key}: the API answered {answer.status_code} {answer.text[:200]}")
+            return
+        file = (await http.get(f"{url}/v1/artifacts/{job['output']['file']}", headers=headers)).json()
+        signed = file["download"]["url"]
+        content = (await http.get(signed)).text
+        if content != f"{order.job_id} {job['output']['epoch']}":
+            self.complaints.append(
+                f"{order.key}: the file of {order.job_id} says {content!r}, the output {job['output']}"
+            )
+        for name, changed in _tampered(signed).items():
+            status = (await http.get(changed)).status_code
+            if status != 403:
+                self.complaints.append(f"a URL with another {name} was answered with {status}")
+
+    async def webhooks(self, seconds: float) -> None:
+        """Each end was announced, at least once, with a valid signature and one body."""
+        wanted = {(text("job", row["job_id"]), f"job.{row['type']}") for row in await self.db.run(ENDS)}
+        try:
+            async with asyncio.timeout(seconds):
+                while not wanted <= self.announced:
+                    await asyncio.sleep(0.1)
+                    self._read_all()
+        except TimeoutError:
+            missing = sorted(wanted - self.announced)
+            self.complaints.append(f"{len(missing)} webhooks did not arrive, such as {missing[:3]}")
+
+    def _read_all(self) -> None:
+        for received in self.receivers.received[self.webhooks_read :]:
+            self.webhooks_read += 1
+            body = msgspec.json.decode(received.body)
+            self.announced.add((body["data"]["id"], body["type"]))
+            digest = hashlib.sha256(received.body).digest()
+            if self._digests.setdefault(received.id, digest) != digest:
+                self.complaints.append(f"webhook {received.id} has changed")
+            # The sender's clock may have been moved, so its own time counts as that of the receipt.
+            sent = datetime.fromtimestamp(int(received.headers["webhook-timestamp"]), UTC)
+            try:
+                webhooks.verify(received.body, received.headers, self.secret, now=sent)
+            except WebhookInvalidError as error:
+                self.complaints.append(f"webhook {received.id}: {error}")
+
+
+def _tampered(url: str) -> dict[str, str]:
+    """The URL with one thing changed."""
+    parts = urlsplit(url)
+    query = dict(parse_qsl(parts.query))
+    letter = "A" if query["signature"][0] != "A" else "B"
+
+    def changed(**more: str) -> str:
+        return urlunsplit(parts._replace(query=urlencode(query | more)))
+
+    return {
+        "signature": changed(signature=letter + query["signature"][1:]),
+        "expiry": changed(expires=str(int(query["expires"]) + 60)),
+        "end": changed(signature=query["signature"][:-1]),
+        "path": urlunsplit(parts._replace(path=parts.path + "x")),
+    }

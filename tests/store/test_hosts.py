@@ -1,0 +1,252 @@
+"""The hosts of a database URL: each has a time of its own, and a connection to one that hangs is ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, quote, urlsplit
+
+import pytest
+
+from millpond.errors import SettingsError, UnavailableError
+from millpond.store import hosts as hosts_module
+from millpond.store.db import Database, connect
+from millpond.store.hosts import split
+from millpond.store.queries import Query
+from tests.waiting import PATIENCE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+SLOW = 60.0
+"""What no call may take: more than the watchdog needs on a busy machine, and less than the timeouts of the driver."""
+
+SPLIT: dict[str, tuple[str, list[str], float | None]] = {
+    "one host": ("postgresql://u:p@a:1/db", ["postgresql://u:p@a:1/db"], 4.0),
+    "two hosts": (
+        "postgresql://u:p@a:1,b:2/db?sslmode=require&connect_timeout=7",
+        ["postgresql://u:p@a:1/db?sslmode=require", "postgresql://u:p@b:2/db?sslmode=require"],
+        7.0,
+    ),
+    "an IPv6 address": ("postgres://[::1]:1,b/db", ["postgres://[::1]:1/db", "postgres://b/db"], 4.0),
+    "hosts in the query": (
+        "postgresql://u@/db?host=/run/x,b&port=1,2&sslmode=disable",
+        [
+            "postgresql://u@/db?sslmode=disable&host=%2Frun%2Fx&port=1",
+            "postgresql://u@/db?sslmode=disable&host=b&port=2",
+        ],
+        4.0,
+    ),
+    "one port for all": (
+        "postgresql:///db?host=a,b&port=5",
+        ["postgresql:/db?host=a&port=5", "postgresql:/db?host=b&port=5"],
+        4.0,
+    ),
+    "no host": ("postgresql:///db", ["postgresql:/db"], 4.0),
+    "without limit": ("postgresql://a/db?connect_timeout=0", ["postgresql://a/db"], None),
+    "the shortest": ("postgresql://a/db?connect_timeout=1", ["postgresql://a/db"], 2.0),
+}
+
+
+@pytest.mark.parametrize(("dsn", "urls", "seconds"), SPLIT.values(), ids=SPLIT)
+def test_a_url_is_split_into_one_for_each_host(dsn: str, urls: list[str], seconds: float | None) -> None:
+    assert split(dsn) == (urls, seconds)
+
+
+@pytest.mark.parametrize(
+    "dsn", ["postgresql://a/db?connect_timeout=soon", "postgresql:///db?host=a,b,c&port=1,2"], ids=["timeout", "ports"]
+)
+def test_a_url_that_cannot_be_read_is_an_error_of_the_settings(dsn: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        split(dsn)
+    assert caught.value.field == "database_url"
+
+
+class Freezer:
+    """A server's socket that can hang: it accepts connections, and answers nothing on new ones and on open ones."""
+
+    def __init__(self, upstream: str) -> None:
+        self._upstream = upstream
+        self._flows = asyncio.Event()
+        self._flows.set()
+        self.accepted = 0
+
+    def freeze(self) -> None:
+        self._flows.clear()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
+        with contextlib.suppress(OSError, asyncio.CancelledError):
+            await self._flows.wait()
+            up_reader, up_writer = await asyncio.open_unix_connection(self._upstream)
+            pumps = [
+                asyncio.create_task(self._pump(reader, up_writer)),
+                asyncio.create_task(self._pump(up_reader, writer)),
+            ]
+            try:
+                await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for pump in pumps:
+                    pump.cancel()
+                await asyncio.gather(*pumps, return_exceptions=True)
+                up_writer.transport.abort()
+        writer.transport.abort()
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65_536):
+            await self._flows.wait()
+            writer.write(data)
+            await writer.drain()
+
+
+@contextlib.asynccontextmanager
+async def _freezer(dsn: str, folder: Path) -> AsyncIterator[tuple[Freezer, str]]:
+    """A freezer in front of the database of a URL, and the URL of the freezer."""
+    names = parse_qs(urlsplit(dsn).query)
+    freezer = Freezer(f"{names['host'][0]}/.s.PGSQL.{names['port'][0]}")
+    folder.mkdir()
+    server = await asyncio.start_unix_server(freezer.serve, folder / ".s.PGSQL.5432")
+    try:
+        yield freezer, urlsplit(dsn)._replace(query=f"host={quote(str(folder), safe='')}&port=5432").geturl()
+    finally:
+        server.close()
+        for task in [each for each in asyncio.all_tasks() if "Freezer" in repr(each.get_coro())]:
+            task.cancel()
+
+
+@pytest.fixture
+async def frozen(dsn: str, tmp_path: Path, hasty: None) -> AsyncIterator[tuple[Freezer, str]]:
+    async with _freezer(dsn, tmp_path / "s") as made:
+        yield made
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shorter patience: what counts is which time ends a wait, and not how long it is."""
+    monkeypatch.setattr(hosts_module, "SUSPECT_AFTER", 0.2)
+    monkeypatch.setattr(hosts_module, "CONNECT_TIMEOUT", 2.0)
+
+
+def both(first: str, second: str) -> str:
+    """The URL of two servers with the same database."""
+    queries = [parse_qs(urlsplit(dsn).query) for dsn in (first, second)]
+    listed = {name: ",".join(query[name][0] for query in queries) for name in ("host", "port")}
+    query = "&".join(f"{name}={quote(value, safe=',')}" for name, value in listed.items())
+    return urlsplit(first)._replace(query=query).geturl()
+
+
+def query(text: str, **options: Any) -> Query:
+    return Query("test.query", options.get("shape", "one"), text)
+
+
+async def test_a_first_host_that_hangs_leaves_the_second_its_time(frozen: tuple[Freezer, str], dsn: str) -> None:
+    freezer, url = frozen
+    freezer.freeze()
+    async with asyncio.timeout(PATIENCE):
+        db = await Database.open(both(url, dsn) + "&connect_timeout=2", size=3)
+    assert (await db.run(query("select 1 as one")))["one"] == 1
+    waited_for = freezer.accepted
+    async with db.transaction(), db.transaction():  # the pool opens more: the host that failed is now tried last
+        assert freezer.accepted == waited_for
+    await db.close()
+
+
+async def test_the_connect_timeout_of_the_url_is_that_of_each_host(frozen: tuple[Freezer, str]) -> None:
+    freezer, url = frozen
+    freezer.freeze()
+    began = time.monotonic()
+    with pytest.raises(UnavailableError):
+        await connect(both(url, url) + "&connect_timeout=3")
+    assert 6 <= time.monotonic() - began < SLOW
+    assert freezer.accepted == 2
+
+
+async def _by_run(db: Database) -> None:
+    await db.run(query("select 1 as one"))
+
+
+async def _by_read(db: Database) -> None:
+    await db.read(query("select 1 as one"))
+
+
+async def _by_transaction(db: Database) -> None:
+    async with db.transaction() as tx:
+        await tx.fetchrow("select 1 as one")
+
+
+async def _by_connection(db: Database) -> None:
+    async with db.connection() as connection:
+        await connection.fetchrow("select 1 as one")
+
+
+@pytest.mark.parametrize("call", [_by_run, _by_read, _by_transaction, _by_connection])
+async def test_a_call_on_an_open_connection_to_a_server_that_hangs_fails_soon(
+    frozen: tuple[Freezer, str], call: Any
+) -> None:
+    """All at once, and more than there are connections: those that wait for one fail with the others."""
+    freezer, url = frozen
+    db = await Database.open(url, size=2)
+    await call(db)
+    freezer.freeze()
+    async with asyncio.timeout(SLOW / 2):
+        found = await asyncio.gather(*(call(db) for _ in range(20)), return_exceptions=True)
+    assert {type(each) for each in found} == {UnavailableError}
+    await db.close()
+
+
+async def test_connections_to_a_host_that_hangs_are_replaced_by_ones_to_the_next(
+    frozen: tuple[Freezer, str], dsn: str
+) -> None:
+    """Also those that were idle: the first call that fails is the only one."""
+    freezer, url = frozen
+    db = await Database.open(both(url, dsn), size=4)
+    await asyncio.gather(*(db.run(query("select 1 as one from pg_sleep(0.1)")) for _ in range(4)))
+    freezer.freeze()
+    async with asyncio.timeout(SLOW / 2):
+        with pytest.raises(UnavailableError):
+            await db.run(query("select 1 as one"))
+        found = await asyncio.gather(*(db.run(query("select 1 as one")) for _ in range(8)))
+    assert len(found) == 8
+    await db.close()
+
+
+async def test_a_slow_statement_is_not_a_server_that_hangs(frozen: tuple[Freezer, str]) -> None:
+    freezer, url = frozen
+    db = await Database.open(url, size=1)
+    before = freezer.accepted
+    assert (await db.run(query("select 1 as one from pg_sleep(1)")))["one"] == 1
+    assert freezer.accepted > before  # it was checked
+    await db.close()
+
+
+async def test_a_listener_notices_that_the_server_hangs(
+    frozen: tuple[Freezer, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millpond.store.db._LISTENING_CHECK", 0.5)
+    freezer, url = frozen
+    db = await Database.open(url, size=1)
+    async with db.listen("somewhere", lambda _: None) as ended:
+        freezer.freeze()
+        async with asyncio.timeout(PATIENCE):
+            await ended.wait()
+    await db.close()
+
+
+async def _by_both(db: Database, other: Database, freezer: Freezer) -> None:
+    async with db.transaction(), other.transaction() as tx:
+        freezer.freeze()
+        await tx.fetchrow("select 1 as one")
+
+
+async def test_an_error_of_one_database_says_nothing_of_another(frozen: tuple[Freezer, str], db: Database) -> None:
+    """A verb of a tenant with a database of its own holds connections to both."""
+    freezer, url = frozen
+    other = await Database.open(url, size=1)
+    backend = (await db.run(query("select pg_backend_pid() as pid")))["pid"]
+    with pytest.raises(UnavailableError):
+        await _by_both(db, other, freezer)
+    assert (await db.run(query("select pg_backend_pid() as pid")))["pid"] == backend
+    await other.close()

@@ -1,0 +1,107 @@
+"""A primary that was demoted: the database is unavailable until it is promoted, and no connection to it is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from millpond.engine.engine import Engine
+from millpond.errors import UnavailableError
+from millpond.store.db import connect
+from millpond.store.embedded import open_embedded
+from millpond.store.queries import Query
+from tests.acceptance.processes import until
+from tests.api.sites import Site, running_site
+from tests.factories import ACCOUNT, TENANT
+from tests.product import app
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from millpond.store.embedded import EmbeddedPostgres
+
+ANY = "&target_session_attrs=any"
+PID = Query("test.pid", "one", "select pg_backend_pid() as pid")
+
+
+class Primary:
+    """A server that can be demoted to a standby that nobody replicates to, and promoted again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.server: EmbeddedPostgres = open_embedded(folder)
+
+    @property
+    def dsn(self) -> str:
+        return self.server.dsn
+
+    def demote(self) -> None:
+        self.server.stop()
+        (self._folder / "postgres/standby.signal").touch()
+        self.server = open_embedded(self._folder)
+
+    async def promote(self) -> None:
+        connection = await connect(self.dsn + ANY)
+        assert await connection.fetchval("select pg_promote()")
+        await connection.close()
+
+
+@pytest.fixture
+def primary(tmp_path: Path) -> Iterator[Primary]:
+    made = Primary(tmp_path / "data")
+    yield made
+    made.server.stop()
+
+
+async def database(site: Site) -> str:
+    """What /readyz says of the database."""
+    answer = await site.get("/readyz", key=None)
+    state: str = answer.json()["checks"]["database"]
+    assert (answer.status_code == 200) == (state == "ok")
+    return state
+
+
+@pytest.mark.parametrize("attributes", ["", ANY], ids=["a primary is required", "any server is accepted"])
+async def test_a_demoted_primary_is_unavailable_until_it_is_promoted(
+    anyio_backend: str, primary: Primary, attributes: str
+) -> None:
+    engine = await Engine.open(primary.dsn + attributes, app)
+    await engine.grant(TENANT, ACCOUNT, 100)
+    async with running_site(engine) as site:
+        await site.submitted()
+        await asyncio.to_thread(primary.demote)
+
+        async def is_read_only() -> bool:
+            return await database(site) == "read-only"
+
+        async def is_ready() -> bool:
+            return await database(site) == "ok"
+
+        await until(is_read_only)
+        refused = await site.post("/v1/jobs", {"kind": "free"})
+        assert (refused.status_code, refused.json()["code"]) == (503, "unavailable")
+        assert refused.headers["Retry-After"] == "1"
+        assert "standby" not in refused.text
+        if attributes:
+            assert await backend(engine) != await backend_after_a_write(engine)
+        else:
+            assert (await site.get("/v1/wallet")).status_code == 503
+        await primary.promote()
+        await until(is_ready)
+        await site.submitted()
+    await engine.close()
+
+
+async def backend(engine: Engine) -> Any:
+    return (await engine.db.run(PID))["pid"]
+
+
+async def backend_after_a_write(engine: Engine) -> Any:
+    """The backend that serves the next statement after one that the standby refused."""
+    with pytest.raises(UnavailableError) as caught:
+        await engine.db.run(Query("test.write", "exec", "delete from millpond.queues"))
+    assert caught.value.state == "read-only"
+    return await backend(engine)
