@@ -31,6 +31,7 @@ def run_async(main: Coroutine[Any, Any, None]) -> bool:
         is_clean = _end_tasks(runner.get_loop())
         if is_clean:
             runner.close()
+        logs.drain()  # what the caller prints next, such as the error that ended the loop, comes after the log
     return is_clean
 
 
