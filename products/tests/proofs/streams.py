@@ -179,16 +179,16 @@ async def _run(plan: Plan, dsn: str, system: SystemUnderTest) -> Told:
     server, worker = await system.serve(), system.work()
     jobs = [await _submit(system.port, key, plan, enough) for _ in range(plan.jobs)]
     readers = [Reader(system.port, key, jobs[n % plan.jobs]) for n in range(plan.readers)]
-    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE) as patience, asyncio.TaskGroup() as group:
         for reader in readers:
             group.create_task(reader.read())
-        await _until_grown(readers, [0] * len(readers), len(readers) // 2)  # the others come while it goes
+        await _until_grown(readers, [0] * len(readers), len(readers) // 2, patience)  # the others come while it goes
         for end in (Command.terminate, Command.kill):
             end(server)
             await asyncio.to_thread(server.wait)
             seen = [len(reader.lines) for reader in readers]
             server = await system.serve()
-            await _until_grown(readers, seen, len(readers))
+            await _until_grown(readers, seen, len(readers), patience)
         enough.touch()
     told = await _judge(system.port, key, readers)
     for command in (server, worker):
@@ -210,9 +210,13 @@ def _client(port: int, key: str) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(base_url=f"http://{HOST}:{port}/actions/api", headers=headers, timeout=PATIENCE)
 
 
-async def _until_grown(readers: Sequence[Reader], seen: Sequence[int], many: int) -> None:
-    """Until so many readers have seen more lines than that."""
-    while sum(len(reader.lines) > before for reader, before in zip(readers, seen, strict=True)) < many:
+async def _until_grown(readers: Sequence[Reader], seen: Sequence[int], many: int, patience: asyncio.Timeout) -> None:
+    """Until so many readers have seen more lines than that. The patience starts again whenever another one has."""
+    grown = -1
+    while grown < many:
+        before, grown = grown, sum(len(reader.lines) > lines for reader, lines in zip(readers, seen, strict=True))
+        if grown > before:
+            patience.reschedule(asyncio.get_running_loop().time() + PATIENCE)
         assert not any(reader.problems for reader in readers), next(each.problems for each in readers if each.problems)
         await asyncio.sleep(0.05)
 
