@@ -1,5 +1,5 @@
 table millpond.accounts
-    -- database: tenant. A wallet: what is available, what is held, how many jobs are active, the number of its last entry.
+    -- database: tenant. The wallet of each account: available and held credits, the number of active jobs and its limit, and the number of the last entry.
     with (fillfactor=50)
     tenant text collate "C" not null
     account text collate "C" not null
@@ -14,22 +14,22 @@ table millpond.accounts
     policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
 table millpond.artifacts
-    -- database: tenant. Files in storage: what clients upload, and what each attempt at a job makes. A row is written before its file and removed after it.
+    -- database: tenant. Files in storage, uploaded by clients or made by attempts of jobs. A row is written before its file and deleted after it.
     id uuid not null
     tenant text collate "C" not null
     account text collate "C" not null
     job_id uuid
-    epoch integer -- The attempt that makes it; none for what is given to a job, or to none yet.
+    epoch integer -- The epoch of the attempt that makes the file. Null: the file is an input of a job, or belongs to no job yet.
     name text not null
     content_type text collate "C" not null
-    size bigint not null -- As it was announced, and once it is stored, as it is.
+    size bigint not null -- The announced size until the file is stored, then the actual size.
     sha256 text collate "C"
     path text collate "C" not null
     created_at timestamp with time zone not null
-    expires_at timestamp with time zone not null -- Until when the upload was to be done.
-    stored_at timestamp with time zone -- When the file was seen in storage, whole.
-    kept_at timestamp with time zone -- When it was found to be of the attempt that won.
-    deleted_at timestamp with time zone -- From then on nobody sees it: its file is removed, then this row.
+    expires_at timestamp with time zone not null -- By when the upload must be complete.
+    stored_at timestamp with time zone -- When the complete file was found in storage.
+    kept_at timestamp with time zone -- When the file was found to be part of the result of its job.
+    deleted_at timestamp with time zone -- From when the file is no longer shown. The file is deleted next, then this row.
     CREATE INDEX artifacts_deleted ON millpond.artifacts USING btree (id) WHERE (deleted_at IS NOT NULL)
     CREATE INDEX artifacts_job ON millpond.artifacts USING btree (job_id, id) WHERE (job_id IS NOT NULL)
     CREATE INDEX artifacts_undecided ON millpond.artifacts USING btree (id) WHERE ((epoch IS NOT NULL) AND (kept_at IS NULL))
@@ -40,13 +40,13 @@ table millpond.artifacts
     policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
 table millpond.audit
-    -- database: central. What operators did, append-only.
+    -- database: central. What operators and workers did. Append-only.
     id uuid not null
     at timestamp with time zone not null
     actor text collate "C" not null
     action text collate "C" not null
     tenant text collate "C"
-    subject text collate "C" -- What it was done to: a key, an account, a queue, a job.
+    subject text collate "C" -- What the action was applied to: a key, an account, a queue, a job.
     data jsonb
     CREATE INDEX audit_actor ON millpond.audit USING btree (actor, id)
     CREATE INDEX audit_tenant ON millpond.audit USING btree (tenant, id)
@@ -54,31 +54,31 @@ table millpond.audit
     constraint audit_pkey PRIMARY KEY (id)
 
 table millpond.bulk_operations
-    -- database: central. What operators have done to many jobs at once, how far it has come, and what came of it.
+    -- database: central. Bulk operations, with their progress and result.
     with (fillfactor=50)
     id uuid not null
-    tenant text collate "C" -- Whose jobs it is about; none: those of every tenant.
+    tenant text collate "C" -- The tenant whose jobs are selected. Null: all tenants.
     actor text collate "C" not null
-    key text collate "C" -- The idempotency key it was ordered with; the same one orders it once.
-    digest bytea not null -- Of all that was ordered: a key that comes again must come with the same.
+    key text collate "C" -- The idempotency key of the request. A repeated request with the same key starts no other operation.
+    digest bytea not null -- The digest of the request. A repeated key must come with the same request.
     action text collate "C" not null
     filter jsonb not null
     arguments jsonb not null
     status text collate "C" not null default 'waiting'::text
-    place uuid -- The job that its walk has come to; it goes on below. The zero id: it is through.
-    in_hand uuid[] -- The jobs of the batch that is under way: whoever takes over acts on those of them that still fit, which changes nothing twice.
-    ends integer[] -- Which end of each of these was seen, by the number of the run that ended so; 0: it had not ended.
+    place uuid -- The job that the walk has reached; it continues with lower ids. The zero id: the walk is complete.
+    in_hand uuid[] -- The jobs of the current batch. A process that takes over acts on those that still match, so nothing is done twice.
+    ends integer[] -- For each job of in_hand, the number of the run whose end was seen; 0 if the job had not ended.
     looked bigint not null default 0
     matched bigint not null default 0
     done bigint not null default 0
     refused bigint not null default 0
-    refusals jsonb not null default '[]'::jsonb -- Why jobs were refused, each reason once, with how many and one of them.
+    refusals jsonb not null default '[]'::jsonb -- Why jobs were refused: each reason once, with the number of jobs and one of them.
     estimate bigint
-    has_file boolean not null default false -- Whether there may be a file of it in storage. Written before the file is.
+    has_file boolean not null default false -- Whether storage may contain a file of this operation. Set before the file is written.
     result jsonb
     error jsonb
-    lease_token uuid -- Who is at it, until lease_until; after that anybody may go on.
-    touched_at timestamp with time zone not null -- When it was last taken up: those that wait take turns.
+    lease_token uuid -- The claim of the process that runs it. After lease_until any process may claim it.
+    touched_at timestamp with time zone not null -- When it was last claimed: waiting operations take turns.
     lease_until timestamp with time zone
     abort_asked_at timestamp with time zone
     created_at timestamp with time zone not null
@@ -94,72 +94,72 @@ table millpond.bulk_operations
     constraint bulk_operations_status_check CHECK ((status = ANY (ARRAY['waiting'::text, 'running'::text, 'done'::text, 'aborted'::text, 'failed'::text])))
 
 table millpond.callbacks
-    -- database: tenant. What providers have called, each message once. Only what was signed and fresh is here; what was not is logged.
+    -- database: tenant. The callbacks of providers, each message once. Only callbacks with a valid signature and a recent time are stored; others are logged.
     provider text collate "C" not null
-    message_id text collate "C" not null -- What the provider calls the message; the same when it is sent again.
+    message_id text collate "C" not null -- The id that the provider gave the message. It is the same when the message is sent again.
     tenant text collate "C" not null
     prediction_id uuid not null
     external_id text collate "C" not null
     status text collate "C" not null
-    verdict text collate "C" not null -- accepted, late (its job had ended), superseded (another prediction has taken its place) or unknown.
-    times integer not null default 1 -- How often it came.
+    verdict text collate "C" not null -- accepted, late (the job had ended), superseded (another prediction has replaced this one) or unknown.
+    times integer not null default 1 -- How often the message was received.
     received_at timestamp with time zone not null
     CREATE INDEX callbacks_age ON millpond.callbacks USING btree (received_at)
     constraint callbacks_pkey PRIMARY KEY (provider, message_id)
     policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
 table millpond.counter_changes
-    -- database: tenant. What a statement has done to jobs, as numbers: written by that statement, merged into the tables below, then deleted. Without an index: batches only append to it.
+    -- database: tenant. What a statement changed in the numbers of jobs: written by that statement, merged into the tables of counters, then deleted. Without an index: statements only append to it.
     with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=10000, autovacuum_vacuum_insert_threshold=-1, autovacuum_vacuum_cost_delay=0)
-    at timestamp with time zone not null -- The minute.
+    at timestamp with time zone not null -- The minute of the change.
     tenant text collate "C" not null
     kind text collate "C" not null
     event text collate "C" not null
-    from_state text collate "C" -- None: they were born.
+    from_state text collate "C" -- Null: the jobs were created.
     from_phase text collate "C"
-    to_state text collate "C" -- None: it tells how jobs failed, and another one that they did.
+    to_state text collate "C" -- Null: the row says how jobs failed; another row counts that they failed.
     to_phase text collate "C"
     outcome text collate "C"
     n integer not null
-    price bigint not null -- What the jobs cost together.
+    price bigint not null -- The sum of the prices of the jobs.
     captured bigint
-    bucket smallint -- How long they waited for their first start, or ran until their end, on a logarithmic scale (millpond.bucket).
+    bucket smallint -- How long the jobs waited for their first start, or ran until their end, on a logarithmic scale (millpond.bucket).
     fingerprint text collate "C"
     code text collate "C"
     message text
-    sample uuid -- One of the jobs, where they failed.
+    sample uuid -- One of the jobs, if they failed.
     policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
 table millpond.counts
-    -- database: tenant. How many jobs are in each state. Of ended ones, how many have come there since this is counted: retention takes none away.
+    -- database: tenant. How many jobs are in each state. For the states of ended jobs: how many have reached it since counting began; retention does not reduce these counts.
     with (fillfactor=50)
     tenant text collate "C" not null
     kind text collate "C" not null
     state text collate "C" not null
     phase text collate "C" not null
     n bigint not null
-    held bigint not null -- The credits that are held for them.
+    held bigint not null -- The credits that are held for these jobs.
     constraint counts_pkey PRIMARY KEY (tenant, kind, state, phase)
     policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
 table millpond.deliveries
-    -- database: tenant. One lifecycle event to be told to one URL, written in the transaction of the lifecycle event. Its id is the webhook-id, whenever it is sent.
+    -- database: tenant. One lifecycle event to be sent to one URL, written in the transaction of the event. The id is the webhook-id of each try.
     with (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_cost_delay=0)
     id uuid not null
     tenant text collate "C" not null
-    endpoint_id uuid -- None: it goes to the URL that the job was submitted with.
+    endpoint_id uuid -- Null: it is sent to the URL that the job was submitted with.
     job_id uuid
-    seq integer -- The number of the event. What goes to one URL about one job goes in this order.
+    seq integer -- The number of the job's event. Deliveries of one job to one URL are sent in this order.
     event text collate "C" not null
-    receiver text collate "C" -- Whose limits and whose trouble it shares; none: a listener comes for it.
+    receiver text collate "C" -- Deliveries with the same receiver share its limits and its failures. Null: a listener pulls it.
     at timestamp with time zone not null
-    data jsonb not null -- The job as it was at that moment: the body is made from it, the same each time.
-    decides boolean not null -- Whether its end is still to decide that of the job.
-    fate text collate "C" not null default 'pending'::text -- pending, delivered, failed (given up) or withdrawn (its job has ended otherwise, or its endpoint is gone).
+    data jsonb not null -- The job as it was at the event. The body is made from it and is the same in each try.
+    decides boolean not null -- Whether its outcome will decide how the job ends.
+    fate text collate "C" not null default 'pending'::text -- pending, delivered, failed (given up) or withdrawn (the job has ended otherwise, or the endpoint was deleted).
     tries smallint not null default 0
-    tries_before smallint not null default 0 -- The tries that do not count, because it was asked for once more after them.
-    is_out boolean not null default false -- Whether somebody has it in hand, until it is due again.
-    due_at timestamp with time zone -- When it is to be sent. Never, once it was set aside because its endpoint is disabled.
+    tries_before smallint not null default 0 -- The number of tries before it was last sent again on request. These do not count towards the limit.
+    is_out boolean not null default false -- Whether it is claimed: due_at is then the time at which the claim expires.
+    due_at timestamp with time zone -- When it is to be sent. Infinity while it is set aside because its endpoint is disabled.
     settled_at timestamp with time zone
     CREATE INDEX deliveries_due ON millpond.deliveries USING btree (receiver, due_at) WHERE ((due_at IS NOT NULL) AND (receiver IS NOT NULL))
     CREATE INDEX deliveries_endpoint ON millpond.deliveries USING btree (endpoint_id, id) WHERE (endpoint_id IS NOT NULL)
@@ -176,7 +176,7 @@ table millpond.deliveries
     policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
 table millpond.delivery_tries
-    -- database: tenant. What was sent, and what was answered: the head, and the beginning of the body.
+    -- database: tenant. What was sent and received in each try: the headers, and the beginning of the response body.
     delivery_id uuid not null
     number smallint not null
     tenant text collate "C" not null
@@ -192,7 +192,7 @@ table millpond.delivery_tries
     policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
 table millpond.dispatches
-    -- database: central. One row for every job that has not ended, and none for one that has: the lock that every verb takes first.
+    -- database: central. One row for each job that has not ended. Every verb locks it first.
     with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=10000, autovacuum_vacuum_cost_delay=0)
     job_id uuid not null
     tenant text collate "C" not null
@@ -200,8 +200,8 @@ table millpond.dispatches
     kind text collate "C" not null
     queue text collate "C" not null
     phase text collate "C" not null
-    rank smallint not null -- The priority, negated: the smallest goes first.
-    turn bigint not null default 0 -- Order between tenants in a fair queue; 0 elsewhere.
+    rank smallint not null -- The negated priority: the lowest rank is claimed first.
+    turn bigint not null default 0 -- The order of tenants in a fair queue; 0 in other queues.
     epoch integer not null default 0
     attempts smallint not null default 0
     interruptions smallint not null default 0
@@ -209,16 +209,16 @@ table millpond.dispatches
     lease_token uuid
     run_at timestamp with time zone
     expires_at timestamp with time zone
-    cancel_at timestamp with time zone -- When an requested cancel is forced: the lease is revoked and the job ends.
-    wakes_at timestamp with time zone -- When a service must look at this row: its start, its deadline or the end of its grace. Not the end of its lease.
-    is_remote boolean not null default false -- Whether its job is in another database: then its verbs are two transactions.
+    cancel_at timestamp with time zone -- When a requested cancel is enforced: the lease is revoked and the job ends.
+    wakes_at timestamp with time zone -- When a service must process the row: at the start time, the deadline, or the end of the grace of a cancel. The expiry of a lease is not included.
+    is_remote boolean not null default false -- Whether the job is in another database: its verbs are then two transactions.
     CREATE INDEX dispatches_remote ON millpond.dispatches USING btree (tenant, job_id) WHERE is_remote
     CREATE INDEX dispatches_wakes ON millpond.dispatches USING btree (wakes_at) WHERE (wakes_at IS NOT NULL)
     constraint dispatches_check CHECK (((phase = ANY (ARRAY['waiting'::text, 'ready'::text, 'leased'::text, 'parked'::text, 'delivering'::text])) AND ((phase = 'leased'::text) = (lease_token IS NOT NULL)) AND ((phase <> 'parked'::text) OR (expires_at IS NOT NULL))))
     constraint dispatches_pkey PRIMARY KEY (job_id)
 
 table millpond.durations
-    -- database: tenant. How long some of the jobs that succeeded lately ran, a fixed number for each kind: a new one takes the place of another.
+    -- database: tenant. How long some recent jobs that succeeded ran. The number of rows for a kind is fixed: a new one replaces another.
     with (fillfactor=50)
     kind text collate "C" not null
     slot smallint not null
@@ -227,25 +227,25 @@ table millpond.durations
     constraint durations_pkey PRIMARY KEY (kind, slot)
 
 table millpond.endpoints
-    -- database: tenant. Where a tenant is told of its jobs. Secrets are encrypted, with a key that is not in the database.
+    -- database: tenant. The URLs that receive the events of a tenant's jobs. Secrets are encrypted with a key that is not in the database.
     id uuid not null
     tenant text collate "C" not null
-    url text collate "C" -- None: a listener comes for what is to be told.
+    url text collate "C" -- Null: a listener pulls the deliveries.
     events text[] not null
     kinds text[] not null
     description text not null
-    in_flight_max integer -- How many requests it may be sent at once.
+    in_flight_max integer -- How many requests may be in flight to it at once.
     secret bytea not null
-    old_secret bytea -- What is signed with as well, until old_until: its receiver changes over when it likes.
+    old_secret bytea -- The previous secret. Requests are signed with both until old_until, so the receiver can switch at any time before.
     old_until timestamp with time zone
     created_at timestamp with time zone not null
-    pulled_at timestamp with time zone -- When its listener last came.
-    failing_since timestamp with time zone -- The first of the failures since it last took something.
-    enabled_at timestamp with time zone -- When it was enabled again; none: it was never disabled.
+    pulled_at timestamp with time zone -- When its listener last pulled.
+    failing_since timestamp with time zone -- The time of the first failure after its last success.
+    enabled_at timestamp with time zone -- When it was last enabled again. Null: it was never disabled.
     disabled_at timestamp with time zone
     disabled_reason text
-    account text collate "C" -- The account whose jobs it is told of; none: all of the tenant.
-    is_native boolean not null default true -- Whether it is told in the words of the native API, or in those of each kind.
+    account text collate "C" -- The account whose jobs it covers. Null: all accounts of the tenant.
+    is_native boolean not null default true -- Whether it receives the format of the native API. Otherwise, the product of each kind defines the format.
     CREATE INDEX endpoints_account ON millpond.endpoints USING btree (tenant, account, id)
     CREATE INDEX endpoints_pulled ON millpond.endpoints USING btree (pulled_at) WHERE (url IS NULL)
     CREATE INDEX endpoints_tenant ON millpond.endpoints USING btree (tenant, id)
@@ -254,7 +254,7 @@ table millpond.endpoints
     policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
 table millpond.entries
-    -- database: tenant. The ledger, append-only. One row is one balanced transaction over three purses: available, held, and outside (granted from, captured to).
+    -- database: tenant. The ledger, append-only. Each row is one change of three balances: available, held, and outside (where grants come from and captures go). The three amounts add up to zero.
     tenant text collate "C" not null
     account text collate "C" not null
     seq bigint not null
@@ -278,7 +278,7 @@ table millpond.entries
     policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
 table millpond.events partition by RANGE (job_id)
-    -- database: tenant. What happened to each job, in order, append-only.
+    -- database: tenant. The events of each job, numbered in order. Append-only.
     job_id uuid not null
     seq integer not null
     at timestamp with time zone not null
@@ -291,23 +291,23 @@ table millpond.events partition by RANGE (job_id)
     policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
 table millpond.events_default partition of millpond.events DEFAULT
-    -- database: tenant. Takes events whose partition was not made in time; should stay empty.
+    -- database: tenant. Holds events whose partition did not exist when they were written. Should stay empty.
 
 table millpond.failure_flows
-    -- database: tenant. How often each failure happened in each minute, and in each hour; of all tenants, where that is empty.
+    -- database: tenant. How often each failure happened in each minute, and in each hour. An empty tenant means all tenants.
     with (fillfactor=70)
     step interval not null
     tenant text collate "C" not null
     fingerprint text collate "C" not null
     at timestamp with time zone not null
     n bigint not null
-    released bigint not null -- The credits that were given back for it.
+    released bigint not null -- The credits that were released.
     CREATE INDEX failure_flows_age ON millpond.failure_flows USING btree (step, at)
     constraint failure_flows_pkey PRIMARY KEY (step, tenant, at, fingerprint)
     policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
 table millpond.failures
-    -- database: tenant. The ways in which jobs fail: those of one fingerprint differ only in numbers, names and the like. The message and the sample are of one of the last. Where too many are new in a day, the others of a kind and code are one.
+    -- database: tenant. The different failures of jobs: those with the same fingerprint differ only in numbers, names and the like. The message and the sample are from one of the latest. If there are too many new fingerprints in a day, further failures of the same kind and code share one.
     with (fillfactor=70)
     fingerprint text collate "C" not null
     tenant text collate "C" not null
@@ -323,7 +323,7 @@ table millpond.failures
     policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
 table millpond.flows
-    -- database: tenant. What went through in each minute, and in each hour: of a tenant and a kind; of all kinds, or all tenants, where one of them is empty.
+    -- database: tenant. How many jobs were submitted and ended in each minute, and in each hour, by tenant and kind. An empty tenant or kind means all of them.
     with (fillfactor=70)
     step interval not null
     tenant text collate "C" not null
@@ -331,33 +331,33 @@ table millpond.flows
     at timestamp with time zone not null
     submitted integer not null
     succeeded integer not null
-    failed integer not null -- Those that were blocked as well.
+    failed integer not null -- Includes blocked jobs.
     canceled integer not null
     expired integer not null
-    retried integer not null -- How often a job went back, to be run once more.
+    retried integer not null -- How often a job was requeued or retried in place.
     captured bigint not null
-    waits bigint[] -- How many jobs waited how long for their first start: of each bucket that has some, 64 times how many, and the bucket.
-    runs bigint[] -- How many jobs took how long from their first start to their end, in the same way.
+    waits bigint[] -- A histogram of how long jobs waited for their first start: for each bucket that is not empty, 64 times the number of jobs, plus the bucket.
+    runs bigint[] -- A histogram of the time from the first start of jobs to their end, in the same format.
     CREATE INDEX flows_age ON millpond.flows USING btree (step, at)
     CREATE INDEX flows_tenants ON millpond.flows USING btree (at) WHERE ((step = '00:01:00'::interval) AND (kind = ''::text) AND (tenant <> ''::text))
     constraint flows_pkey PRIMARY KEY (step, tenant, kind, at)
     policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
 table millpond.hooks
-    -- database: tenant. The URL that a job was submitted with. Written with the job.
+    -- database: tenant. The webhook URL that a job was submitted with. Written together with the job.
     job_id uuid not null
     tenant text collate "C" not null
     url text collate "C" not null
     receiver text collate "C" not null
     secret bytea not null
     events text[] not null
-    decides boolean not null -- Whether the job has succeeded only when the URL has taken the news.
-    captured integer -- What such a job costs if it does; none: its price.
+    decides boolean not null -- Whether the job succeeds only if the delivery to this URL succeeds.
+    captured integer -- The credits to capture if such a job succeeds. Null: its price.
     constraint hooks_pkey PRIMARY KEY (job_id)
     policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
 table millpond.idempotency
-    -- database: tenant. Which job answers a key, and what of that answer the job itself may change. The request is kept only where it differs from the job's input.
+    -- database: tenant. Idempotency keys, each with the job that it created. The request is stored only if it differs from the input and tags of the job.
     tenant text collate "C" not null
     scope text collate "C" not null
     key text collate "C" not null
@@ -370,7 +370,7 @@ table millpond.idempotency
     policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
 table millpond.jobs partition by RANGE (id)
-    -- database: tenant. One row a job, partitioned by the time in its id.
+    -- database: tenant. One row for each job, partitioned by the time in its id.
     id uuid not null
     tenant text collate "C" not null
     account text collate "C" not null
@@ -381,11 +381,11 @@ table millpond.jobs partition by RANGE (id)
     phase text collate "C" not null
     outcome text collate "C"
     priority smallint not null
-    run smallint not null default 1 -- How often it was started from its beginning: a retry in place adds one. Each run has its own hold.
-    epoch integer not null default 0 -- How often it was leased. Only grows.
+    run smallint not null default 1 -- The number of the current run. A retry in place begins another run, with a hold of its own.
+    epoch integer not null default 0 -- How often the job has been leased. It only increases.
     attempts smallint not null default 0
-    events integer not null -- The number of its last event.
-    noted integer not null default 0 -- The number of the last note of its present lease: a note that comes twice is written once.
+    events integer not null -- The number of the last event.
+    noted integer not null default 0 -- The number of the last note written under the current lease. Notes up to this number are duplicates, and are not written again.
     price integer not null
     captured integer
     progress real not null default 0
@@ -398,12 +398,12 @@ table millpond.jobs partition by RANGE (id)
     cancel_requested_at timestamp with time zone
     retry_of uuid
     input jsonb not null
-    memo jsonb -- What its handler left for itself when it parked the job.
-    answer jsonb -- What a parked job was waiting for.
+    memo jsonb -- What the handler stored for its next call when it parked the job.
+    answer jsonb -- The value with which the parked job was answered.
     output jsonb
     error jsonb
-    fingerprint text collate "C" -- How it failed: the same for failures that differ only in numbers, names and the like.
-    tags jsonb -- Up to 16 keys with a text each, given at submit and never changed. None: it has no tags.
+    fingerprint text collate "C" -- Identifies how the job failed: the same for failures that differ only in numbers, names and the like.
+    tags jsonb -- Up to 16 keys, each with a text, set at submit and never changed. Null: no tags.
     CREATE INDEX jobs_account ON ONLY millpond.jobs USING btree (tenant, account, id)
     CREATE INDEX jobs_failed ON ONLY millpond.jobs USING btree (id) WHERE (fingerprint IS NOT NULL)
     CREATE INDEX jobs_fingerprint ON ONLY millpond.jobs USING btree (fingerprint, id) WHERE (fingerprint IS NOT NULL)
@@ -416,40 +416,40 @@ table millpond.jobs partition by RANGE (id)
     policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
 table millpond.jobs_default partition of millpond.jobs DEFAULT
-    -- database: tenant. Takes jobs whose partition was not made in time; should stay empty.
+    -- database: tenant. Holds jobs whose partition did not exist when they were created. Should stay empty.
     with (fillfactor=60)
 
 table millpond.keys
-    -- database: central. Who may come in, and as whom. Of a secret its SHA-256 alone is kept.
+    -- database: central. API keys: whom a key authenticates, and what it may do. Only the SHA-256 of the secret is stored.
     with (fillfactor=70)
     id uuid not null
     digest bytea not null
-    hint text collate "C" not null -- The beginning and the end of the secret, to recognise it by.
+    hint text collate "C" not null -- The beginning and the end of the secret, to recognize the key by.
     scope text collate "C" not null
-    tenant text collate "C" -- None: an operator of every tenant.
+    tenant text collate "C" -- Null: the key is valid for every tenant.
     account text collate "C"
     name text
     rate_limit integer
-    lifetime interval -- For how long it was made; the key that replaces it is made for as long.
+    lifetime interval -- How long the key is valid from its creation. A key that replaces it is valid for the same time.
     created_at timestamp with time zone not null
     expires_at timestamp with time zone
     revoked_at timestamp with time zone
-    last_used_at timestamp with time zone -- Written at most once a minute.
+    last_used_at timestamp with time zone -- Updated at most once a minute.
     CREATE INDEX keys_tenant ON millpond.keys USING btree (tenant, id)
     constraint keys_check CHECK (((scope = ANY (ARRAY['client'::text, 'worker'::text, 'viewer'::text, 'operator'::text, 'admin'::text])) AND (rate_limit > 0) AND ((scope <> 'client'::text) OR (account IS NOT NULL)) AND ((account IS NULL) OR (tenant IS NOT NULL))))
     constraint keys_digest_key UNIQUE (digest)
     constraint keys_pkey PRIMARY KEY (id)
 
 table millpond.kinds
-    -- database: both. What each kind declares, written when an app registers it.
+    -- database: both. What each kind declares, written when an app registers the kind.
     kind text collate "C" not null
     lifecycle text collate "C" not null
     queue text collate "C" not null
     is_fair boolean not null
     initial_state text collate "C" not null
-    entry_state text collate "C" not null -- The state in which a job that may start at once is born.
+    entry_state text collate "C" not null -- The state of a new job that may start at once.
     stages text[] not null
-    firm_stages text[] not null -- The stages in which a cancel is refused.
+    firm_stages text[] not null -- The stages during which a cancel is refused.
     attempts_max smallint not null
     interruptions_max smallint not null
     lapses_max smallint not null
@@ -461,7 +461,7 @@ table millpond.kinds
     constraint kinds_pkey PRIMARY KEY (kind)
 
 table millpond.leases
-    -- database: central. What one claim handed out, until when. A dispatch is held while its token names a lease that has not run out.
+    -- database: central. What each claim leased, and until when. A job is leased while the token of its dispatch names a lease that has not expired.
     with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
     token uuid not null
     worker text collate "C" not null
@@ -473,7 +473,7 @@ table millpond.leases
     constraint leases_pkey PRIMARY KEY (token)
 
 table millpond.lengths
-    -- database: tenant. How long jobs of each kind waited and ran since this is counted, in the same way; of all tenants that live here.
+    -- database: tenant. Histograms of how long jobs of each kind waited and ran since counting began, in the format of flows, for all tenants of this database.
     with (fillfactor=50)
     kind text collate "C" not null
     waits bigint[]
@@ -481,7 +481,7 @@ table millpond.lengths
     constraint lengths_pkey PRIMARY KEY (kind)
 
 table millpond.lifecycle_states
-    -- database: both. The states of each lifecycle, written from the Python table at migration.
+    -- database: both. The states of each lifecycle, copied from the Python definitions by each migration.
     lifecycle text collate "C" not null
     state text collate "C" not null
     phase text collate "C" not null
@@ -491,7 +491,7 @@ table millpond.lifecycle_states
     constraint lifecycle_states_pkey PRIMARY KEY (lifecycle, state)
 
 table millpond.lifecycle_transitions
-    -- database: both. Which state each lifecycle event leads to; the guard looks the pair up.
+    -- database: both. The state to which each lifecycle event leads. The guard of jobs is generated from these rows.
     lifecycle text collate "C" not null
     from_state text collate "C" not null
     event text collate "C" not null
@@ -509,29 +509,29 @@ table millpond.migrations
     constraint migrations_pkey PRIMARY KEY (number)
 
 table millpond.owed
-    -- database: tenant. The jobs that may not have their dispatch yet, because it stands in another database. Written with the job.
+    -- database: tenant. The jobs whose dispatch may not exist yet, because it is written to another database. A row is written together with its job.
     job_id uuid not null
     owed_at timestamp with time zone not null
     CREATE INDEX owed_age ON millpond.owed USING btree (owed_at)
     constraint owed_pkey PRIMARY KEY (job_id)
 
 table millpond.predictions
-    -- database: tenant. What a provider was asked to do for a job. Written before it is asked, so that nothing it says can be about something unknown.
+    -- database: tenant. What a provider was asked to do for a job. Written before the request, so that every callback is about a known prediction.
     with (fillfactor=70)
     id uuid not null
     tenant text collate "C" not null
     job_id uuid not null
     run smallint not null -- The run of the job that it is for.
     provider text collate "C" not null
-    status text collate "C" not null -- held: to be sent when the provider takes calls again; sending: it may or may not have been heard; running: it has been; unwanted: to be canceled there; over: nothing more will come of it.
-    external_id text collate "C" -- What the provider calls it, once that is known.
-    looks integer not null default 0 -- How often the reconciler has looked at it.
+    status text collate "C" not null -- held: to be sent when the provider accepts requests again; sending: the provider may or may not have received it; running: the provider has received it; unwanted: to be canceled at the provider; over: finished.
+    external_id text collate "C" -- The id that the provider gave it, once known.
+    looks integer not null default 0 -- How often the reconciler has polled it.
     created_at timestamp with time zone not null
     expires_at timestamp with time zone not null -- The deadline of the job.
-    due_at timestamp with time zone -- When the reconciler looks next; none: it has no more to do with it.
+    due_at timestamp with time zone -- When the reconciler polls it next. Null: never.
     over_at timestamp with time zone
-    part text collate "C" not null default ''::text -- Which part of the job it is for, by the name that the job's code gives it; empty where the provider does all of it.
-    kept jsonb -- What came of a part: what the provider said, and the files that were brought into storage. The job's code is told so when it asks again.
+    part text collate "C" not null default ''::text -- The part of the job that it is for, as named by the handler. Empty: the provider runs the whole job.
+    kept jsonb -- The result of a part: the provider's response, and the files that were copied into storage. The handler gets this result when it requests the part again.
     CREATE INDEX predictions_done ON millpond.predictions USING btree (created_at) WHERE (due_at IS NULL)
     CREATE INDEX predictions_due ON millpond.predictions USING btree (provider, due_at) WHERE (due_at IS NOT NULL)
     CREATE INDEX predictions_external_id ON millpond.predictions USING btree (external_id) WHERE (external_id IS NOT NULL)
@@ -542,14 +542,14 @@ table millpond.predictions
     policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
 table millpond.queues
-    -- database: central. A queue may be paused.
+    -- database: central. The queues, and since when each is paused.
     queue text collate "C" not null
     paused_at timestamp with time zone
-    is_route boolean not null default false -- Whether its jobs go to the fleet: a worker that registers may name it.
+    is_route boolean not null default false -- Whether the jobs of the queue run on the fleet: workers that register may name it.
     constraint queues_pkey PRIMARY KEY (queue)
 
 table millpond.ready
-    -- database: central. The line: the dispatches that may be claimed now, in order. Rows are inserted and deleted, never updated, and only under the lock of their dispatch.
+    -- database: central. The dispatches that may be claimed now, in order. Rows are inserted and deleted, never updated, and only while their dispatch is locked.
     with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=10000, autovacuum_vacuum_cost_delay=0)
     queue text collate "C" not null
     rank smallint not null
@@ -558,29 +558,29 @@ table millpond.ready
     constraint ready_pkey PRIMARY KEY (queue, rank, turn, job_id)
 
 table millpond.recounts
-    -- database: tenant. When jobs that have not ended are to be counted again. A row is for transitions by statements of an older version, which wrote no counter changes; each change of the functions writes one.
+    -- database: tenant. When to recount the jobs that have not ended. Each change of the functions writes a row, because processes of the previous version may still run statements that write no counter changes.
     due_at timestamp with time zone not null
 
 table millpond.secrets
-    -- database: central. What this installation signs with: browser tokens. Without the row a new secret is made, and what the old one has signed is void.
+    -- database: central. The secret with which this installation signs browser tokens. If the row is deleted, a new secret is made, and tokens signed with the old one are no longer valid.
     name text collate "C" not null
     secret bytea not null
     constraint secrets_pkey PRIMARY KEY (name)
 
 table millpond.sessions
-    -- database: central. Who has signed in to the dashboard. Of a cookie its SHA-256 alone is kept.
+    -- database: central. Sign-ins to the dashboard. Only the SHA-256 of a cookie is stored.
     with (fillfactor=70)
     digest bytea not null
-    key_id uuid not null -- The key that was shown: the session may what that key may now, and nothing when it is not good any more.
-    address text not null -- From where the sign-in came.
+    key_id uuid not null -- The key used to sign in. The session may do what the key may do at present, and nothing once the key is no longer valid.
+    address text not null -- The address from which the user signed in.
     created_at timestamp with time zone not null
-    last_seen_at timestamp with time zone not null -- Written at most once a minute.
-    expires_at timestamp with time zone not null -- When it ends, however busy it is.
+    last_seen_at timestamp with time zone not null -- Updated at most once a minute.
+    expires_at timestamp with time zone not null -- When the session ends, even if it is in use.
     CREATE INDEX sessions_end ON millpond.sessions USING btree (expires_at)
     constraint sessions_pkey PRIMARY KEY (digest)
 
 table millpond.shares
-    -- database: central. The last turn given to each tenant of a fair queue.
+    -- database: central. The last turn that was given to each tenant of a fair queue.
     with (fillfactor=50)
     queue text collate "C" not null
     tenant text collate "C" not null
@@ -588,69 +588,69 @@ table millpond.shares
     constraint shares_pkey PRIMARY KEY (queue, tenant)
 
 table millpond.subscriptions
-    -- database: tenant. Which endpoints are told of which lifecycle event: those that are not disabled. Written with the endpoint, so that a lifecycle event nobody wants costs one look.
+    -- database: tenant. Which endpoints receive which lifecycle event. A disabled endpoint has no rows. Written together with the endpoint, so that an event without subscribers costs one look-up.
     event text collate "C" not null
     tenant text collate "C" not null
     endpoint_id uuid not null
-    kinds text[] not null -- The kinds of jobs it is about; none: all of them.
+    kinds text[] not null -- The kinds of jobs that it covers. Empty: all kinds.
     receiver text collate "C"
-    account text collate "C" -- The account whose jobs it is about; none: all of the tenant.
+    account text collate "C" -- The account whose jobs it covers. Null: all accounts of the tenant.
     CREATE INDEX subscriptions_account ON millpond.subscriptions USING btree (event, tenant, account)
     CREATE INDEX subscriptions_endpoint ON millpond.subscriptions USING btree (endpoint_id)
     constraint subscriptions_pkey PRIMARY KEY (event, tenant, endpoint_id)
     policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
 table millpond.tenant_databases
-    -- database: central. The tenants that live in another database. Whoever does not know where must not touch their jobs.
+    -- database: central. The tenants that have a database of their own. A process without the URL of that database must not change their jobs.
     tenant text collate "C" not null
     since timestamp with time zone not null
     constraint tenant_databases_pkey PRIMARY KEY (tenant)
 
 table millpond.tenants
-    -- database: central. The customers that an operator has named.
+    -- database: central. The tenants that an operator has created.
     tenant text collate "C" not null
     created_at timestamp with time zone not null
     constraint tenants_pkey PRIMARY KEY (tenant)
 
 table millpond.tracebacks
-    -- database: tenant. Where the code of a job raised the error of an attempt: for operators only, the role of clients cannot read it. Without secrets, at most 16,000 characters.
+    -- database: tenant. Where a handler raised the error of an attempt, without secrets and with at most 16,000 characters. For operators only: the role for clients' reads cannot read it.
     job_id uuid not null
-    epoch integer not null -- Which lease of the job the attempt had.
+    epoch integer not null -- The epoch of the attempt.
     tenant text collate "C" not null
     at timestamp with time zone not null
     text text not null
     constraint tracebacks_pkey PRIMARY KEY (job_id, epoch)
 
 table millpond.worker_routes
-    -- database: central. Which queues a worker of the fleet is given jobs from.
+    -- database: central. The queues from which each fleet worker is given jobs.
     route text collate "C" not null
     worker_id text collate "C" not null
     CREATE INDEX worker_routes_worker ON millpond.worker_routes USING btree (worker_id)
     constraint worker_routes_pkey PRIMARY KEY (route, worker_id)
 
 table millpond.workers
-    -- database: central. The workers: those of the fleet, which come over HTTP with a token, and direct ones, which connect to the database. One that has left has no row.
+    -- database: central. The registered workers: fleet workers, which connect over HTTP with a token, and direct workers, which connect to the database. A worker that has left has no row.
     with (fillfactor=50)
-    id text collate "C" not null -- As it stands in leases: each registration has its own, so that what its former self held is told apart.
-    worker text collate "C" not null -- Its name, which is unique in the fleet. Several direct workers may have the same.
-    digest bytea -- The SHA-256 of its token; the token itself is kept nowhere. Null for a direct worker.
+    id text collate "C" not null -- The name of the worker in leases. Each registration has its own, so the leases of an earlier registration can be told apart.
+    worker text collate "C" not null -- The name of the worker, unique in the fleet. Several direct workers may have the same name.
+    digest bytea -- The SHA-256 of the token; the token itself is not stored. Null for a direct worker.
     hint text collate "C"
-    old_digest bytea -- Of the token before, which stays good until old_until.
+    old_digest bytea -- The SHA-256 of the previous token, which is valid until old_until.
     old_until timestamp with time zone
     slots smallint not null
     capabilities jsonb
-    fleet text collate "C" -- The key it registered with. Null for a direct worker.
-    address text collate "C" -- From where it was last heard.
+    fleet text collate "C" -- The key with which the worker registered. Null for a direct worker.
+    address text collate "C" -- The address from which its last request came.
     registered_at timestamp with time zone not null
-    heard_at timestamp with time zone not null -- Written every few seconds at most.
+    heard_at timestamp with time zone not null -- When its last request came. Updated every few seconds at most.
     approved_at timestamp with time zone
     draining_at timestamp with time zone
     revoked_at timestamp with time zone
-    polled_at timestamp with time zone -- When it last asked for jobs; written together with heard_at, every few seconds at most.
-    unready_at timestamp with time zone -- Since when it takes no jobs, as it reported itself. None: it is ready.
-    unready_reason text -- Why it takes no jobs. Operators read it.
-    queues text[] -- From which queues a direct worker takes jobs; those of a fleet worker are in worker_routes.
-    silence interval -- After how long without a heartbeat a direct worker is lost: when its leases have expired.
+    polled_at timestamp with time zone -- When it last asked for jobs. Updated together with heard_at, every few seconds at most.
+    unready_at timestamp with time zone -- Since when the worker has reported that it takes no jobs. Null: it is ready.
+    unready_reason text -- Why it takes no jobs. Shown to operators.
+    queues text[] -- The queues from which a direct worker takes jobs; those of a fleet worker are in worker_routes.
+    silence interval -- How long after its last heartbeat a direct worker is lost: its leases have then expired.
     CREATE UNIQUE INDEX workers_name ON millpond.workers USING btree (worker) WHERE (fleet IS NOT NULL)
     constraint workers_are_fleet_or_direct CHECK (
 CASE
@@ -664,4 +664,4 @@ END)
     constraint workers_slots_check CHECK ((slots > 0))
 
 sequence millpond.id_order maxvalue 4194303 cache 1024 cycle
-    -- database: both. The order of ids of one microsecond; see millpond.uuid7.
+    -- database: both. The order of ids made within the same microsecond; see millpond.uuid7.

@@ -7,7 +7,7 @@
 -- jobs have indexes of their own, which begin with the first job that was created after fingerprints were introduced
 -- (`prints_from`; null if the filter does not select failures). All else is a walk. At most `shown` matches are
 -- returned, and at most `row_limit` are counted (`matched`). A last row follows: the number of matches, the number of jobs
--- examined at and, if there may be more, the id down to which the result is complete.
+-- examined and, if there may be more, the id down to which the result is complete.
 -- Tenants and fingerprints are compared as ranges, in the order of the index, and nothing is sorted: the generic plan
 -- must suit frequent and rare values, and must not walk over all jobs in search of a few.
 create or replace function millpond.view_summaries(

@@ -1,13 +1,13 @@
 -- Why: the tables of the engine.
 -- Locks: none that matter; everything is new.
 -- breaking: no
--- The comment of each table names its database. Tenant tables (a customer's jobs and money) and central tables (the queue) are
--- never joined and never reference each other, so that a tenant can live in another database. `tests/tidy` holds every query to
--- it.
+-- The comment of each table names its database. Tenant tables (a customer's jobs and credits) and central tables (the
+-- queue) are never joined and never reference each other, so that a tenant can have a database of its own. A test in
+-- `tests/tidy` checks this for every query.
 --
--- A check constraint is read from text and compiled by every statement that writes to its table. Where one job is
--- written that costs more than its row, so a table has one at most, and millpond.jobs none: its guards, which a
--- session keeps ready, say what must hold between its columns.
+-- PostgreSQL compiles the check constraints of a table for every statement that writes to it. For a statement that
+-- writes a single job, this costs more than the row. So the tables that such statements write have at most one check
+-- constraint, and millpond.jobs has none: its guards, which a session compiles once, check its columns instead.
 
 create table millpond.lifecycle_states (
     lifecycle text collate "C" not null,
@@ -18,7 +18,7 @@ create table millpond.lifecycle_states (
     primary key (lifecycle, state),
     check ((phase = 'ended') = (outcome is not null))
 );
-comment on table millpond.lifecycle_states is 'database: both. The states of each lifecycle, written from the Python table at migration.';
+comment on table millpond.lifecycle_states is 'database: both. The states of each lifecycle, copied from the Python definitions by each migration.';
 
 create table millpond.lifecycle_transitions (
     lifecycle  text collate "C" not null,
@@ -28,7 +28,7 @@ create table millpond.lifecycle_transitions (
     primary key (event, lifecycle, from_state)
 );
 create index lifecycle_transitions_pair on millpond.lifecycle_transitions (lifecycle, from_state, to_state);
-comment on table millpond.lifecycle_transitions is 'database: both. Which state each lifecycle event leads to; the guard looks the pair up.';
+comment on table millpond.lifecycle_transitions is 'database: both. The state to which each lifecycle event leads. The guard of jobs is generated from these rows.';
 
 create table millpond.kinds (
     kind              text collate "C" primary key,
@@ -45,9 +45,9 @@ create table millpond.kinds (
     declaration       jsonb not null,
     registered_at     timestamptz not null default clock_timestamp()
 );
-comment on table millpond.kinds is 'database: both. What each kind declares, written when an app registers it.';
-comment on column millpond.kinds.entry_state is 'The state in which a job that may start at once is born.';
-comment on column millpond.kinds.firm_stages is 'The stages in which a cancel is refused.';
+comment on table millpond.kinds is 'database: both. What each kind declares, written when an app registers the kind.';
+comment on column millpond.kinds.entry_state is 'The state of a new job that may start at once.';
+comment on column millpond.kinds.firm_stages is 'The stages during which a cancel is refused.';
 
 create table millpond.accounts (
     tenant     text collate "C" not null,
@@ -61,7 +61,7 @@ create table millpond.accounts (
     primary key (tenant, account),
     check (available >= 0 and held >= 0 and active >= 0 and active_max >= 0)
 ) with (fillfactor = 50);
-comment on table millpond.accounts is 'database: tenant. A wallet: what is available, what is held, how many jobs are active, the number of its last entry.';
+comment on table millpond.accounts is 'database: tenant. The wallet of each account: available and held credits, the number of active jobs and its limit, and the number of the last entry.';
 
 create table millpond.jobs (
     id                  uuid not null,
@@ -98,13 +98,13 @@ create table millpond.jobs (
     primary key (id)
 ) partition by range (id);
 create index jobs_account on millpond.jobs (tenant, account, id);
-comment on table millpond.jobs is 'database: tenant. One row a job, partitioned by the time in its id.';
-comment on column millpond.jobs.run is 'How often it was started from its beginning: a retry in place adds one. Each run has its own hold.';
-comment on column millpond.jobs.epoch is 'How often it was leased. Only grows.';
-comment on column millpond.jobs.noted is 'The number of the last note of its present lease: a note that comes twice is written once.';
-comment on column millpond.jobs.memo is 'What its handler left for itself when it parked the job.';
-comment on column millpond.jobs.answer is 'What a parked job was waiting for.';
-comment on column millpond.jobs.events is 'The number of its last event.';
+comment on table millpond.jobs is 'database: tenant. One row for each job, partitioned by the time in its id.';
+comment on column millpond.jobs.run is 'The number of the current run. A retry in place begins another run, with a hold of its own.';
+comment on column millpond.jobs.epoch is 'How often the job has been leased. It only increases.';
+comment on column millpond.jobs.noted is 'The number of the last note written under the current lease. Notes up to this number are duplicates, and are not written again.';
+comment on column millpond.jobs.memo is 'What the handler stored for its next call when it parked the job.';
+comment on column millpond.jobs.answer is 'The value with which the parked job was answered.';
+comment on column millpond.jobs.events is 'The number of the last event.';
 
 create table millpond.events (
     job_id uuid not null,
@@ -116,7 +116,7 @@ create table millpond.events (
     data   jsonb,
     primary key (job_id, seq)
 ) partition by range (job_id);
-comment on table millpond.events is 'database: tenant. What happened to each job, in order, append-only.';
+comment on table millpond.events is 'database: tenant. The events of each job, numbered in order. Append-only.';
 
 create table millpond.entries (
     tenant          text collate "C" not null,
@@ -143,7 +143,7 @@ create table millpond.entries (
 create unique index entries_hold on millpond.entries (job_id, run) where type = 'hold';
 create unique index entries_settlement on millpond.entries (job_id, run) where type in ('capture', 'release');
 create unique index entries_reference on millpond.entries (tenant, account, reference) where reference is not null;
-comment on table millpond.entries is 'database: tenant. The ledger, append-only. One row is one balanced transaction over three purses: available, held, and outside (granted from, captured to).';
+comment on table millpond.entries is 'database: tenant. The ledger, append-only. Each row is one change of three balances: available, held, and outside (where grants come from and captures go). The three amounts add up to zero.';
 
 create table millpond.idempotency (
     tenant     text collate "C" not null,
@@ -153,16 +153,16 @@ create table millpond.idempotency (
     request    jsonb,
     created_at timestamptz not null,
     expires_at timestamptz,
-    primary key (key, scope, tenant)  -- what differs most stands first: comparing goes no further
+    primary key (key, scope, tenant)  -- the most distinct column comes first, so comparisons end early
 );
 create index idempotency_age on millpond.idempotency using brin (created_at);
-comment on table millpond.idempotency is 'database: tenant. Which job answers a key, and what of that answer the job itself may change. The request is kept only where it differs from the job''s input.';
+comment on table millpond.idempotency is 'database: tenant. Idempotency keys, each with the job that it created. The request is stored only if it differs from the input and tags of the job.';
 
 create table millpond.queues (
     queue     text collate "C" primary key,
     paused_at timestamptz
 );
-comment on table millpond.queues is 'database: central. A queue may be paused.';
+comment on table millpond.queues is 'database: central. The queues, and since when each is paused.';
 
 create table millpond.shares (
     queue  text collate "C" not null,
@@ -170,7 +170,7 @@ create table millpond.shares (
     turn   bigint not null,
     primary key (queue, tenant)
 ) with (fillfactor = 50);
-comment on table millpond.shares is 'database: central. The last turn given to each tenant of a fair queue.';
+comment on table millpond.shares is 'database: central. The last turn that was given to each tenant of a fair queue.';
 
 create table millpond.dispatches (
     job_id        uuid primary key,
@@ -201,11 +201,11 @@ create table millpond.dispatches (
     autovacuum_vacuum_cost_delay = 0
 );
 create index dispatches_wakes on millpond.dispatches (wakes_at) where wakes_at is not null;
-comment on table millpond.dispatches is 'database: central. One row for every job that has not ended, and none for one that has: the lock that every verb takes first.';
-comment on column millpond.dispatches.rank is 'The priority, negated: the smallest goes first.';
-comment on column millpond.dispatches.turn is 'Order between tenants in a fair queue; 0 elsewhere.';
-comment on column millpond.dispatches.cancel_at is 'When an requested cancel is forced: the lease is revoked and the job ends.';
-comment on column millpond.dispatches.wakes_at is 'When a service must look at this row: its start, its deadline or the end of its grace. Not the end of its lease.';
+comment on table millpond.dispatches is 'database: central. One row for each job that has not ended. Every verb locks it first.';
+comment on column millpond.dispatches.rank is 'The negated priority: the lowest rank is claimed first.';
+comment on column millpond.dispatches.turn is 'The order of tenants in a fair queue; 0 in other queues.';
+comment on column millpond.dispatches.cancel_at is 'When a requested cancel is enforced: the lease is revoked and the job ends.';
+comment on column millpond.dispatches.wakes_at is 'When a service must process the row: at the start time, the deadline, or the end of the grace of a cancel. The expiry of a lease is not included.';
 
 create table millpond.ready (
     queue  text collate "C" not null,
@@ -218,7 +218,7 @@ create table millpond.ready (
     autovacuum_vacuum_threshold = 10000,
     autovacuum_vacuum_cost_delay = 0
 );
-comment on table millpond.ready is 'database: central. The line: the dispatches that may be claimed now, in order. Rows are inserted and deleted, never updated, and only under the lock of their dispatch.';
+comment on table millpond.ready is 'database: central. The dispatches that may be claimed now, in order. Rows are inserted and deleted, never updated, and only while their dispatch is locked.';
 
 create table millpond.leases (
     token      uuid primary key,
@@ -232,9 +232,9 @@ create table millpond.leases (
     autovacuum_vacuum_threshold = 1000,
     autovacuum_vacuum_cost_delay = 0
 );
-comment on table millpond.leases is 'database: central. What one claim handed out, until when. A dispatch is held while its token names a lease that has not run out.';
+comment on table millpond.leases is 'database: central. What each claim leased, and until when. A job is leased while the token of its dispatch names a lease that has not expired.';
 
--- The bodies of both guards are written by millpond.compile_guard from the lifecycle tables.
+-- millpond.compile_guard generates the bodies of both guards from the lifecycle tables.
 create function millpond.guard_birth() returns trigger language plpgsql as 'begin return null; end';
 create function millpond.guard_transition() returns trigger language plpgsql as 'begin return null; end';
 select millpond.compile_guard();
@@ -250,5 +250,5 @@ create trigger entries_append_only before update or delete or truncate on millpo
 
 create table millpond.jobs_default partition of millpond.jobs default with (fillfactor = 60);
 create table millpond.events_default partition of millpond.events default;
-comment on table millpond.jobs_default is 'database: tenant. Takes jobs whose partition was not made in time; should stay empty.';
-comment on table millpond.events_default is 'database: tenant. Takes events whose partition was not made in time; should stay empty.';
+comment on table millpond.jobs_default is 'database: tenant. Holds jobs whose partition did not exist when they were created. Should stay empty.';
+comment on table millpond.events_default is 'database: tenant. Holds events whose partition did not exist when they were written. Should stay empty.';

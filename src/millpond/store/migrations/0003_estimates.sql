@@ -1,4 +1,4 @@
--- Why: how long jobs of each kind ran lately, to tell when one is likely to end.
+-- Why: how long recent jobs of each kind ran, to estimate when a job will end.
 -- Locks: none that matter; the table is new.
 -- breaking: no
 
@@ -9,4 +9,4 @@ create table millpond.durations (
     ended_at timestamptz not null,
     primary key (kind, slot)
 ) with (fillfactor = 50);
-comment on table millpond.durations is 'database: tenant. How long some of the jobs that succeeded lately ran, a fixed number for each kind: a new one takes the place of another.';
+comment on table millpond.durations is 'database: tenant. How long some recent jobs that succeeded ran. The number of rows for a kind is fixed: a new one replaces another.';

@@ -1,9 +1,9 @@
--- Why: workers that come over HTTP with a token of their own, and the routes they serve.
--- Locks: queues, leases and audit for a moment; the audit is not written to while its new index is built.
+-- Why: workers that connect over HTTP with tokens of their own, and the routes they serve.
+-- Locks: queues, leases and audit for a moment; writes to audit wait while its new index is built.
 -- breaking: no
 
 alter table millpond.queues add column is_route boolean not null default false;
-comment on column millpond.queues.is_route is 'Whether its jobs go to the fleet: a worker that registers may name it.';
+comment on column millpond.queues.is_route is 'Whether the jobs of the queue run on the fleet: workers that register may name it.';
 
 create table millpond.workers (
     id            text collate "C" primary key,
@@ -23,13 +23,13 @@ create table millpond.workers (
     revoked_at    timestamptz,
     check (id like 'worker\_%' and length(id) = 33 and (old_digest is null) = (old_until is null))
 ) with (fillfactor = 50);
-comment on table millpond.workers is 'database: central. The fleet: who has registered and may ask for jobs. One that has left has no row.';
-comment on column millpond.workers.id is 'As it stands in leases: each registration has its own, so that what its former self held is told apart.';
-comment on column millpond.workers.digest is 'The SHA-256 of its token; the token itself is kept nowhere.';
-comment on column millpond.workers.old_digest is 'Of the token before, which stays good until old_until.';
-comment on column millpond.workers.fleet is 'The key it registered with.';
-comment on column millpond.workers.address is 'From where it was last heard.';
-comment on column millpond.workers.heard_at is 'Written every few seconds at most.';
+comment on table millpond.workers is 'database: central. The registered workers of the fleet. A worker that has left has no row.';
+comment on column millpond.workers.id is 'The name of the worker in leases. Each registration has its own, so the leases of an earlier registration can be told apart.';
+comment on column millpond.workers.digest is 'The SHA-256 of the token; the token itself is not stored.';
+comment on column millpond.workers.old_digest is 'The SHA-256 of the previous token, which is valid until old_until.';
+comment on column millpond.workers.fleet is 'The key with which the worker registered.';
+comment on column millpond.workers.address is 'The address from which its last request came.';
+comment on column millpond.workers.heard_at is 'When its last request came. Updated every few seconds at most.';
 
 create table millpond.worker_routes (
     route     text collate "C" not null,
@@ -37,10 +37,10 @@ create table millpond.worker_routes (
     primary key (route, worker_id)
 );
 create index worker_routes_worker on millpond.worker_routes (worker_id);
-comment on table millpond.worker_routes is 'database: central. Which queues a worker of the fleet is given jobs from.';
+comment on table millpond.worker_routes is 'database: central. The queues from which each fleet worker is given jobs.';
 
--- What one worker of the fleet holds. Leases of workers beside the database are not in it, and cost it nothing.
+-- The leases of a fleet worker. Leases of direct workers are not in this index, so writing them costs nothing more.
 create index leases_fleet on millpond.leases (worker) where worker like 'worker\_%' and length(worker) = 33;
 
--- What one actor did: a worker that tells an end twice is recognised by what the audit has of the first time.
+-- The actions of one actor: if a worker reports an end twice, the record of its first report shows that.
 create index audit_actor on millpond.audit (actor, id);

@@ -1,4 +1,4 @@
--- Why: what happens to jobs is told to URLs: those of a tenant's endpoints, and the one a job was submitted with.
+-- Why: webhooks: lifecycle events are sent to the endpoints of a tenant, and to the URL that a job was submitted with.
 -- Locks: none that matter; the tables are new.
 -- breaking: no
 
@@ -23,13 +23,13 @@ create table millpond.endpoints (
 );
 create index endpoints_tenant on millpond.endpoints (tenant, id);
 create index endpoints_pulled on millpond.endpoints (pulled_at) where url is null;
-comment on table millpond.endpoints is 'database: tenant. Where a tenant is told of its jobs. Secrets are encrypted, with a key that is not in the database.';
-comment on column millpond.endpoints.url is 'None: a listener comes for what is to be told.';
-comment on column millpond.endpoints.in_flight_max is 'How many requests it may be sent at once.';
-comment on column millpond.endpoints.old_secret is 'What is signed with as well, until old_until: its receiver changes over when it likes.';
-comment on column millpond.endpoints.pulled_at is 'When its listener last came.';
-comment on column millpond.endpoints.enabled_at is 'When it was enabled again; none: it was never disabled.';
-comment on column millpond.endpoints.failing_since is 'The first of the failures since it last took something.';
+comment on table millpond.endpoints is 'database: tenant. The URLs that receive the events of a tenant''s jobs. Secrets are encrypted with a key that is not in the database.';
+comment on column millpond.endpoints.url is 'Null: a listener pulls the deliveries.';
+comment on column millpond.endpoints.in_flight_max is 'How many requests may be in flight to it at once.';
+comment on column millpond.endpoints.old_secret is 'The previous secret. Requests are signed with both until old_until, so the receiver can switch at any time before.';
+comment on column millpond.endpoints.pulled_at is 'When its listener last pulled.';
+comment on column millpond.endpoints.enabled_at is 'When it was last enabled again. Null: it was never disabled.';
+comment on column millpond.endpoints.failing_since is 'The time of the first failure after its last success.';
 
 create table millpond.subscriptions (
     event      text collate "C" not null,
@@ -40,8 +40,8 @@ create table millpond.subscriptions (
     primary key (event, tenant, endpoint_id)
 );
 create index subscriptions_endpoint on millpond.subscriptions (endpoint_id);
-comment on table millpond.subscriptions is 'database: tenant. Which endpoints are told of which lifecycle event: those that are not disabled. Written with the endpoint, so that a lifecycle event nobody wants costs one look.';
-comment on column millpond.subscriptions.kinds is 'The kinds of jobs it is about; none: all of them.';
+comment on table millpond.subscriptions is 'database: tenant. Which endpoints receive which lifecycle event. A disabled endpoint has no rows. Written together with the endpoint, so that an event without subscribers costs one look-up.';
+comment on column millpond.subscriptions.kinds is 'The kinds of jobs that it covers. Empty: all kinds.';
 
 create table millpond.hooks (
     job_id   uuid primary key,
@@ -53,9 +53,9 @@ create table millpond.hooks (
     decides  boolean not null,
     captured integer
 );
-comment on table millpond.hooks is 'database: tenant. The URL that a job was submitted with. Written with the job.';
-comment on column millpond.hooks.decides is 'Whether the job has succeeded only when the URL has taken the news.';
-comment on column millpond.hooks.captured is 'What such a job costs if it does; none: its price.';
+comment on table millpond.hooks is 'database: tenant. The webhook URL that a job was submitted with. Written together with the job.';
+comment on column millpond.hooks.decides is 'Whether the job succeeds only if the delivery to this URL succeeds.';
+comment on column millpond.hooks.captured is 'The credits to capture if such a job succeeds. Null: its price.';
 
 create table millpond.deliveries (
     id           uuid primary key,
@@ -93,16 +93,16 @@ create index deliveries_endpoint on millpond.deliveries (endpoint_id, id) where 
 create index deliveries_endpoint_at on millpond.deliveries (endpoint_id, at) where endpoint_id is not null;
 create index deliveries_undecided on millpond.deliveries (id) where decides and due_at is null;
 create index deliveries_settled on millpond.deliveries (settled_at) where settled_at is not null;
-comment on table millpond.deliveries is 'database: tenant. One lifecycle event to be told to one URL, written in the transaction of the lifecycle event. Its id is the webhook-id, whenever it is sent.';
-comment on column millpond.deliveries.endpoint_id is 'None: it goes to the URL that the job was submitted with.';
-comment on column millpond.deliveries.seq is 'The number of the event. What goes to one URL about one job goes in this order.';
-comment on column millpond.deliveries.receiver is 'Whose limits and whose trouble it shares; none: a listener comes for it.';
-comment on column millpond.deliveries.data is 'The job as it was at that moment: the body is made from it, the same each time.';
-comment on column millpond.deliveries.decides is 'Whether its end is still to decide that of the job.';
-comment on column millpond.deliveries.fate is 'pending, delivered, failed (given up) or withdrawn (its job has ended otherwise, or its endpoint is gone).';
-comment on column millpond.deliveries.due_at is 'When it is to be sent. Never, once it was set aside because its endpoint is disabled.';
-comment on column millpond.deliveries.tries_before is 'The tries that do not count, because it was asked for once more after them.';
-comment on column millpond.deliveries.is_out is 'Whether somebody has it in hand, until it is due again.';
+comment on table millpond.deliveries is 'database: tenant. One lifecycle event to be sent to one URL, written in the transaction of the event. The id is the webhook-id of each try.';
+comment on column millpond.deliveries.endpoint_id is 'Null: it is sent to the URL that the job was submitted with.';
+comment on column millpond.deliveries.seq is 'The number of the job''s event. Deliveries of one job to one URL are sent in this order.';
+comment on column millpond.deliveries.receiver is 'Deliveries with the same receiver share its limits and its failures. Null: a listener pulls it.';
+comment on column millpond.deliveries.data is 'The job as it was at the event. The body is made from it and is the same in each try.';
+comment on column millpond.deliveries.decides is 'Whether its outcome will decide how the job ends.';
+comment on column millpond.deliveries.fate is 'pending, delivered, failed (given up) or withdrawn (the job has ended otherwise, or the endpoint was deleted).';
+comment on column millpond.deliveries.due_at is 'When it is to be sent. Infinity while it is set aside because its endpoint is disabled.';
+comment on column millpond.deliveries.tries_before is 'The number of tries before it was last sent again on request. These do not count towards the limit.';
+comment on column millpond.deliveries.is_out is 'Whether it is claimed: due_at is then the time at which the claim expires.';
 
 create table millpond.delivery_tries (
     delivery_id      uuid not null,
@@ -118,6 +118,6 @@ create table millpond.delivery_tries (
     response_body    text not null,
     primary key (delivery_id, number)
 );
-comment on table millpond.delivery_tries is 'database: tenant. What was sent, and what was answered: the head, and the beginning of the body.';
+comment on table millpond.delivery_tries is 'database: tenant. What was sent and received in each try: the headers, and the beginning of the response body.';
 
 select millpond.raise_wall();

@@ -1,4 +1,4 @@
--- Why: outside services run jobs: what was asked of them, where that stands, and what they have called back.
+-- Why: providers run jobs: what each was asked to do, the status of that, and the callbacks received.
 -- Locks: none that matter; the tables are new.
 -- breaking: no
 
@@ -26,13 +26,13 @@ create unique index predictions_open on millpond.predictions (job_id) where stat
 create index predictions_job on millpond.predictions (job_id, id);
 create index predictions_due on millpond.predictions (provider, due_at) where due_at is not null;
 create index predictions_done on millpond.predictions (created_at) where due_at is null;
-comment on table millpond.predictions is 'database: tenant. What a provider was asked to do for a job. Written before it is asked, so that nothing it says can be about something unknown.';
+comment on table millpond.predictions is 'database: tenant. What a provider was asked to do for a job. Written before the request, so that every callback is about a known prediction.';
 comment on column millpond.predictions.run is 'The run of the job that it is for.';
-comment on column millpond.predictions.status is 'held: to be sent when the provider takes calls again; sending: it may or may not have been heard; running: it has been; unwanted: to be canceled there; over: nothing more will come of it.';
-comment on column millpond.predictions.external_id is 'What the provider calls it, once that is known.';
-comment on column millpond.predictions.looks is 'How often the reconciler has looked at it.';
+comment on column millpond.predictions.status is 'held: to be sent when the provider accepts requests again; sending: the provider may or may not have received it; running: the provider has received it; unwanted: to be canceled at the provider; over: finished.';
+comment on column millpond.predictions.external_id is 'The id that the provider gave it, once known.';
+comment on column millpond.predictions.looks is 'How often the reconciler has polled it.';
 comment on column millpond.predictions.expires_at is 'The deadline of the job.';
-comment on column millpond.predictions.due_at is 'When the reconciler looks next; none: it has no more to do with it.';
+comment on column millpond.predictions.due_at is 'When the reconciler polls it next. Null: never.';
 
 create table millpond.callbacks (
     provider      text collate "C" not null,
@@ -47,9 +47,9 @@ create table millpond.callbacks (
     primary key (provider, message_id)
 );
 create index callbacks_age on millpond.callbacks (received_at);
-comment on table millpond.callbacks is 'database: tenant. What providers have called, each message once. Only what was signed and fresh is here; what was not is logged.';
-comment on column millpond.callbacks.message_id is 'What the provider calls the message; the same when it is sent again.';
-comment on column millpond.callbacks.verdict is 'accepted, late (its job had ended), superseded (another prediction has taken its place) or unknown.';
-comment on column millpond.callbacks.times is 'How often it came.';
+comment on table millpond.callbacks is 'database: tenant. The callbacks of providers, each message once. Only callbacks with a valid signature and a recent time are stored; others are logged.';
+comment on column millpond.callbacks.message_id is 'The id that the provider gave the message. It is the same when the message is sent again.';
+comment on column millpond.callbacks.verdict is 'accepted, late (the job had ended), superseded (another prediction has replaced this one) or unknown.';
+comment on column millpond.callbacks.times is 'How often the message was received.';
 
 select millpond.raise_wall();

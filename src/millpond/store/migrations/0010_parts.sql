@@ -1,5 +1,5 @@
--- Why: the code of a job may have a provider do several things, one after the other or at once. Each is a part of the job.
--- Locks: predictions, while an index on those that are open is made; there are few.
+-- Why: the handler of a job may request several predictions, one after the other or at once. Each is a part of the job.
+-- Locks: predictions, while an index on the open ones is built; there are few.
 -- breaking: no
 
 alter table millpond.predictions
@@ -8,5 +8,5 @@ alter table millpond.predictions
 create unique index predictions_part on millpond.predictions (job_id, part) where status in ('held', 'sending', 'running');
 drop index millpond.predictions_open;
 alter index millpond.predictions_part rename to predictions_open;
-comment on column millpond.predictions.part is 'Which part of the job it is for, by the name that the job''s code gives it; empty where the provider does all of it.';
-comment on column millpond.predictions.kept is 'What came of a part: what the provider said, and the files that were brought into storage. The job''s code is told so when it asks again.';
+comment on column millpond.predictions.part is 'The part of the job that it is for, as named by the handler. Empty: the provider runs the whole job.';
+comment on column millpond.predictions.kept is 'The result of a part: the provider''s response, and the files that were copied into storage. The handler gets this result when it requests the part again.';

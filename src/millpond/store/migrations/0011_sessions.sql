@@ -1,5 +1,5 @@
--- Why: operators sign in to the dashboard with a key; some of them only look, and some act but hand out no keys.
--- Locks: keys for a moment, while the few rows there are checked once more.
+-- Why: operators sign in to the dashboard with a key; new scopes allow only reading, or everything but managing keys.
+-- Locks: keys for a moment, while its few rows are checked again.
 -- breaking: no
 
 alter table millpond.keys drop constraint keys_check, add constraint keys_check check (
@@ -16,8 +16,8 @@ create table millpond.sessions (
     expires_at   timestamptz not null
 ) with (fillfactor = 70);
 create index sessions_end on millpond.sessions (expires_at);
-comment on table millpond.sessions is 'database: central. Who has signed in to the dashboard. Of a cookie its SHA-256 alone is kept.';
-comment on column millpond.sessions.key_id is 'The key that was shown: the session may what that key may now, and nothing when it is not good any more.';
-comment on column millpond.sessions.address is 'From where the sign-in came.';
-comment on column millpond.sessions.last_seen_at is 'Written at most once a minute.';
-comment on column millpond.sessions.expires_at is 'When it ends, however busy it is.';
+comment on table millpond.sessions is 'database: central. Sign-ins to the dashboard. Only the SHA-256 of a cookie is stored.';
+comment on column millpond.sessions.key_id is 'The key used to sign in. The session may do what the key may do at present, and nothing once the key is no longer valid.';
+comment on column millpond.sessions.address is 'The address from which the user signed in.';
+comment on column millpond.sessions.last_seen_at is 'Updated at most once a minute.';
+comment on column millpond.sessions.expires_at is 'When the session ends, even if it is in use.';

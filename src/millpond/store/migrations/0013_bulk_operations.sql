@@ -1,5 +1,5 @@
--- Why: an operator has something done to many jobs at once, as work in the background that any process may go on with.
--- Locks: jobs, against writing, while three indexes are made; each looks at every job, and next to none has an entry.
+-- Why: operators apply an action to many jobs at once, as a background operation that any process can continue.
+-- Locks: writes to jobs wait while three indexes are built; each build scans all jobs, but next to none has an entry.
 -- breaking: no
 
 create table millpond.bulk_operations (
@@ -37,18 +37,19 @@ create index bulk_operations_open on millpond.bulk_operations (touched_at) where
 create index bulk_operations_tenant on millpond.bulk_operations (tenant, id);
 create unique index bulk_operations_key on millpond.bulk_operations (actor, key) where key is not null;
 create index bulk_operations_file on millpond.bulk_operations (finished_at) where has_file;
--- Those that failed, in order: of all tenants, of each way to fail, and of each tenant; there, how they failed is seen without a look at them.
+-- Failed jobs in order: of all tenants, by fingerprint, and by tenant. The last index includes the fingerprint, so that
+-- reading it needs no access to the table.
 create index jobs_failed on millpond.jobs (id) where fingerprint is not null;
 create index jobs_fingerprint on millpond.jobs (fingerprint, id) where fingerprint is not null;
 create index jobs_tenant_failed on millpond.jobs (tenant, id, fingerprint) where fingerprint is not null;
-comment on table millpond.bulk_operations is 'database: central. What operators have done to many jobs at once, how far it has come, and what came of it.';
-comment on column millpond.bulk_operations.tenant is 'Whose jobs it is about; none: those of every tenant.';
-comment on column millpond.bulk_operations.key is 'The idempotency key it was ordered with; the same one orders it once.';
-comment on column millpond.bulk_operations.digest is 'Of all that was ordered: a key that comes again must come with the same.';
-comment on column millpond.bulk_operations.place is 'The job that its walk has come to; it goes on below. The zero id: it is through.';
-comment on column millpond.bulk_operations.in_hand is 'The jobs of the batch that is under way: whoever takes over acts on those of them that still fit, which changes nothing twice.';
-comment on column millpond.bulk_operations.ends is 'Which end of each of these was seen, by the number of the run that ended so; 0: it had not ended.';
-comment on column millpond.bulk_operations.refusals is 'Why jobs were refused, each reason once, with how many and one of them.';
-comment on column millpond.bulk_operations.has_file is 'Whether there may be a file of it in storage. Written before the file is.';
-comment on column millpond.bulk_operations.lease_token is 'Who is at it, until lease_until; after that anybody may go on.';
-comment on column millpond.bulk_operations.touched_at is 'When it was last taken up: those that wait take turns.';
+comment on table millpond.bulk_operations is 'database: central. Bulk operations, with their progress and result.';
+comment on column millpond.bulk_operations.tenant is 'The tenant whose jobs are selected. Null: all tenants.';
+comment on column millpond.bulk_operations.key is 'The idempotency key of the request. A repeated request with the same key starts no other operation.';
+comment on column millpond.bulk_operations.digest is 'The digest of the request. A repeated key must come with the same request.';
+comment on column millpond.bulk_operations.place is 'The job that the walk has reached; it continues with lower ids. The zero id: the walk is complete.';
+comment on column millpond.bulk_operations.in_hand is 'The jobs of the current batch. A process that takes over acts on those that still match, so nothing is done twice.';
+comment on column millpond.bulk_operations.ends is 'For each job of in_hand, the number of the run whose end was seen; 0 if the job had not ended.';
+comment on column millpond.bulk_operations.refusals is 'Why jobs were refused: each reason once, with the number of jobs and one of them.';
+comment on column millpond.bulk_operations.has_file is 'Whether storage may contain a file of this operation. Set before the file is written.';
+comment on column millpond.bulk_operations.lease_token is 'The claim of the process that runs it. After lease_until any process may claim it.';
+comment on column millpond.bulk_operations.touched_at is 'When it was last claimed: waiting operations take turns.';

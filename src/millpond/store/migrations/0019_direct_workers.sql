@@ -1,4 +1,4 @@
--- Why: workers that connect to the database are registered like those of the fleet, without a token.
+-- Why: workers that connect to the database are registered like those of the fleet, but without a token.
 -- Locks: workers for a moment.
 -- breaking: no
 
@@ -17,9 +17,9 @@ alter table millpond.workers
     );
 create unique index workers_name on millpond.workers (worker) where fleet is not null;
 
-comment on table millpond.workers is 'database: central. The workers: those of the fleet, which come over HTTP with a token, and direct ones, which connect to the database. One that has left has no row.';
-comment on column millpond.workers.worker is 'Its name, which is unique in the fleet. Several direct workers may have the same.';
-comment on column millpond.workers.digest is 'The SHA-256 of its token; the token itself is kept nowhere. Null for a direct worker.';
-comment on column millpond.workers.fleet is 'The key it registered with. Null for a direct worker.';
-comment on column millpond.workers.queues is 'From which queues a direct worker takes jobs; those of a fleet worker are in worker_routes.';
-comment on column millpond.workers.silence is 'After how long without a heartbeat a direct worker is lost: when its leases have expired.';
+comment on table millpond.workers is 'database: central. The registered workers: fleet workers, which connect over HTTP with a token, and direct workers, which connect to the database. A worker that has left has no row.';
+comment on column millpond.workers.worker is 'The name of the worker, unique in the fleet. Several direct workers may have the same name.';
+comment on column millpond.workers.digest is 'The SHA-256 of the token; the token itself is not stored. Null for a direct worker.';
+comment on column millpond.workers.fleet is 'The key with which the worker registered. Null for a direct worker.';
+comment on column millpond.workers.queues is 'The queues from which a direct worker takes jobs; those of a fleet worker are in worker_routes.';
+comment on column millpond.workers.silence is 'How long after its last heartbeat a direct worker is lost: its leases have then expired.';

@@ -1,4 +1,4 @@
--- Why: operators see where the code of a job raised its error; in a table of its own, which clients cannot read.
+-- Why: operators see where a handler raised its error; in a table of its own, which clients cannot read.
 -- Locks: none that matter; the table is new.
 -- breaking: no
 
@@ -10,7 +10,7 @@ create table millpond.tracebacks (
     text   text not null,
     primary key (job_id, epoch)
 );
--- Without a policy and without a grant: the role for clients' reads can read no row.
+-- There is no policy and no grant, so the role for clients' reads can read no row.
 alter table millpond.tracebacks enable row level security;
-comment on table millpond.tracebacks is 'database: tenant. Where the code of a job raised the error of an attempt: for operators only, the role of clients cannot read it. Without secrets, at most 16,000 characters.';
-comment on column millpond.tracebacks.epoch is 'Which lease of the job the attempt had.';
+comment on table millpond.tracebacks is 'database: tenant. Where a handler raised the error of an attempt, without secrets and with at most 16,000 characters. For operators only: the role for clients'' reads cannot read it.';
+comment on column millpond.tracebacks.epoch is 'The epoch of the attempt.';

@@ -1,4 +1,4 @@
--- Why: what the effects product has of its own: workflows, effects made of them, users, and their videos.
+-- Why: the tables of the effects product: workflows, effects, users and their videos.
 -- Locks: none that matter; the tables are new.
 -- breaking: no
 
@@ -19,8 +19,8 @@ create table millpond.effects_workflows (
     updated_at            timestamptz not null,
     check (input_type in ('image', 'video', 'any') and (comfyui_workflow_path is null) = (content_hash is null))
 );
-comment on table millpond.effects_workflows is 'database: central. What a GPU can do: a ComfyUI graph in storage, what it can be asked for, and the files it needs.';
-comment on column millpond.effects_workflows.content_hash is 'The SHA-256 of the graph: what is read from storage must have it.';
+comment on table millpond.effects_workflows is 'database: central. What a GPU worker can run: a ComfyUI graph in storage, the properties that a request may set, and the files that the graph needs.';
+comment on column millpond.effects_workflows.content_hash is 'The SHA-256 of the graph. A graph that is read from storage must match it.';
 
 create table millpond.effects_effects (
     id                           uuid primary key,
@@ -41,7 +41,7 @@ create table millpond.effects_effects (
 );
 create index effects_effects_workflow on millpond.effects_effects (workflow_id);
 comment on table millpond.effects_effects is 'database: central. What a user can choose: a workflow with a price and settings of its own.';
-comment on column millpond.effects_effects.last_processed_at is 'When the job ended that last_processing_time_seconds is about.';
+comment on column millpond.effects_effects.last_processed_at is 'When the job of last_processing_time_seconds ended.';
 
 create table millpond.effects_users (
     tenant  text collate "C" not null,
@@ -49,7 +49,7 @@ create table millpond.effects_users (
     seen_at timestamptz not null,
     primary key (tenant, account)
 );
-comment on table millpond.effects_users is 'database: tenant. The accounts that have submitted a job here: each was given its cap then, and is left alone since.';
+comment on table millpond.effects_users is 'database: tenant. The accounts that have submitted a job to this product. An account gets its cap with its first job; after that the product does not change the cap.';
 
 create table millpond.effects_videos (
     id               uuid primary key,
@@ -61,7 +61,7 @@ create table millpond.effects_videos (
     created_at       timestamptz not null
 );
 create index effects_videos_account on millpond.effects_videos (tenant, account, id);
-comment on table millpond.effects_videos is 'database: tenant. What a user uploaded, and the jobs that were made of it.';
-comment on column millpond.effects_videos.job_ids is 'Written before the job is: one that does not exist was never accepted, and counts for nothing.';
+comment on table millpond.effects_videos is 'database: tenant. The videos that users uploaded, each with the jobs that process it.';
+comment on column millpond.effects_videos.job_ids is 'An id is written before its job. An id without a job belongs to a submit that was not accepted, and is ignored.';
 
 select millpond.wall('effects_users'), millpond.wall('effects_videos');

@@ -1,4 +1,4 @@
--- Why: what the guard product has of its own: the rules of each tenant, in their order, and the version they are at.
+-- Why: the tables of the guard product: the ordered rules of each tenant, and their version.
 -- Locks: none that matter; the tables are new.
 -- breaking: no
 
@@ -8,8 +8,8 @@ create table millpond.guard_sets (
     last_position integer not null default 0,
     changed_at    timestamptz not null
 );
-comment on table millpond.guard_sets is 'database: tenant. One row for the rules of a tenant. Whoever changes one of them changes this row first.';
-comment on column millpond.guard_sets.version is 'Goes up with every change: what was compiled for an older one is no longer good.';
+comment on table millpond.guard_sets is 'database: tenant. One row for all rules of a tenant. Every change of a rule updates this row first.';
+comment on column millpond.guard_sets.version is 'Increases with every change. Rules that were compiled for a lower version are out of date.';
 
 create table millpond.guard_rules (
     id         uuid primary key,
@@ -26,7 +26,7 @@ create table millpond.guard_rules (
     check (mode in ('enforce', 'monitor'))
 );
 create index guard_rules_tenant on millpond.guard_rules (tenant, position);
-comment on table millpond.guard_rules is 'database: tenant. What a message is held against: what to look for, in which direction, and what to do about it.';
-comment on column millpond.guard_rules.position is 'The order in which rules are shown and verdicts told; the smallest comes first.';
+comment on table millpond.guard_rules is 'database: tenant. The rules that messages are checked against: what to look for, in which direction, and what to do about it.';
+comment on column millpond.guard_rules.position is 'The order of rules and verdicts in lists; the lowest comes first.';
 
 select millpond.wall('guard_sets'), millpond.wall('guard_rules');

@@ -1,6 +1,6 @@
--- Why: what the partner product has of its own: projects with what is known of them, what was made for them, requests
--- for TikTok accounts, and the accounts that came of them.
--- Locks: writes of jobs wait for a moment while they are given a trigger; all tables are new.
+-- Why: the tables of the partner product: projects and their context, what jobs made for them, requests for TikTok
+-- accounts, and the accounts that were assigned.
+-- Locks: writes to jobs wait for a moment while a trigger is added; all tables are new.
 -- breaking: no
 
 create table millpond.partner_projects (
@@ -19,10 +19,10 @@ create table millpond.partner_projects (
 );
 create index partner_projects_account on millpond.partner_projects (tenant, account, id);
 create unique index partner_projects_key on millpond.partner_projects (tenant, account, key) where key is not null;
-comment on table millpond.partner_projects is 'database: tenant. What partners make things for, and what was found out about each.';
-comment on column millpond.partner_projects.context is 'What ingests have merged, by their source.';
-comment on column millpond.partner_projects.sources is 'The job of each source that was merged: one that was submitted before it changes nothing any more.';
-comment on column millpond.partner_projects.key is 'The idempotency key it was made with, if any; request is what was asked for with it.';
+comment on table millpond.partner_projects is 'database: tenant. The projects of partners, and the context that ingests have found for each.';
+comment on column millpond.partner_projects.context is 'The merged results of ingests, by source.';
+comment on column millpond.partner_projects.sources is 'The job whose result was merged last, by source. Results of jobs that were submitted before it are ignored.';
+comment on column millpond.partner_projects.key is 'The idempotency key of the request that created the project, if it had one; request is the body of that request.';
 
 create table millpond.partner_resources (
     id          uuid primary key,
@@ -37,12 +37,12 @@ create table millpond.partner_resources (
     check (kind in ('container', 'influencer') and status in ('completed', 'failed', 'canceled'))
 );
 create index partner_resources_project on millpond.partner_resources (tenant, project_id, kind, id);
-comment on table millpond.partner_resources is 'database: tenant. What jobs make for a project: containers of content, and influencers. It stays when the job is forgotten.';
+comment on table millpond.partner_resources is 'database: tenant. What jobs make for a project: containers of content, and influencers. A row stays when its job is deleted.';
 create index partner_resources_job on millpond.partner_resources (job_id);
-comment on column millpond.partner_resources.made is 'What the job made, and from which order. It is believed once the job has completed, and forgotten if that ends otherwise.';
-comment on column millpond.partner_resources.status is 'How the job ended, written in the transaction in which it did; none: it has not.';
+comment on column millpond.partner_resources.made is 'What the job made, and the order that it was made from. It is valid once the job has completed, and is deleted if the job ends otherwise.';
+comment on column millpond.partner_resources.status is 'How the job ended, written in the transaction that ended it. Null: it has not ended.';
 
--- What is known of a job is dropped with its week. What it made stays, and must say for itself how that ended.
+-- Jobs are dropped by week. A resource stays, so it records how its job ended.
 create function millpond.partner_settle() returns trigger language plpgsql as $$
 begin
     update millpond.partner_resources r
@@ -71,8 +71,8 @@ create table millpond.partner_lease_requests (
 create index partner_lease_requests_project on millpond.partner_lease_requests (tenant, project_id, id);
 create index partner_lease_requests_status on millpond.partner_lease_requests (tenant, status, id);
 create unique index partner_lease_requests_key on millpond.partner_lease_requests (tenant, account, key) where key is not null;
-comment on table millpond.partner_lease_requests is 'database: tenant. A wish for a TikTok account, which an operator fulfils or rejects, once.';
-comment on column millpond.partner_lease_requests.base is 'The path under which it was asked for: what was answered stays the same.';
+comment on table millpond.partner_lease_requests is 'database: tenant. Requests for a TikTok account. An operator fulfils or rejects each request once.';
+comment on column millpond.partner_lease_requests.base is 'The base path of the request. It is stored so that repeated answers contain the same URLs.';
 
 create table millpond.partner_social_accounts (
     id           uuid primary key,
@@ -86,7 +86,7 @@ create table millpond.partner_social_accounts (
 );
 create index partner_social_accounts_project on millpond.partner_social_accounts (tenant, project_id, id);
 create unique index partner_social_accounts_handle on millpond.partner_social_accounts (platform, lower(handle));
-comment on table millpond.partner_social_accounts is 'database: tenant. The accounts that a project may use. None is given to two.';
+comment on table millpond.partner_social_accounts is 'database: tenant. The social accounts that a project may use. An account belongs to one project only.';
 
 select millpond.wall('partner_projects'), millpond.wall('partner_resources'), millpond.wall('partner_lease_requests'),
     millpond.wall('partner_social_accounts');
