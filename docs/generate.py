@@ -1,9 +1,9 @@
-"""Writes the parts of the documentation that are made from the code, and the shapes that the dashboard reads.
+"""Writes the generated parts of the documentation, and the types of the API for the dashboard.
 
     docs/generate.py            rewrites them
-    docs/generate.py --check    says which are stale, and fails if any is
+    docs/generate.py --check    lists the stale pages, and fails if there are any
 
-A part stands between `<!-- generated: name -->` and `<!-- end of name -->`; the rest of a page is written by hand.
+A generated part is between `<!-- generated: name -->` and `<!-- end of name -->`; the rest is written by hand.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ SHAPES = ROOT / "ui" / "src" / "wire.ts"
 _PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
 _HEADER = re.compile(r"^-- (name|function): (\w+).*\n((?:-- .*\n)*)", re.MULTILINE)
 
-_SHAPES_HEAD = "// Made from src/millpond/wire.py by docs/generate.py; `make reference` makes it again.\n"
+_SHAPES_HEAD = "// Generated from src/millpond/wire by docs/generate.py; to update it, run `make reference`.\n"
 _PLAIN_TYPES = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
 
 
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 async def stale_pages(dsn: str) -> dict[Path, str]:
-    """The pages that are not what the code says, with what they should be."""
+    """The pages whose generated parts are out of date, with their new text."""
     await migrate(dsn)
     parts = {name: "\n".join(make()) for name, make in PARTS.items()}
     parts["schema"] = "\n".join(await schema(dsn))
@@ -148,13 +148,13 @@ def exit_codes() -> Iterator[str]:
     yield from table(
         ("exit status", "meaning"),
         (
-            (0, "done"),
-            (1, "a check found something, or an error without a status of its own"),
-            (USAGE, "the command line was not understood"),
-            *((code, f"`{kind.__name__}` and what is under it") for kind, code in EXIT_CODES if code < TIMED_OUT),
-            (TIMED_OUT, "the wait was over before the job was; it goes on"),
-            *((code, f"`{kind.__name__}` and what is under it") for kind, code in EXIT_CODES if code > TIMED_OUT),
-            *((code, f"the job ended as {outcome}") for outcome, code in OUTCOME_CODES.items() if code),
+            (0, "success"),
+            (1, "a check found a problem, or another error occurred"),
+            (USAGE, "the command line is not valid"),
+            *((code, f"`{kind.__name__}` or a subclass of it") for kind, code in EXIT_CODES if code < TIMED_OUT),
+            (TIMED_OUT, "the timeout of a wait was reached; the job continues"),
+            *((code, f"`{kind.__name__}` or a subclass of it") for kind, code in EXIT_CODES if code > TIMED_OUT),
+            *((code, f"the outcome of the job is `{outcome}`") for outcome, code in OUTCOME_CODES.items() if code),
             (INTERRUPTED, "interrupted"),
         ),
     )
@@ -173,14 +173,14 @@ def _tree(made: type[errors.MillpondError]) -> Iterator[type[errors.MillpondErro
 def http_routes() -> Iterator[str]:
     document = openapi.document(ROUTES, {})
     for route in ROUTES:
-        told = document["paths"][route.path][route.method.lower()]
+        operation = document["paths"][route.path][route.method.lower()]
         yield f"\n## {route.method} {route.path}\n"
-        yield f"{told['description']}\n"
-        yield from _http_parameters(told["parameters"])
+        yield f"{operation['description']}\n"
+        yield from _http_parameters(operation["parameters"])
         if route.body is not None:
             yield f"Body: `{route.body.__name__}`\n"
             yield from _fields_of(document["components"]["schemas"][route.body.__name__])
-        yield from table(("status", "answer or codes"), _http_answers(route))
+        yield from table(("status", "response or codes"), _http_answers(route))
 
 
 def _http_parameters(parameters: list[dict[str, Any]]) -> Iterator[str]:
@@ -259,7 +259,7 @@ GROUPS = (
 
 
 def _settings(made: type, fields: Iterable[dataclasses.Field[Any]]) -> Iterator[str]:
-    """A table for each group: settings are looked for by who needs them."""
+    """A table for each group, because groups are named for those who need the settings."""
     meanings = _field_docs(made)
     groups = {name: list[dataclasses.Field[Any]]() for name in GROUPS}
     for field in fields:
@@ -295,7 +295,7 @@ def _length(span: timedelta) -> str:
 
 
 def log_events() -> Iterator[str]:
-    yield from _events({name: told for name, told in logs.CATALOGUE.items() if name not in LOG_EVENTS})
+    yield from _events({name: event for name, event in logs.CATALOGUE.items() if name not in LOG_EVENTS})
 
 
 def product_log_events() -> Iterator[str]:
@@ -304,7 +304,7 @@ def product_log_events() -> Iterator[str]:
 
 def _events(events: Mapping[str, tuple[str, str]]) -> Iterator[str]:
     yield from table(
-        ("event", "level", "meaning"), ((f"`{name}`", level, told) for name, (level, told) in events.items())
+        ("event", "level", "meaning"), ((f"`{name}`", level, meaning) for name, (level, meaning) in events.items())
     )
 
 
@@ -444,7 +444,7 @@ def _public(made: type) -> list[str]:
 
 
 def _methods(made: type, names: Any) -> Iterator[str]:
-    yield from table(("name", "meaning"), ((_call(made, name), _told(made, name)) for name in names))
+    yield from table(("name", "meaning"), ((_call(made, name), _method_doc(made, name)) for name in names))
 
 
 def _call(made: type, name: str) -> str:
@@ -461,7 +461,7 @@ def _call(made: type, name: str) -> str:
     return f"`{awaited}{name}({', '.join(shown)})`"
 
 
-def _told(made: type, name: str) -> str:
+def _method_doc(made: type, name: str) -> str:
     found = inspect.getattr_static(made, name)
     if isinstance(found, property):
         found = found.fget
@@ -470,34 +470,33 @@ def _told(made: type, name: str) -> str:
 
 
 NOUNS = {
-    "account": "Whose wallet pays for it.",
-    "add": "Add a kind that was made by hand.",
-    "adjust": "Put an account right, up or down, with the reason why; never below zero.",
-    "balance": "What an account has; one that was never used has nothing.",
-    "close": "Leave the database.",
-    "entries": "One page of an account's ledger, the newest first.",
-    "events": "The events of a job after a number, in order.",
-    "grant": "Top an account up; the same reference grants once. Tells what is available now.",
-    "id": "Its id as text.",
-    "kind": "The name of its kind.",
+    "account": "The account that pays for the job.",
+    "add": "Add a kind that was created without the decorator.",
+    "adjust": "Adjust the credits of an account up or down, with a reason; never below zero.",
+    "balance": "The balances of an account; zero for an account that was never used.",
+    "close": "Close all connections to the database.",
+    "entries": "A page of an account's ledger entries, newest first.",
+    "grant": "Grant credits to an account, and return the available credits. Each reference grants once.",
+    "id": "The id of the job, as text.",
+    "kind": "The name of the job's kind.",
     "kinds": "The kinds by name.",
-    "list_jobs": "One page of an account's jobs, the newest first; filters: before, kind, state, phase, limit.",
+    "list_jobs": "A page of an account's jobs, newest first, optionally of one kind, state or phase.",
     "pause": "Pause a queue: its jobs do not start, running jobs continue.",
-    "read": "A job as it stands.",
+    "read": "The current state of a job.",
     "resume": "Resume a paused queue.",
-    "set_cap": "Limit how many jobs an account may have active at once; None lifts the limit.",
-    "state": "The state in which it was started.",
-    "tenant": "Whose job it is.",
+    "set_cap": "Set the limit of active jobs of an account; None removes the limit.",
+    "state": "The state of the job when this attempt started.",
+    "tenant": "The tenant of the job.",
 }
-"""For names whose docstring would only repeat them in the code."""
+"""For names that need no docstring in the code."""
 
 
 def _fields(made: type) -> Iterator[str]:
-    told = _field_docs(made)
+    docs = _field_docs(made)
     yield from table(
         ("field", "default", "meaning"),
         (
-            (f"`{field.name}`", _field_default(field), told.get(field.name, FIELDS.get(field.name, "")))
+            (f"`{field.name}`", _field_default(field), docs.get(field.name, FIELDS.get(field.name, "")))
             for field in dataclasses.fields(made)
             if field.init
         ),
@@ -505,28 +504,25 @@ def _fields(made: type) -> Iterator[str]:
 
 
 FIELDS = {
-    "attempts_max": "How often its code may fail before the job fails.",
+    "attempts_max": "How often the handler may fail before the job fails.",
     "backoff": "How long to wait after a failed attempt.",
-    "app": "The app whose code it runs.",
-    "expires_in": "How long after its submission (or its `run_at`) the job expires.",
-    "grace": "How long a job may take to end once it is told to.",
-    "heartbeat": "How often leases are prolonged.",
-    "input_type": "The shape of the input, read off the handler's parameters.",
-    "interruptions_max": "How often its worker may have to go before the job fails.",
-    "kinds": "The kinds of its jobs.",
-    "lapses_max": "How often its lease may run out before the job fails.",
-    "lease": "How long a silent worker keeps its jobs.",
-    "lifecycle": "Its states and transitions.",
-    "name": "Its name.",
-    "price": "Credits to hold: a number, or a function of the input.",
-    "priority": "From -100 to 100; the highest goes first.",
-    "queue": "The line it stands in; its own name if none is given.",
+    "app": "The app whose handlers it runs.",
+    "expires_in": "How long after the submit (or `run_at`) a job expires.",
+    "input_type": "The type of the input, derived from the handler's parameters.",
+    "interruptions_max": "How often a worker may stop during a job before the job fails.",
+    "kinds": "The kinds of the product.",
+    "lapses_max": "How often the lease of a job may expire before the job fails.",
+    "lifecycle": "The lifecycle: the states of jobs, and their transitions.",
+    "name": "The name of the kind.",
+    "price": "The credits to hold: a number, or a function of the input.",
+    "priority": "A number from -100 to 100; higher runs first.",
+    "queue": "The queue of the jobs; by default, one with the name of the kind.",
     "refusal_form": "The media type of that body.",
-    "schema": "A JSON Schema for the input, instead of the handler's types.",
-    "slots": "How many jobs it runs at once.",
-    "source": "Where its jobs come from: `engine.source()`, or a `RemoteSource`.",
-    "stages": "Its stages, in order.",
-    "summary": "One sentence; the handler's docstring.",
+    "schema": "A JSON Schema of the input, instead of the handler's types.",
+    "slots": "How many jobs the worker runs at once.",
+    "source": "Where the worker takes its jobs from: `engine.source()`, or a `RemoteSource`.",
+    "stages": "The stages, in order.",
+    "summary": "A description in one sentence; by default, the docstring of the handler.",
 }
 """For fields that need no explanation in the code."""
 
@@ -539,15 +535,16 @@ def _field_default(field: dataclasses.Field[Any]) -> str:
         if isinstance(value, lifecycle.Lifecycle):
             return f"`{value.name}`"
         return f"`{getattr(value, '__name__', repr(value))}`"
-    if field.default_factory is retry.Backoff:
-        return "`Backoff()`"
-    return "required" if field.default_factory is dataclasses.MISSING else "made for it"
+    if field.default_factory is dataclasses.MISSING:
+        return "required"
+    value = field.default_factory()
+    return "empty" if value == {} else f"`{type(value).__name__}()`"
 
 
 # The schema and its functions
 
 _TABLES = """
-select c.oid, c.relname as name, obj_description(c.oid, 'pg_class') as told,
+select c.oid, c.relname as name, obj_description(c.oid, 'pg_class') as comment,
     pg_get_partkeydef(c.oid) as partition_key
 from pg_class c
 where c.relnamespace = 'millpond'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
@@ -556,7 +553,7 @@ order by c.relname
 _COLUMNS = """
 select a.attname as name, format_type(a.atttypid, a.atttypmod) as type, a.attnotnull as is_required,
     coalesce(pg_get_expr(d.adbin, d.adrelid), case when a.attidentity <> '' then 'identity' end) as standard,
-    col_description(a.attrelid, a.attnum) as told
+    col_description(a.attrelid, a.attnum) as comment
 from pg_attribute a left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
 where a.attrelid = $1 and a.attnum > 0 and not a.attisdropped
 order by a.attnum
@@ -579,10 +576,10 @@ async def schema(dsn: str) -> list[str]:
     connection = await connect(dsn)
     try:
         for found in await connection.fetch(_TABLES):
-            database, _, told = (found["told"] or "").partition(". ")
+            database, _, comment = (found["comment"] or "").partition(". ")
             lines += [
                 f"\n## {found['name']}\n",
-                f"{told or ''}\n",
+                f"{comment}\n",
                 f"Database: {database.removeprefix('database: ')}.\n",
             ]
             if found["partition_key"]:
@@ -601,27 +598,28 @@ async def schema(dsn: str) -> list[str]:
 
 def _column(row: Any) -> tuple[str, ...]:
     standard = f"`{row['standard']}`" if row["standard"] else ""
-    return f"`{row['name']}`", row["type"], "no" if row["is_required"] else "yes", standard, row["told"] or ""
+    return f"`{row['name']}`", row["type"], "no" if row["is_required"] else "yes", standard, row["comment"] or ""
 
 
 def functions() -> Iterator[str]:
     for package, noun in queries.SOURCES:
-        told = _comments(package, noun, "function")
+        comments = _comments(package, noun, "function")
         names = list(queries.functions(package, noun))
         if names:
             yield f"\n### {noun}.sql\n"
-            yield from table(("function", "meaning"), ((f"`millpond.{name}`", told.get(name, "")) for name in names))
+            rows = ((f"`millpond.{name}`", comments.get(name, "")) for name in names)
+            yield from table(("function", "meaning"), rows)
 
 
 def invariants() -> Iterator[str]:
-    told = _comments("millpond.engine", "verify", "name")
-    yield from table(("invariant", "note"), ((f"`{name}`", told.get(name, "")) for name in verify.SQL))
+    comments = _comments("millpond.engine", "verify", "name")
+    yield from table(("invariant", "note"), ((f"`{name}`", comments.get(name, "")) for name in verify.SQL))
 
 
 def _comments(package: str, noun: str, what: str) -> dict[str, str]:
     source = files(package).joinpath(f"{noun}.sql").read_text("utf-8")
     return {
-        name: _one_line(told.replace("-- ", "")) for is_what, name, told in _HEADER.findall(source) if is_what == what
+        name: _one_line(text.replace("-- ", "")) for is_what, name, text in _HEADER.findall(source) if is_what == what
     }
 
 
@@ -629,7 +627,7 @@ def _comments(package: str, noun: str, what: str) -> dict[str, str]:
 
 
 def product_lines() -> Iterator[str]:
-    """To the nearest hundred: who changes a few lines need not renew the page."""
+    """To the nearest hundred, so that the page need not be regenerated for a few changed lines."""
     core, products = Path(str(files("millpond"))), Path(str(files("millpond_products")))
     rows = [(f"`{made.name}`", _parts(products / made.name)) for made in LIFECYCLES]
     rows.append(("**all five**", sum((counts for _, counts in rows), Counter[str]())))
@@ -639,8 +637,8 @@ def product_lines() -> Iterator[str]:
         ((name, *(_about(counts[head]) for head in heads), _about(counts.total())) for name, counts in rows),
     )
     shared, below = ("rules", "pages", "github", "renderer", "llm"), ("engine", "services", "store", "worker", "api")
-    yield f"\nWhat the products share ({', '.join(shared)}) has {_lines_below(products, shared)} lines."
-    yield f"What they stand on in the core ({', '.join(below)}) has {_lines_below(core, below)}."
+    yield f"\nThe packages that the products share ({', '.join(shared)}) have {_lines_below(products, shared)} lines."
+    yield f"The packages of the core below them ({', '.join(below)}) have {_lines_below(core, below)}."
 
 
 def _lines_below(root: Path, folders: Iterable[str]) -> str:
@@ -648,7 +646,7 @@ def _lines_below(root: Path, folders: Iterable[str]) -> str:
 
 
 def _parts(folder: Path) -> Counter[str]:
-    """The lines of a package, by what they are."""
+    """The number of lines of a package, by purpose."""
     counts = Counter[str]()
     for path in (path for path in folder.rglob("*") if path.suffix in (".py", ".sql", ".js", ".css", ".html")):
         counts[_part(path)] += len(path.read_text("utf-8").splitlines())
@@ -667,14 +665,11 @@ def _about(count: int) -> str:
     return "–" if not count else "under 100" if count < 50 else f"{round(count, -2):,}"
 
 
-# Words
-
-
 # Shapes for the dashboard
 
 
 def shapes() -> str:
-    """The shapes of the API as TypeScript: what the dashboard reads is checked against what is told."""
+    """The JSON of the API as TypeScript types: the dashboard's reads are checked against what the API writes."""
     found = [made for _, made in inspect.getmembers(wire, inspect.isclass) if _is_shape(made)]
     _, components = msgspec.json.schema_components(found, ref_template="{name}")
     return _SHAPES_HEAD + "".join(
@@ -692,9 +687,8 @@ def _ts_declared(name: str, schema: dict[str, Any]) -> Iterator[str]:
     if "properties" not in schema:
         yield f"export type {name} = {_ts_type(schema)};"
         return
-    told = schema.get("description")
-    if told:
-        yield from _ts_comment(told, "")
+    if "description" in schema:
+        yield from _ts_comment(schema["description"], "")
     required = set(schema.get("required", ()))
     yield f"export interface {name} {{"
     for field, each in schema["properties"].items():
@@ -738,12 +732,12 @@ def table(head: tuple[str, ...], rows: Any) -> Iterator[str]:
 
 
 def _field_docs(made: type) -> dict[str, str]:
-    """The sentences that stand under the fields of a class."""
+    """The docstrings under the fields of a class."""
     body = ast.parse(inspect.cleandoc(inspect.getsource(made))).body[0].body  # pyright: ignore[reportAttributeAccessIssue]
     return {
-        ast.unparse(field.target): _one_line(str(told.value.value))
-        for field, told in pairwise(body)
-        if isinstance(field, ast.AnnAssign) and isinstance(told, ast.Expr) and isinstance(told.value, ast.Constant)
+        ast.unparse(field.target): _one_line(str(doc.value.value))
+        for field, doc in pairwise(body)
+        if isinstance(field, ast.AnnAssign) and isinstance(doc, ast.Expr) and isinstance(doc.value, ast.Constant)
     }
 
 

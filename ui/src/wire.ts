@@ -1,4 +1,4 @@
-// Made from src/millpond/wire.py by docs/generate.py; `make reference` makes it again.
+// Generated from src/millpond/wire by docs/generate.py; to update it, run `make reference`.
 
 /** The response to a submit: the job at the time of its creation. A replay is identical byte for byte. */
 export interface Accepted {

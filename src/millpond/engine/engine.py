@@ -274,9 +274,9 @@ class Engine:
         request: Any = None,
         tags: Mapping[str, str] | None = None,
     ) -> Submitted | None:
-        """The stored answer to the key of a submit, or none if it is new: for callers that check this first.
+        """The stored answer to a submit with this key, or None if the key is new; for callers that check this first.
 
-        A replay does not depend on what has changed since: what the input is made from need not exist any more.
+        A replay does not depend on later changes: what the input was made from need not exist any more.
         """
         item = jobs.keyed(
             self.app.kinds,
@@ -381,7 +381,7 @@ class Engine:
         self.deliveries.poll_soon()
 
     async def submit_many(self, requests: Sequence[Mapping[str, Any]]) -> list[Submitted | Exception]:
-        """Submit many jobs; each is accepted or refused by itself. :class:`SubmitRequest` has their fields.
+        """Submit many jobs; each is accepted or rejected separately. :class:`SubmitRequest` has their fields.
 
         They are sent in parts. If an account cannot pay for all its jobs, the first ones of each part are accepted.
         """
@@ -472,7 +472,7 @@ class Engine:
         )
 
     async def memo(self, tenant: str, job_id: UUID | str) -> str | None:
-        """The memo that the job's code has stored, as JSON."""
+        """The memo that the handler has stored, as JSON."""
         return await jobs.memo(self.database(tenant), tenant, job_id)
 
     async def histories(self, tenant: str, job_ids: Sequence[UUID]) -> dict[UUID, JobHistory]:
@@ -480,7 +480,7 @@ class Engine:
         return await events.histories(self.database(tenant), tenant, job_ids)
 
     async def held(self, job_ids: Sequence[UUID]) -> dict[UUID, LeasedJob]:
-        """The jobs of these that are leased, with their leases."""
+        """Those of these jobs that are leased, with their leases."""
         return await leases.held(self.db, job_ids)
 
     async def cancel(self, tenant: str, job_id: UUID | str, *, grace: timedelta = jobs.GRACE) -> CancelAnswer:
@@ -590,7 +590,7 @@ class Engine:
         actor: str,
         seen: RefundTarget | None = None,
     ) -> Refund:
-        """Refund what an ended job has cost: ``amount``, or all that is left; once, however often it is sent.
+        """Refund an amount of what an ended job cost, or all that remains. Repeated calls refund once.
 
         The job does not change. The refund is audited in the same commit, or after it if the tenant has a database of
         its own.
@@ -600,7 +600,7 @@ class Engine:
         )
 
     async def prioritize(self, tenant: str, job_id: UUID | str, priority: int) -> Prioritized:
-        """Change the priority of a job that has not started: the highest goes first."""
+        """Change the priority of a job that has not started; higher runs first."""
         prioritized = await jobs.prioritize(self.tenant_databases.executor(tenant), tenant, job_id, priority)
         if prioritized.is_changed:
             self._touch((prioritized.job_id,))
@@ -648,7 +648,7 @@ class Engine:
         return await self.claim_for(lanes, [ClaimRequest(worker, want)], duration)
 
     async def claim_for(self, lanes: Lanes, wants: Sequence[ClaimRequest], duration: timedelta) -> list[Lease]:
-        """Claim for several workers at once; each lease is under the token of its want."""
+        """Claim jobs for several workers at once. Each lease has the token of the worker's request."""
         claimed = await leases.claim(self.tenant_databases.executor_for_all, lanes, wants, duration)
         if claimed:
             self._touch(lease.job_id for lease in claimed)
@@ -667,7 +667,7 @@ class Engine:
         return must_stop
 
     async def keep_traceback(self, lease: Lease, text: str) -> None:
-        """Store where the code of a job raised the error of this attempt, for operators."""
+        """Store where the handler raised the error of this attempt, for operators."""
         await tracebacks.keep(self.tenant_databases.executor(lease.tenant), lease, text)
 
     async def finish(self, end: End) -> str:
@@ -745,7 +745,7 @@ class Engine:
         return state
 
     async def proceed(self, lease: Lease, answer: Any, memo: Any = None) -> str:
-        """Apply an answer that is already there to a job, which its worker keeps, and return its state."""
+        """Answer a job as if its worker had parked it, and return its state. The worker keeps the job."""
         executor = self.tenant_databases.executor(lease.tenant)
         state = await leases.proceed(executor, lease, memo, answer, size_max=self._size_max(lease))
         self._touch((lease.job_id,))
