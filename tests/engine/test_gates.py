@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from millpond import logs, values
-from millpond.api.product import Product, hang
+from millpond.api.product import Product, register_gates
 from millpond.app import Millpond
 from millpond.engine.engine import Engine
 from millpond.engine.jobs.transactions import submit_in
@@ -543,6 +543,6 @@ async def test_a_product_hangs_its_gates(engine: Engine, moody: Moody) -> None:
     product = Product(
         lifecycle=STERN, kinds=(Kind(name="x"),), title="X", gates=lambda _: {"nowhere": moody, "house": moody}
     )
-    hang(engine, [product])
+    register_gates(engine, [product])
     await engine.submit("bad", {}, **OWNER)
     assert engine.gates["house"] is HOUSE, "what the app declares stays"

@@ -115,7 +115,7 @@ def bound(engine: Engine, settings: Settings, products: Iterable[Product]) -> Mi
     return app
 
 
-def hang(engine: Engine, products: Iterable[Product]) -> None:
+def register_gates(engine: Engine, products: Iterable[Product]) -> None:
     """Register the gates of products with the engine, and report those that are still missing."""
     for product in products:
         for name, gate in product.gates(engine).items():
@@ -125,7 +125,7 @@ def hang(engine: Engine, products: Iterable[Product]) -> None:
 
 async def prepare(engine: Engine, products: Sequence[Product]) -> None:
     """Register the gates of these products, and migrate their tables in every database of the engine."""
-    hang(engine, products)
+    register_gates(engine, products)
     known = [(product.name, product.migrations) for product in products if product.migrations is not None]
 
     async def bring_up_to_date(address: str) -> None:

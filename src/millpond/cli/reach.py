@@ -96,7 +96,7 @@ async def _local(settings: Settings, keys: DevelopmentKeys | None, *, as_json: b
 
     from millpond.api.app import create_app
     from millpond.api.jobs.streams import Hub
-    from millpond.api.product import hang
+    from millpond.api.product import register_gates
     from millpond.cli.apps import chosen
     from millpond.cli.outbound import outbound
     from millpond.cli.providers import provide
@@ -117,7 +117,7 @@ async def _local(settings: Settings, keys: DevelopmentKeys | None, *, as_json: b
             vault=open_vault(settings, is_development=settings.database_url is None),
         )
         provide(engine, settings)
-        hang(engine, selection.products)
+        register_gates(engine, selection.products)
         stop = asyncio.Event()
         hub = Hub(engine)
         watching = asyncio.create_task(hub.run(stop))

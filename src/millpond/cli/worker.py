@@ -160,7 +160,7 @@ async def _work(
     as_json: bool,
 ) -> None:
 
-    from millpond.api.product import hang
+    from millpond.api.product import register_gates
     from millpond.cli.outbound import outbound
     from millpond.cli.output import print_json
     from millpond.cli.processes import check_encryption_key, run_in_order, services, stop_on_signals
@@ -181,7 +181,7 @@ async def _work(
         vault=open_vault(settings, is_development=settings.database_url is None),
     )
     provide(engine, settings)
-    hang(engine, selection.products)
+    register_gates(engine, selection.products)
     notifier = Notifier(engine)
     worker = make_worker(engine, settings, name, stall_limit, selection.products)
     if as_json:

@@ -31,9 +31,9 @@ def in_short(schema: Any) -> str:
     """What a schema accepts, in short."""
     if not is_object(schema):
         return "any" if schema else "no value"
-    for word, tell in _TELLS.items():
-        if word in schema:
-            return tell(schema[word])
+    for keyword, described in _DESCRIBED.items():
+        if keyword in schema:
+            return described(schema[keyword])
     kinds: Any = schema.get("type", "any")
     return " or ".join(_typed(schema, kind) for kind in ([kinds] if isinstance(kinds, str) else kinds))
 
@@ -114,7 +114,7 @@ def _value(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-_TELLS: Final[dict[str, Callable[[Any], str]]] = {
+_DESCRIBED: Final[dict[str, Callable[[Any], str]]] = {
     "$ref": _reference,
     "$dynamicRef": _reference,
     "anyOf": _either,
@@ -124,4 +124,4 @@ _TELLS: Final[dict[str, Callable[[Any], str]]] = {
     "allOf": _all,
     "not": _negation,
 }
-"""How a schema with this keyword is described; the first keyword that it has counts."""
+"""The description of schemas with this keyword. The first of these that a schema has is used."""

@@ -120,7 +120,7 @@ async def take(call: Call, want: int, wait: float, to_reply: Callable[[Call, lis
     workers, worker = call.engine.workers, call.worker
     if not wait or not call.state.hub.is_open:
         return await _hand_out(call, await workers.poll(worker, want, 0, address=address(call)), to_reply)
-    async with _hanging_up(call.receive) as gone:
+    async with _disconnection(call.receive) as gone:
         polling = asyncio.ensure_future(workers.poll(worker, want, wait, address=address(call)))
         losing = asyncio.ensure_future(access_lost(call))
         try:
@@ -139,7 +139,7 @@ async def take(call: Call, want: int, wait: float, to_reply: Callable[[Call, lis
 
 
 @contextlib.asynccontextmanager
-async def _hanging_up(receive: Receive) -> AsyncGenerator[asyncio.Future[None]]:
+async def _disconnection(receive: Receive) -> AsyncGenerator[asyncio.Future[None]]:
     """A future that is done when the caller disconnects."""
 
     async def watch() -> None:
