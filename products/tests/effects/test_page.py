@@ -160,7 +160,7 @@ async def test_efx_25_the_page_can_be_used_by_keyboard_and_says_what_is_missing(
         await choose(page, slug, picture())
         await page.locator("#start").focus()
         await page.keyboard.press("Enter")
-        await expect(page.locator("#order-error")).to_have_text("Insufficient token balance. It costs 500.")
+        await expect(page.locator("#order-error")).to_have_text("Insufficient token balance. It costs 500 tokens.")
         await photograph(page, "effects/7-refused-narrow")
         nameless = "e => !(e.labels?.length || e.textContent.trim() || e.getAttribute('aria-labelledby'))"
         controls = "Array.from(document.querySelectorAll('input, button, a[href]'))"

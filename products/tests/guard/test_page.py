@@ -39,7 +39,7 @@ async def browsing(browser: Browser, customer: Customer) -> AsyncIterator[Page]:
         await expect(page.locator("#key-error")).to_contain_text("tenant")
         await page.get_by_label("Tenant").fill(customer.name)
         await page.get_by_role("button", name="Continue").click()
-        await expect(page.locator("#desk")).to_be_visible()
+        await expect(page.locator("#workspace")).to_be_visible()
         yield page
 
 
@@ -88,7 +88,7 @@ async def test_a_rule_is_written_tried_and_a_job_goes_through(browser: Browser, 
         await expect(page.locator("#work-found .shown")).to_have_text(["Please write to [EMAIL]."])
         await page.locator("#response-text").fill("I will write to ann.")
         await pictures(page, "awaiting")
-        await page.get_by_role("button", name="Give the response").click()
+        await page.get_by_role("button", name="Submit the response").click()
         await expect(page.locator("#steps .now")).to_have_text("completed")
         await expect(page.locator("#hook-list summary")).to_have_count(2)
         await expect(page.locator("#hook-list .good")).to_have_count(2)
@@ -121,10 +121,10 @@ async def test_the_page_asks_for_a_tenant_where_the_key_has_none(browser: Browse
     await expect(page.locator("#key-error")).to_contain_text("tenant")
     await page.get_by_label("Tenant").fill("acme")
     await page.get_by_role("button", name="Continue").click()
-    await expect(page.locator("#desk")).to_be_visible()
+    await expect(page.locator("#workspace")).to_be_visible()
     await expect(page.locator("#account")).to_have_text("acme")
     await page.reload()
-    await expect(page.locator("#desk")).to_be_visible()
+    await expect(page.locator("#workspace")).to_be_visible()
     await page.get_by_role("button", name="Sign out").click()
     await expect(page.locator("#key")).to_be_visible()
     await context.close()

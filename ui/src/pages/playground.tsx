@@ -327,7 +327,7 @@ function KindForm({ kind }: { kind: KindInfo }) {
   const errors: Record<string, string> = problem?.field ? { [problem.field]: problem.message } : {};
   const job = place.value.query.get("job");
   return (
-    <div class="playground-desk">
+    <div class="playground-columns">
       <Panel
         title={kind.name}
         aside={

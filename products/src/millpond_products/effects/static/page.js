@@ -144,7 +144,7 @@ function listEffects() {
     input.value = effect.slug;
     input.checked = place === 0;
     card.querySelector(".name").textContent = effect.name;
-    card.querySelector(".cost").textContent = effect.credits_cost === 1 ? "1 token" : `${effect.credits_cost} tokens`;
+    card.querySelector(".cost").textContent = price(effect.credits_cost);
     card.querySelector(".text").textContent = effect.description || "";
     return card;
   });
@@ -152,6 +152,8 @@ function listEffects() {
   at("effects").replaceChildren(...cards);
   chosen();
 }
+
+const price = (count) => (count === 1 ? "1 token" : `${count} tokens`);
 
 function effect() {
   const slug = new FormData(at("order")).get("effect");
@@ -331,7 +333,7 @@ at("order").addEventListener("submit", async (event) => {
 
 function words(error) {
   if (!(error instanceof Refusal)) return error instanceof TypeError ? "The server cannot be reached." : error.message;
-  const more = error.problem.required_tokens === undefined ? "" : ` It costs ${error.problem.required_tokens}.`;
+  const more = error.problem.required_tokens === undefined ? "" : ` It costs ${price(error.problem.required_tokens)}.`;
   return `${error.message}${more}`;
 }
 
@@ -425,7 +427,7 @@ function span(seconds) {
 function tick() {
   if (!state.running) {
     draw(SHARES[0] * 0.6);
-    announce("In line");
+    announce("Queued");
     return;
   }
   const passed = (performance.now() - state.since) / 1000 / state.seconds;

@@ -71,7 +71,7 @@ async function enter() {
   await loadRules();
   sessionStorage.setItem(KEPT, JSON.stringify({ key: state.key, tenant: state.tenant }));
   at("key").hidden = true;
-  at("desk").hidden = at("sign-out").hidden = false;
+  at("workspace").hidden = at("sign-out").hidden = false;
   at("account").hidden = !state.tenant;
   at("account").textContent = state.tenant;
   await findInbox();
@@ -164,7 +164,7 @@ on("draft", "draft-error", async () => {
 
 // The list of rules
 
-const WAYS = { inbound: "what users write", outbound: "what the model says", both: "both directions" };
+const WAYS = { inbound: "messages from users", outbound: "responses of the model", both: "both directions" };
 
 async function loadRules() {
   state.rules = (await ask("GET", "rules")).data;
@@ -175,8 +175,8 @@ async function loadRules() {
 function ruleItem(rule, place) {
   const item = made("li");
   const what = made("div", undefined, "what");
-  const trial = rule.mode === "monitor" ? ", as a trial" : "";
-  what.append(made("strong", rule.name), made("small", `${rule.action} ${rule.matcher.type}, ${WAYS[rule.direction]}${trial}`));
+  const mode = rule.mode === "monitor" ? ", monitor only" : "";
+  what.append(made("strong", rule.name), made("small", `${rule.action} ${rule.matcher.type}, ${WAYS[rule.direction]}${mode}`));
   const up = act("↑", `Move ${rule.name} up`, () => move(place, -1));
   const down = act("↓", `Move ${rule.name} down`, () => move(place, 1));
   up.disabled = place === 0;
@@ -265,9 +265,9 @@ function verdictList(verdicts) {
   const list = made("ul", undefined, "verdicts");
   for (const verdict of verdicts) {
     const place = verdict.start === null || verdict.start === undefined ? "" : `, characters ${verdict.start} to ${verdict.end}`;
-    const trial = verdict.mode === "monitor" ? " (trial)" : "";
+    const mode = verdict.mode === "monitor" ? " (monitor only)" : "";
     const item = made("li");
-    item.append(made("strong", verdict.name), ` ${verdict.action}s ${verdict.label || verdict.matcher}${trial}${place}`);
+    item.append(made("strong", verdict.name), ` ${verdict.action}s ${verdict.label || verdict.matcher}${mode}${place}`);
     list.append(item);
   }
   return list;
@@ -377,7 +377,7 @@ function hookItem(hook) {
   }
   const summary = made("summary", `${event} `);
   const isGood = hook.signature === "good";
-  summary.append(made("span", isGood ? "✓ signature is good" : `signature: ${hook.signature}`, isGood ? "good" : "bad"));
+  summary.append(made("span", isGood ? "✓ signature is valid" : `signature: ${hook.signature}`, isGood ? "good" : "bad"));
   details.append(summary, made("pre", body));
   item.append(details);
   return item;
