@@ -19,9 +19,9 @@ _ROW: Final = re.compile(r"\| ([A-Z]{3}-[0-9]+) \| (.+) \|")
 _HEAD: Final = """\
 # Conformance
 
-Five products stand on one engine, each with a contract of numbered sentences. `make conformance` starts `millpond up`,
-checks every sentence from outside, over HTTP, and writes what came of it here. A number without a check fails, and so
-does a check without a number. The checks are in `products/tests/conformance`.
+Each of the five products has a contract of numbered sentences. `make conformance` starts `millpond up`, checks every
+sentence over HTTP, and writes the results here. It fails if a sentence has no check, or a check no sentence. The checks
+are in `products/tests/conformance`.
 """
 
 
