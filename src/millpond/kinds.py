@@ -75,7 +75,9 @@ class Kind:
     gate: str | None = None
     """The name of the gate that checks the input before the job is charged, and the output before it is released."""
     answered_by: Literal["client", "operator"] = "client"
-    """Who may answer a parked job over the API: any key that may read the job, or only keys of operators."""
+    """Who may answer a parked job over the API: any key that may read the job, or only keys of operators. Jobs of a
+    kind with ``needs`` wait for a provider, and only keys of operators may answer them.
+    """
     is_open: bool = True
     """Whether any key may submit jobs. If not, only the product does, with input that it created itself."""
     size_max: int = values.BYTES_MAX

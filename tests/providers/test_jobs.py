@@ -308,3 +308,17 @@ async def test_a_retry_in_place_is_another_prediction(dsn: str, files: Local, do
         await here.settled()
         assert len(double.predictions) == 2
         assert {row["run"] for row in await here.rows("predictions")} == {1, 2}
+
+
+@pytest.mark.parametrize("kind", ["paint", "album"])
+async def test_a_client_cannot_answer_for_a_provider(here: Deployment, kind: str) -> None:
+    """An answer would wake the job before its prediction has ended."""
+    assert here.site is not None
+    job_id = await here.submit(kind, seconds=3600, callbacks=0)
+    job = await here.until(job_id, lambda job: job.phase == "parked")
+    path = f"/v1/jobs/{job.id}/answer"
+    refused = await here.site.post(path, {"answer": {}}, key=await here.site.key(account=here.account))
+    assert (refused.status_code, refused.json()["needed"]) == (403, "operator")
+    assert (await here.read(job_id)).phase == "parked"
+    await here.engine.cancel(TENANT, job_id)
+    await here.settled()

@@ -110,7 +110,11 @@ async def test_grd_01_what_is_no_message_does_not_pass(deployment: Deployment, c
     async with httpx2.AsyncClient(
         base_url=deployment.url, headers={"Authorization": f"Bearer {customer.key}"}
     ) as native:
-        answer = await native.post(f"/v1/jobs/{job['job_id']}/answer", json={"answer": {}})
+        path = f"/v1/jobs/{job['job_id']}/answer"
+        refused = await native.post(path, json={"answer": {"message_output": ""}})
+        assert (refused.status_code, refused.json()["needed"]) == (403, "operator")
+        operator = {"Authorization": f"Bearer {await deployment.key(scope='operator', tenant=customer.name)}"}
+        answer = await native.post(path, json={"answer": {}}, headers=operator)
         assert answer.status_code == 200, answer.text
         await customer.when(job, "outbound_blocked")
         closed = await native.post("/v1/jobs", json={"kind": "guard", "input": {"message_input": "Hi"}})

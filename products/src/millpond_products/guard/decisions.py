@@ -51,7 +51,7 @@ def _answer(job: Job, given: Given) -> str:
             return text
         case {} if given.message_output is not None:
             return given.message_output
-        case _:  # the native API accepts any answer
+        case _:  # the native API accepts any answer of an operator
             raise BlockedError("The response is not a valid message.", direction="outbound", verdicts=[])
 
 

@@ -112,6 +112,7 @@ KIND: Final = Kind(
     name="guard",
     lifecycle=GUARD,
     is_open=False,
+    answered_by="operator",  # clients answer by the product's own route, which checks the response
     input_type=Given,
     takes_whole_input=True,
     size_max=2 * TEXT_MAX * _ESCAPED + _ROOM,

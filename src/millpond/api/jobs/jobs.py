@@ -309,12 +309,12 @@ async def answer(call: Call) -> Reply:
 
 
 def _check_answerer(call: Call, job: JobView) -> None:
-    """Refuse a client whose job waits for the answer of an operator, and of a kind that this process does not know."""
+    """Refuse a client whose job waits for an operator or a provider, and of a kind that this process does not know."""
     kind = call.engine.app.kinds.get(job.kind)
-    if call.principal.scope in OPERATORS or (kind is not None and kind.answered_by == "client"):
+    if call.principal.scope in OPERATORS or (kind is not None and kind.answered_by == "client" and not kind.needs):
         return
     raise ForbiddenError(
-        f"Jobs of kind {job.kind!r} are answered by an operator; this key has scope {call.principal.scope}.",
+        f"Jobs of kind {job.kind!r} are not answered by clients; this key has scope {call.principal.scope}.",
         scope=call.principal.scope,
         needed="operator",
     )
@@ -518,7 +518,7 @@ ROUTES: Final = (
         handle=answer,
         summary="Answer a parked job.",
         description="Jobs of a kind that is declared with answered_by='operator' require a key of scope operator or "
-        "admin.",
+        "admin, and so do jobs of a kind with `needs`, which wait for a provider.",
         query=parameters.OfTenant,
         body=wire.GiveAnswer,
         answers={200: wire.State},
