@@ -77,6 +77,10 @@ async def test_an_exponent_is_no_way_to_write_a_whole_number(still_site: Site, w
     body = f'{{"kind": "free", "priority": {written}}}'
     answer = await still_site.post("/v1/jobs", content=body, headers=JSON)
     assert (answer.status_code, answer.json()["field"]) == (422, "priority")
+    body = f'{{"kind": "metered", "input": {{"units": {written}}}}}'
+    for path in ("/v1/jobs", "/v1/quotes"):
+        answer = await still_site.post(path, content=body, headers=JSON)
+        assert (answer.status_code, answer.json()["field"]) == (422, "input.units"), path
     listed = await still_site.get(f"/v1/jobs?limit={written}")
     assert (listed.status_code, listed.json()["field"]) == (422, "limit")
 
