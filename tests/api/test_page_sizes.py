@@ -8,6 +8,7 @@ import pytest
 
 from millpond.api.jobs.jobs import PART_MAX
 from millpond.client import AsyncClient
+from millpond.engine.reads import views
 from millpond.engine.reads.views import BYTES_MAX
 from tests.factories import ACCOUNT, TENANT
 
@@ -55,6 +56,29 @@ async def test_a_page_of_jobs_ends_at_its_size(site: Site, job_ids: list[str], q
     assert [job["id"] for page in found for job in page["data"]] == job_ids, "each once, and none is missing"
     assert len(found) > 1
     assert len(found[0]["data"]) < len(job_ids)
+
+
+async def test_a_page_of_a_rare_tag_ends_at_its_size(
+    site: Site, job_ids: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest jobs are found by a walk that stops before the page is full, and the others by the index on tags."""
+    monkeypatch.setattr(views, "WALK", COUNT // 2)
+    found = await pages(site, "/v1/jobs", "next_cursor", limit=200, tag="set:large")
+    assert [job["id"] for page in found for job in page["data"]] == job_ids
+    assert len(found) > 1
+
+
+async def test_a_page_of_the_jobs_of_a_product_ends_at_its_size(site: Site, job_ids: list[str], make: Factory) -> None:
+    """The job of another lifecycle counts for the first of the pages that are read, and is not in the result."""
+    await make.submitted("reviewed", {"text": "x" * SIZE})
+    found: list[str] = []
+    before = None
+    while not found or before is not None:
+        page = await site.engine.views.jobs_of("standard", TENANT, ACCOUNT, before=before, limit=200)
+        assert sum(len(job.input) for job in page.data) <= BYTES_MAX + PART_MAX
+        before = page.before
+        found += [job.id for job in page.data]
+    assert found == job_ids
 
 
 async def test_a_page_of_events_ends_at_its_size(site: Site, make: Factory) -> None:

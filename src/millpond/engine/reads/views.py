@@ -131,7 +131,7 @@ class Views:
         databases = self._tenant_databases.all if tenant is None else (self._tenant_databases.of(tenant),)
         job_ids, stop = await tagged(databases, tenant, text, page.before)
         rest = _page(await self._read_all(SQL["page"], tenant, *given, job_ids), limit - len(page.data))
-        return JobPage(page.data + rest.data, rest.before or stop)
+        return _ended(page.data + rest.data, rest.before or stop)
 
     async def jobs_of(
         self, lifecycle: str, tenant: str, account: str, *, before: UUID | None, limit: int, **filters: Any
@@ -147,7 +147,7 @@ class Views:
             before = page.before
             if before is None or len(found) == limit or is_full(found):
                 break
-        return JobPage(found, before)
+        return _ended(found, before)
 
     async def events(
         self, tenant: str | None, account: str | None, job_id: UUID | str, *, after: int = 0, limit: int = 500
@@ -269,9 +269,13 @@ def _page(pages: Sequence[Sequence[Any]], limit: int) -> JobPage:
     found.sort(key=lambda job: job.job_id, reverse=True)
     if stop is not None:
         found = [job for job in found if job.job_id >= stop]
-    if len(found) > limit:
-        return JobPage(found[:limit], found[limit - 1].job_id)
-    return JobPage(found, stop)
+    return _ended(found, stop, limit)
+
+
+def _ended(found: list[JobView], before: UUID | None, limit: int | None = None) -> JobPage:
+    """A page of the first of these jobs: as many as the limit and its size in bytes allow."""
+    data = fitting(found[:limit])
+    return JobPage(data, data[-1].job_id if len(data) < len(found) else before)
 
 
 def _view(row: Sequence[Any]) -> JobView:
