@@ -15,6 +15,7 @@ import pytest
 from millpond import ids
 from millpond.engine.engine import Engine
 from millpond.engine.fleet.workers import Rules
+from millpond.engine.queue.leases import BYTES_MAX
 from millpond.errors import StorageUnavailableError
 from millpond.settings import Settings
 from millpond.storage.local import Local
@@ -149,6 +150,27 @@ async def test_a_worker_joins_works_and_leaves(fleet_server: FleetServer) -> Non
     ]
     for action in ("worker.registered", "job.leased", "job.completed", "worker.deregistered"):
         assert actions.count(action) == 1
+
+
+async def test_what_one_poll_gets_has_a_size(fleet_server: FleetServer) -> None:
+    """The others stay where they were in the queue, and nobody was ever given them."""
+    engine = fleet_server.site.engine
+    await engine.grant(TENANT, ACCOUNT, 200)
+    given = {"text": "x" * 250_000}
+    made = [(await engine.submit(KIND, given, tenant=TENANT, account=ACCOUNT)).id for _ in range(40)]
+    workers = [await fleet_server.joined(name, slots=100) for name in ("w1", "w2")]
+    taken: list[str] = []
+    while len(taken) < len(made):
+        waiting = [worker.say("poll", want=100, wait=30) for worker in workers[: 2 if not taken else 1]]
+        for answer in await asyncio.gather(*waiting):
+            assert answer.status_code == 200
+            assert len(answer.content) <= BYTES_MAX * 1.05 + 250_000
+            jobs = answer.json()["jobs"]
+            assert {(job["epoch"], job["attempts"]) for job in jobs} == {(1, 0)}
+            taken += [job["job_id"] for job in jobs]
+    assert sorted(taken) == sorted(made)
+    audited = (await fleet_server.site.order("GET", "/v1/audit?limit=100&action=job.leased")).json()["data"]
+    assert sorted(entry["subject"] for entry in audited) == sorted(made)
 
 
 async def test_the_secret_may_stand_in_its_own_header(fleet_server: FleetServer) -> None:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from millpond import ids
 from millpond.api.jobs.streams import Hub
+from millpond.engine.access.access import Principal
 from millpond.engine.engine import Engine
 from millpond.engine.queue import leases
 from millpond.engine.queue.dispatches import Lanes
@@ -47,11 +49,13 @@ from tests.waiting import PATIENCE
 if TYPE_CHECKING:
     from asyncio import StreamReader, StreamWriter
     from collections.abc import AsyncIterator
+    from uuid import UUID
 
     from millpond.engine.jobs.jobs import Submitted
     from millpond.store.db import Database
     from tests.databases import DatabaseServer
 
+FLEET = Principal("worker", None, None, "key_fleet")
 NEIGHBOUR: dict[str, Any] = {"tenant": STRANGER, "account": ACCOUNT}
 
 
@@ -243,6 +247,40 @@ async def test_an_operator_of_all_tenants_sees_both(system: SystemUnderTest) -> 
     for job in (remote, near):
         assert (await views.job(None, None, job.job_id)).job_id == job.job_id
         assert [event.type for event in (await views.events(None, None, job.job_id)).data] == ["submitted"]
+
+
+async def test_a_page_of_both_ends_at_its_size(system: SystemUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(views, "BYTES_MAX", 4_000)
+    given = {"text": "x" * 1_000}
+    owners = [OWNER, NEIGHBOUR] * 6
+    made = [(await system.make.submitted("free", given, **owner)).job_id for owner in owners]
+    found: list[UUID] = []
+    before = None
+    while not found or before is not None:
+        page = await system.engine.views.jobs(None, before=before)
+        assert len(page.data) <= 4
+        before = page.before
+        found += [job.job_id for job in page.data]
+    assert found == made[::-1], "each once, and none is missing"
+
+
+async def test_a_claim_for_the_fleet_of_both_ends_at_its_size(
+    system: SystemUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Central ends its own at the full size, and the other database gets what is left of it."""
+    monkeypatch.setattr(leases, "BYTES_MAX", 6_000)
+    given = {"text": "x" * 1_000}
+    made = [(await system.make.submitted("filmed", given, **owner)).job_id for owner in [NEIGHBOUR] * 3 + [OWNER] * 6]
+    workers = system.engine.workers
+    worker, _ = await workers.register(worker="w1", routes=["filmed"], slots=100, fleet=FLEET, address="10.0.0.1")
+    first = await workers.poll(worker, 100, 0)
+    assert [lease.job_id for lease in first] == made[:6]
+    second = await workers.poll(worker, 100, 0)
+    assert [lease.job_id for lease in second] == made[6:]
+    assert {(lease.epoch, lease.attempts) for lease in first + second} == {(1, 0)}, "nobody had them before"
+    audited = await system.engine.access.list_audit(limit=100)
+    leased = [entry.subject for entry in audited if entry.action == "job.leased"]
+    assert (len(leased), set(leased)) == (len(made), {ids.text("job", job_id) for job_id in made})
 
 
 async def test_a_tenant_reads_its_own_database_alone(system: SystemUnderTest) -> None:

@@ -418,7 +418,8 @@ ROUTES: Final = (
         handle=poll,
         summary="Poll for jobs.",
         description="With `wait`, the response is sent when a job is available or the time has passed. A worker "
-        "never receives more jobs than it has free slots; a draining worker receives none.",
+        "never receives more jobs than it has free slots; a draining worker receives none. A response ends at 4 MiB; "
+        "the other jobs stay in the queue.",
         who=FLEET,
         body=wire.Poll,
         answers={200: wire.Assignments},

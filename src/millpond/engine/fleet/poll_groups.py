@@ -129,6 +129,7 @@ class PollGroup:
         for waiter in waiters:
             if waiter.want.token in given and not _settle(waiter, given[waiter.want.token]):
                 self._return(waiter)
+        self._is_notified |= self.lanes.is_full
         return len(given) == len(waiters)
 
     def _dismiss(self) -> None:

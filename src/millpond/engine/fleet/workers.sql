@@ -49,16 +49,16 @@ end $$;
 
 -- function: audit_leased
 -- Audits the jobs that a claim has leased to fleet workers.
-create or replace function millpond.audit_leased(job_ids uuid[], held uuid[], tokens uuid[], origins text[]) returns void
+create or replace function millpond.audit_leased(job_ids uuid[], tokens uuid[], origins text[]) returns void
 language plpgsql as $$
 #variable_conflict use_column
 begin
     insert into millpond.audit (id, at, actor, action, tenant, subject, data)
     select millpond.uuid7(), l.granted_at, l.worker, 'job.leased', d.tenant, millpond.typeid('job', d.job_id),
         jsonb_build_object('address', origins[array_position(tokens, l.token)], 'epoch', d.epoch, 'route', d.queue)
-    from unnest(job_ids, held) as i(job_id, token)
-    join millpond.dispatches d on d.job_id = any(audit_leased.job_ids) and d.job_id = i.job_id
-    join millpond.leases l on l.token = any(held) and l.token = i.token;
+    from millpond.dispatches d
+    join millpond.leases l on l.token = any(tokens) and l.token = d.lease_token
+    where d.job_id = any(audit_leased.job_ids);
 end $$;
 
 -- name: known_routes :many

@@ -45,6 +45,8 @@ class Lanes:
     """How many seconds the last scan of the whole queues took."""
     resting: frozenset[str] = frozenset()
     """Queues that are skipped for now."""
+    is_full: bool = False
+    """Whether the last claim ended at its size: there may be more jobs, also behind the position that it reached."""
 
     def columns(self, now: float | None = None) -> tuple[bool, list[list[object]]]:
         """Whether these lanes are the whole queues, and the lanes as columns."""
@@ -59,7 +61,7 @@ class Lanes:
             lanes = [(queue, rank, rank, *mark) for (queue, rank), mark in placed if queue not in self.resting]
         return whole, [list(column) for column in zip(*lanes, strict=True)]
 
-    def claimed(self, rows: Sequence[Row], *, whole: bool, took: float) -> None:
+    def claimed(self, rows: Sequence[Row], *, whole: bool, took: float, is_full: bool = False) -> None:
         """Remember the positions that a claim reached."""
         for row in rows:
             self.marks[row["queue"], row["rank"]] = (row["turn"], row["job_id"])
@@ -68,6 +70,9 @@ class Lanes:
         self.took = took if whole else self.took
         if whole and self.look_at:  # unless a notification came meanwhile
             self.look_at += took * _SCAN_SHARE
+        self.is_full = is_full
+        if is_full:
+            self.rescan()
 
     def notified(self, queues: Iterable[str]) -> None:
         """Jobs were added at the end of these queues. A queue without a position is scanned from its head."""

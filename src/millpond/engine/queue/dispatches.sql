@@ -89,7 +89,7 @@ end $$;
 -- queue is fair: all turns are 0.
 -- One claim can be for several workers: each has a token and wants a number of jobs, and they are served in order.
 -- Without `origins` there is one worker, which gets no jobs while it is draining, and `tokens_` is null. With `origins` they are workers of the fleet: each gets
--- no more jobs than it has room for, and what it gets is audited. If none has room, that is an error, because it must
+-- no more jobs than it has room for. If none has room, that is an error, because it must
 -- not look like an empty queue.
 -- Jobs in other databases are leased only for the tenants in `remote`, and are also returned in `strays`.
 create or replace function millpond.lease(
@@ -174,10 +174,6 @@ begin
     select array_agg(h.job_id), array_agg(h.epoch), case when max(h.turn) > 0 then array_agg(h.turn) end,
         case when places is not null then array_agg(h.lease_token) end, array_agg(h.job_id) filter (where h.is_remote)
     into job_ids, epochs, turns_, tokens_, strays from held h;
-
-    if places is not null and job_ids is not null then
-        perform millpond.audit_leased(job_ids, tokens_, tokens, origins);
-    end if;
 end $$;
 
 -- function: held

@@ -37,6 +37,8 @@ __all__ = [
 
 SQL: Final = queries("millpond.engine.queue", "leases")
 
+BYTES_MAX: Final = 4 * 1024 * 1024
+"""A claim of fleet workers ends with the job with which its JSON has reached this size: the same as in leases.sql."""
 DELAY_MAX: Final = timedelta(days=3650)
 _TRIES: Final = 4
 _LAPSED: Final = {"code": "lease_lost", "message": "The worker stopped sending heartbeats."}
@@ -83,9 +85,17 @@ async def claim(db: Executor, lanes: Lanes, wants: Sequence[ClaimRequest], durat
         await asyncio.gather(*(abandon(db, want.token) for want in wants))
         raise
     found.sort(key=lambda row: (row["rank"], row["turn"], row["job_id"]))
-    lanes.claimed(found, whole=whole, took=time.monotonic() - began)
+    is_full = wants[0].origin is not None and size(found) >= BYTES_MAX
+    lanes.claimed(found, whole=whole, took=time.monotonic() - began, is_full=is_full)
     jobs.report(found)
     return [_lease(row) for row in found]
+
+
+def size(claimed: Iterable[Row]) -> int:
+    """The bytes of the JSON that workers get with these jobs."""
+    return sum(
+        len(row[name].encode()) for row in claimed for name in ("input", "memo", "answer") if row[name] is not None
+    )
 
 
 def _want_columns(wants: Sequence[ClaimRequest], duration: timedelta) -> list[Any]:

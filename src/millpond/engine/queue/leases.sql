@@ -5,6 +5,8 @@
 -- function: claim
 -- Jobs of tenants in other databases are leased only if the caller names those tenants (`remote`), and are returned
 -- without the columns of the tenant's database, where they have not started yet.
+-- What fleet workers get is audited, and ends with the job with which its JSON has reached 4 MiB, the limit that
+-- leases.py calls BYTES_MAX: a poll is answered in one response.
 create or replace function millpond.claim(
     queues text[], ranks smallint[], ranks_max smallint[], turns bigint[], afters uuid[],
     wants integer[], tokens uuid[], workers text[], duration interval, origins text[], remote text[]
@@ -24,6 +26,7 @@ declare
     tokens_ uuid[];
     strays uuid[];
     own uuid[];
+    fitting uuid[];
 begin
     select l.job_ids, l.epochs, l.turns_, l.tokens_, l.strays into ids, epochs, turns_, tokens_, strays
     from millpond.lease(
@@ -45,6 +48,15 @@ begin
             return;
         end if;
     end if;
+    if origins is not null then
+        fitting := millpond.fitting_jobs(ids, turns_, 4 * 1024 * 1024);
+        if cardinality(fitting) < cardinality(own) then
+            perform millpond.unlease(array(select i.job_id from unnest(own) as i(job_id) where i.job_id <> all(fitting)));
+            select array_agg(i.job_id), array_agg(i.epoch) into own, epochs
+            from unnest(own, epochs) as i(job_id, epoch) where i.job_id = any(fitting);
+        end if;
+        perform millpond.audit_leased(own, tokens, origins);
+    end if;
     return query
     select m.job_id, case when tokens_ is null then tokens[1] else tokens_[array_position(ids, m.job_id)] end,
         m.tenant, m.account, m.kind, m.queue, -m.priority,
@@ -52,6 +64,29 @@ begin
         m.from_state, m.state, m.epoch, m.attempts_, m.run, m.seq, m.price, m.progress, m.stage, m.input, m.memo, m.answer,
         m.created_at, m.expires_at
     from millpond.transition('started', 'leased', own, epochs => epochs, was => 'ready') m;
+end $$;
+
+-- function: fitting_jobs
+-- Of jobs in the order of their queue: those up to the one with which their JSON reaches this size. Database: tenant.
+create or replace function millpond.fitting_jobs(job_ids uuid[], turns bigint[], room bigint) returns uuid[]
+language plpgsql set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off as $$
+#variable_conflict use_column
+declare
+    low uuid := millpond.least_id(job_ids);
+    high uuid := millpond.greatest_id(job_ids);
+begin
+    return array(
+        select j.id
+        from (
+            select j.id, sum(
+                octet_length(j.input::text) + coalesce(octet_length(j.memo::text), 0)
+                + coalesce(octet_length(j.answer::text), 0)
+            ) over (order by -j.priority, i.turn, j.id rows between unbounded preceding and 1 preceding) as bytes_before
+            from unnest(job_ids, turns) as i(job_id, turn)
+            join millpond.jobs j on j.id = any(job_ids) and j.id >= low and j.id <= high and j.id = i.job_id
+        ) j
+        where coalesce(j.bytes_before, 0) < room
+    );
 end $$;
 
 -- function: finish

@@ -28,7 +28,7 @@ import msgspec
 from millpond import logs
 from millpond.engine.jobs.jobs import GRACE
 from millpond.engine.jobs.jobs import SQL as JOBS
-from millpond.engine.queue import dispatches
+from millpond.engine.queue import dispatches, leases
 from millpond.errors import BusyError, MillpondError, StoreError, UnavailableError
 from millpond.store.db import AgainError, fetch
 from millpond.store.queries import queries
@@ -286,11 +286,18 @@ class RemoteExecutor:
 
     # Workers
 
-    async def start(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
-        """The tenant's half of a claim, committed: returns what its database knows of the claimed jobs."""
-        job_ids = [row["job_id"] for row in rows]
+    async def start(self, rows: Sequence[Row], room: int | None) -> list[dict[str, Any]]:
+        """The tenant's half of a claim, committed: returns what its database knows of the claimed jobs.
+
+        If there is a ``room``, jobs are started up to the one with which their JSON has reached this size.
+        """
         async with self.database.transaction() as own:
             await _step(own, {row["job_id"]: {"phase": "ready", "epoch": row["epoch"] - 1} for row in rows})
+            if room is not None:
+                columns = [row["job_id"] for row in rows], [row["turn"] for row in rows]
+                fitting = {row["job_id"] for row in await fetch(own, SQL["fitting_jobs"], *columns, room)}
+                rows = [row for row in rows if row["job_id"] in fitting]
+            job_ids = [row["job_id"] for row in rows]
             transitioned = await _transition(own, "started", "leased", job_ids, epochs=[row["epoch"] for row in rows])
         claimed = {row["job_id"]: {name: row[name] for name in ("token", "rank", "turn")} for row in rows}
         return [row | claimed[row["job_id"]] for row in transitioned]
@@ -543,17 +550,27 @@ class AllDatabasesExecutor:
     async def _claim_once(self, *arguments: Any) -> tuple[list[Any], list[tuple[RemoteExecutor, Sequence[UUID]]]]:
         remote = [tenant for executor in self._executors() for tenant in executor.database.tenants]
         odd: list[tuple[RemoteExecutor, Sequence[UUID]]] = []
+        *_, tokens, _, _, origins = arguments
         async with self._central.transaction() as central:
             rows: list[Any] = await fetch(central, SQL["claim"], *arguments, remote)
             claimed = [row for row in rows if row["state"] is not None]
             for executor, group in self._by_executor(row for row in rows if row["state"] is None):
+                room = None if origins is None else leases.BYTES_MAX - leases.size(claimed)
+                started: list[dict[str, Any]] = []
                 try:
-                    claimed += await executor.start(group)
+                    started = await executor.start(group, room)
                 except (UnavailableError, AgainError):
-                    await fetch(central, SQL["unlease"], [row["job_id"] for row in group])
+                    pass
                 except DispatchMismatchError as error:
                     odd.append((executor, error.job_ids))
-                    await fetch(central, SQL["unlease"], [row["job_id"] for row in group])
+                claimed += started
+                job_ids = {row["job_id"] for row in started}
+                if len(started) < len(group):
+                    await fetch(
+                        central, SQL["unlease"], [row["job_id"] for row in group if row["job_id"] not in job_ids]
+                    )
+                if origins is not None and started:
+                    await fetch(central, SQL["audit_leased"], list(job_ids), tokens, origins)
         return claimed, odd
 
     async def _lapse(self, limit: int) -> list[Any]:

@@ -130,7 +130,7 @@ begin
 end $$;
 
 -- function: unlease
--- Undoes leases that this same transaction has granted. Database: central.
+-- Undoes leases that this same transaction has granted, and deletes those without any other job. Database: central.
 create or replace function millpond.unlease(job_ids uuid[]) returns void
 language plpgsql as $$
 #variable_conflict use_column
@@ -140,6 +140,11 @@ begin
         set phase = 'ready', lease_token = null, epoch = d.epoch - 1
         where d.job_id = any(job_ids)
         returning d.queue, d.rank, d.turn, d.job_id
+    ),
+    closed as (
+        delete from millpond.leases l
+        where l.token = any(array(select d.lease_token from millpond.dispatches d where d.job_id = any(unlease.job_ids)))
+            and l.job_ids <@ unlease.job_ids
     )
     insert into millpond.ready (queue, rank, turn, job_id)
     select queue, rank, turn, job_id from back;
@@ -203,6 +208,12 @@ select queue
 from millpond.follow(
     $1::uuid[], $2::text[], $3::integer[], $4::smallint[], $5::boolean[], $6::interval, $7::smallint[]
 ) as queue;
+
+-- name: fitting_jobs :many
+select job_id from unnest(millpond.fitting_jobs($1::uuid[], $2::bigint[], $3)) as job_id;
+
+-- name: audit_leased :exec
+select millpond.audit_leased($1::uuid[], $2::uuid[], $3::text[]);
 
 -- name: discard :exec
 select millpond.discard($1::uuid[]);
