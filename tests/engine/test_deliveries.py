@@ -7,6 +7,7 @@ import socket
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from millpond import ids, webhooks
@@ -485,6 +486,19 @@ async def test_a_listener_comes_for_what_is_due_and_says_what_became_of_it(post:
     assert await pull(TENANT, made.id, 10) == []
     await post.make.clock.advance(MINUTE)
     assert [each.id for each in await pull(TENANT, made.id, 10)] == [second.id]
+
+
+async def test_what_a_listener_gets_at_once_has_a_size(post: Post) -> None:
+    made, _ = await post.engine.endpoints.make(TENANT, events=("succeeded",))
+    large = {"text": '"' * 120_000}  # twice as long as JSON, and four times as text within JSON
+    for _ in range(12):
+        await post.make.finish(await post.make.leased("free"), output=large)
+    pulled: list[str] = []
+    while len(pulled) < 12:
+        requests = await post.engine.deliveries.pull(TENANT, made.id)
+        assert 0 < sum(len(msgspec.json.encode(each.body.decode())) for each in requests) < 5 * 1024**2
+        pulled += [each.id for each in requests]
+    assert len(set(pulled)) == len(pulled) == 12
 
 
 async def test_what_a_listener_cannot_say_is_refused(post: Post) -> None:

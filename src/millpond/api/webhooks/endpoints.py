@@ -302,7 +302,8 @@ ROUTES: Final = (
         handle=pull,
         summary="Pull the pending deliveries of an endpoint without a URL.",
         description="Send each request as given, and report its result; deliveries without a reported result "
-        "are returned again. An endpoint that is not pulled for an hour is removed.",
+        "are returned again. A response ends at 4 MiB: pull again for the rest. An endpoint that is not pulled for an "
+        "hour is removed.",
         who=OPERATORS,
         query=parameters.OfTenant,
         body=wire.PullDeliveries,

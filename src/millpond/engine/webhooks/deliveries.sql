@@ -110,7 +110,8 @@ begin
 end $$;
 
 -- function: pull_deliveries
--- Claims due deliveries of a pull endpoint for its listener.
+-- Claims due deliveries of a pull endpoint for its listener, up to the one with which their JSON, as text within the
+-- JSON of a response, has reached 4 MiB.
 create or replace function millpond.pull_deliveries(of_tenant text, endpoint uuid, row_limit integer, lease interval)
 returns table (
     delivery_id uuid, tenant text, endpoint_id uuid, job_id uuid, event text, receiver text, at timestamptz, data jsonb,
@@ -131,9 +132,18 @@ begin
         return;
     end if;
     ids := array(
-        select d.id from millpond.deliveries d
-        where d.endpoint_id = endpoint and d.due_at <= present
-        order by d.due_at limit row_limit for update skip locked
+        select d.id
+        from (
+            select d.id, sum(octet_length(to_json(d.data::text)::text)) over (
+                order by d.due_at, d.id rows between unbounded preceding and 1 preceding
+            ) as bytes_before
+            from (
+                select d.id, d.due_at, d.data from millpond.deliveries d
+                where d.endpoint_id = endpoint and d.due_at <= present
+                order by d.due_at limit row_limit for update skip locked
+            ) d
+        ) d
+        where coalesce(d.bytes_before, 0) < 4 * 1024 * 1024
     );
     if ids <> '{}' then
         return query select t.* from millpond.take_deliveries(ids, lease) t;
