@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millpond import webhooks
-from millpond.api.webhooks.inbox import KEPT_MAX, SIZE_MAX
+from millpond.api.webhooks.inbox import BYTES_MAX, KEPT_MAX, SIZE_MAX
 from tests.api.posts import new_post, post_site
 from tests.api.sites import Site, running_site
 
@@ -67,6 +67,17 @@ async def test_it_is_bounded(site: Site) -> None:
     found = await contents(site)
     assert (len(found["data"]), found["last"]) == (KEPT_MAX, KEPT_MAX + 5)
     assert found["data"][-1]["body"] == "5"
+
+
+@pytest.mark.parametrize("byte", [b"x", b"\x01"], ids=["plain", "escaped in JSON"])
+async def test_its_contents_fit_into_one_response(site: Site, byte: bytes) -> None:
+    inbox = site.app.state.inbox
+    for _ in range(KEPT_MAX // 2):
+        inbox.keep("large", [("x-much", "a")], byte * SIZE_MAX, 200)
+    answer = await site.get("/inbox.json", key=site.admin_key)
+    assert BYTES_MAX / 2 < len(answer.content) <= BYTES_MAX * 1.05
+    numbers = [item["number"] for item in answer.json()["data"]]
+    assert numbers == list(range(KEPT_MAX // 2, KEPT_MAX // 2 - len(numbers), -1)), "the newest are kept"
 
 
 @pytest.mark.parametrize("status", [204, 410, 503])

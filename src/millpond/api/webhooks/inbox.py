@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 KEPT_MAX: Final = 200
 SIZE_MAX: Final = 64 * 1024
+BYTES_MAX: Final = 4 * 1024 * 1024
+"""How many bytes of JSON the kept requests have together: they are read in one response."""
 _SECRETS_MAX: Final = 1_000
 _SIGNATURES_MAX: Final = 10
 _NAME_MAX: Final = 100
@@ -90,6 +92,8 @@ class _Kept(msgspec.Struct):
     answered: int
     headers: list[tuple[str, str]]
     body: bytes
+    size: int
+    """The bytes of its headers and body as JSON."""
     signature: Literal["good", "bad", "unsigned"] = "unsigned"
     reason: str | None = None
 
@@ -114,9 +118,12 @@ class Inbox:
 
     def keep(self, name: str, headers: list[tuple[str, str]], body: bytes, answered: int) -> int:
         self._last += 1
-        kept = _Kept(self._last, name, datetime.now(UTC), answered, headers, body)
+        size = len(msgspec.json.encode((headers, body.decode("utf-8", "replace"))))
+        kept = _Kept(self._last, name, datetime.now(UTC), answered, headers, body, size)
         _judge(kept, list(self._secrets))
         self._kept.append(kept)
+        while sum(kept.size for kept in self._kept) > BYTES_MAX:
+            self._kept.popleft()
         return self._last
 
     def clear(self) -> None:
@@ -214,7 +221,8 @@ ROUTES: Final = (
         path="/inbox/{name}",
         handle=receive,
         summary="Receive a webhook or any other request, and keep it in memory for inspection.",
-        description=f"At most {SIZE_MAX:,} bytes; the last {KEPT_MAX} requests are kept. `?status=` sets the status.",
+        description=f"At most {SIZE_MAX:,} bytes; the last {KEPT_MAX} requests are kept, fewer if they are more than "
+        "4 MiB. `?status=` sets the status.",
         who=ANYBODY,
         query=Receive,
         body_max=SIZE_MAX,
