@@ -1,20 +1,61 @@
-"""A round of faults in a small deployment. At full size: ``make faults``."""
+"""Rounds of faults in a small deployment. At full size: ``make faults``."""
 
 from __future__ import annotations
 
-import tempfile
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from tests.chaos.faults.__main__ import Plan, run
+from tests.chaos.faults.deployment import SKEW
+
+FAULTS = ("block_a_log", "cut_the_workers", "kill_all_processes", "kill_the_database", "move_the_clocks")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with TemporaryDirectory(prefix="faults-") as made:
+        Path(made).chmod(0o711)  # for the account of PostgreSQL
+        yield Path(made)
 
 
 @pytest.mark.slow
-async def test_no_acknowledged_request_is_lost_when_the_database_is_killed(anyio_backend: str) -> None:
-    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
-        Path(folder).chmod(0o711)
-        plan = Plan(rounds=1, seconds=0.5, customers=2, faults=("kill_the_database",))
-        report = await run(plan, Path(folder))
+async def test_no_acknowledged_request_is_lost_by_faults(anyio_backend: str, folder: Path) -> None:
+    report = await run(Plan(rounds=3, seconds=0.5, customers=2, faults=FAULTS), folder)
     assert report.complaints == []
-    assert report.faults == {"kill_the_database": 1}
+    assert report.rounds == 4
+
+
+@pytest.mark.slow
+async def test_a_loss_is_found_if_commits_are_acknowledged_before_they_are_durable(
+    anyio_backend: str, folder: Path
+) -> None:
+    plan = Plan(rounds=1, seconds=0.5, customers=2, faults=("kill_the_database",), is_durable=False)
+    report = await run(plan, folder)
+    assert "is lost" in "".join(report.complaints)
+
+
+def test_all_clocks_of_a_process_under_fault_are_off_by_the_same(tmp_path: Path) -> None:
+    clock = tmp_path / "clock"
+    clock.write_text("7200")
+    program = (
+        "import json, time; from datetime import UTC, datetime, date; import msgspec;"
+        "now = msgspec.json.decode(msgspec.json.encode(datetime.now(UTC)), type=datetime);"
+        "print(json.dumps([time.time(), time.time_ns() / 1e9, now.timestamp(), datetime.now().timestamp()]))"
+    )
+    env = {"PYTHONPATH": str(SKEW), "FAULTS_CLOCK": str(clock)}
+
+    def read() -> list[float]:
+        return json.loads(
+            subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, check=True).stdout
+        )
+
+    skewed = read()
+    clock.write_text("0")
+    right = read()
+    assert [7_200 <= late - early < 7_300 for late, early in zip(skewed, right, strict=True)] == [True] * 4

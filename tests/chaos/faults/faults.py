@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import signal
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import httpx2
+
+from tests.chaos.faults.deployment import PIPE_BYTES, until_ready
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from tests.chaos.faults.deployment import Deployment, Program
@@ -31,22 +38,29 @@ class Scene:
 
 
 async def kill_a_process(scene: Scene) -> None:
-    program = scene.any_program()
-    program.signal(signal.SIGKILL)
+    """Be it one that a program of the deployment has started."""
+    pids = [pid for program in scene.deployment.programs.values() for pid in program.pids]
+    if pids:
+        with suppress(ProcessLookupError):
+            os.kill(scene.dice.choice(pids), signal.SIGKILL)
     await scene.last(0.3)
 
 
 async def kill_all_processes(scene: Scene) -> None:
+    """All of the deployment; in half of the cases the database too."""
     for program in scene.deployment.programs.values():
         program.signal(signal.SIGKILL)
+    if scene.dice.random() < 0.5:
+        await kill_the_database(scene)
     await scene.last(0.3)
 
 
 async def end_a_process(scene: Scene) -> None:
     program = scene.any_program()
     if program.process is not None:
+        program.signal(signal.SIGCONT)
         program.process.terminate()
-    await scene.last()
+        await asyncio.to_thread(program.process.wait, PATIENCE)
 
 
 async def stop_a_process(scene: Scene) -> None:
@@ -60,6 +74,11 @@ async def kill_the_database(scene: Scene) -> None:
     await postgres.stop(signal.SIGKILL)
     await scene.last(0.3)
     await postgres.start()
+
+
+async def kill_a_backend(scene: Scene) -> None:
+    scene.deployment.postgres.kill_backend(scene.dice)
+    await scene.last()
 
 
 async def restart_the_database(scene: Scene) -> None:
@@ -89,24 +108,41 @@ async def demote_the_database(scene: Scene) -> None:
 
 async def fill_the_disk(scene: Scene) -> None:
     """PostgreSQL may end for it; it is started when there is room again."""
-    postgres = scene.deployment.postgres
-    await asyncio.to_thread(postgres.fill)
+    postgres, disk = scene.deployment.postgres, scene.deployment.disk
+    disk.fill()
     await scene.last(1.5)
-    await asyncio.to_thread(postgres.empty)
+    disk.empty()
     if not postgres.is_running:
         await postgres.start()
 
 
+async def fill_the_storage(scene: Scene) -> None:
+    """No file can be written."""
+    scene.deployment.storage.fill()
+    await scene.last(1.5)
+    scene.deployment.storage.empty()
+
+
 async def block_a_log(scene: Scene) -> None:
-    """Nobody reads the output of an API server."""
-    program = scene.deployment.programs[scene.dice.choice(["api-1", "api-2"])]
-    program.is_read.clear()
-    await scene.last(2.0)
+    """Nobody reads the output of an API server. It must answer all the same."""
+    await scene.deployment.heal()
+    number = scene.dice.randrange(2)
+    program, url = scene.deployment.programs[f"api-{number + 1}"], scene.deployment.urls[number]
+    async with asyncio.timeout(PATIENCE), httpx2.AsyncClient(base_url=url, timeout=PATIENCE) as http:
+        await until_ready(http)
+        program.stop_reading()
+        while program.unread_bytes() < PIPE_BYTES * 3 / 4:
+            await http.get("/healthz")
+        await scene.last()
+        await until_ready(http)
+        assert program.unread_bytes() >= PIPE_BYTES * 3 / 4, "The log was not blocked."
 
 
 async def move_the_clocks(scene: Scene) -> None:
-    """The clocks of all processes but the database's jump by up to an hour, forward or back."""
-    scene.deployment.clock.write_text(str(scene.dice.uniform(-3_600, 3_600)))
+    """The clock of each process but the database's jumps, forward or back, by an amount of its own."""
+    for program in scene.deployment.programs.values():
+        most = scene.dice.choice([0, 30, 3_600, 100_000])
+        program.clock.write_text(str(scene.dice.uniform(-most, most)))
     await scene.last(1.5)
 
 
@@ -132,11 +168,13 @@ FAULTS: dict[str, Fault] = {
         end_a_process,
         stop_a_process,
         kill_the_database,
+        kill_a_backend,
         restart_the_database,
         stop_the_database,
         freeze_the_database,
         demote_the_database,
         fill_the_disk,
+        fill_the_storage,
         block_a_log,
         move_the_clocks,
         cut_the_workers,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 KINDS: Final = {"sum": 50, "part": 15, "refused": 10, "endless": 5, "sheet": 20}
+FINISH_SECONDS: Final = 240.0
 _TIMEOUT: Final = httpx2.Timeout(8.0)
 _ACCEPTED: Final = {200, 202}
 
@@ -28,6 +29,8 @@ class Order:
     job_id: str | None = None
     is_cancel_acknowledged: bool = False
     is_refused: bool = False
+    settled_at: float | None = None
+    """When all jobs up to this one had ended, by the monotonic clock."""
 
     @property
     def body(self) -> dict[str, Any]:
@@ -41,8 +44,8 @@ class Load:
     urls: Sequence[str]
     api_key: str
     dice: random.Random
+    complaints: list[str]
     orders: list[Order] = field(default_factory=list)
-    complaints: list[str] = field(default_factory=list)
     statuses: dict[int, int] = field(default_factory=dict)
     _number: int = 0
 
@@ -66,12 +69,16 @@ class Load:
 
     async def finish(self) -> None:
         """Repeat what was not acknowledged. From then on each order is one job."""
-        async with httpx2.AsyncClient(timeout=_TIMEOUT) as http:
-            for order in self.orders:
-                while order.job_id is None and not order.is_refused:
-                    await self.submit(http, order)
-                while order.kind == "endless" and not (order.is_cancel_acknowledged or order.is_refused):
-                    await self.cancel(http, order)
+        order = None
+        try:
+            async with asyncio.timeout(FINISH_SECONDS), httpx2.AsyncClient(timeout=_TIMEOUT) as http:
+                for order in self.orders:
+                    while order.job_id is None and not order.is_refused:
+                        await self.submit(http, order)
+                    while order.kind == "endless" and not (order.is_cancel_acknowledged or order.is_refused):
+                        await self.cancel(http, order)
+        except TimeoutError:
+            self.complaints.append(f"all is well again, and yet {order} is not acknowledged")
 
     async def submit(self, http: httpx2.AsyncClient, order: Order) -> None:
         answer = await self._send(http, "/v1/jobs", order.body, {"Idempotency-Key": order.key})

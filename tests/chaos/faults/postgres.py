@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
+import re
 import shutil
 import signal
 import subprocess
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from millpond.store.embedded import open_embedded
 from millpond.store.embedded.account import choose_account, environment
@@ -21,8 +22,9 @@ from millpond.store.embedded.binaries import find_binaries
 from millpond.store.embedded.folder import Layout
 from tests.children import descendants
 
-BALLAST = "ballast"
-_START_SECONDS = 60.0
+_START_SECONDS = 120.0
+_FILL_TRIES = 100
+_SEGMENT = re.compile(r"/dev/shm/PostgreSQL\.\d+")  # noqa: S108 - that is where PostgreSQL has it
 
 
 class Postgres:
@@ -100,11 +102,20 @@ class Postgres:
         child = self._child
         if child is None:
             return
+        segments = _segments(child.pid)
         if number == signal.SIGKILL:
             self._signal_all(number)
         elif child.poll() is None:
             child.send_signal(number)
         await asyncio.to_thread(child.wait)
+        for segment in segments:
+            segment.unlink(missing_ok=True)
+
+    def kill_backend(self, dice: random.Random) -> None:
+        """Kill one of its processes, for which PostgreSQL ends all others and recovers."""
+        if self._child is not None and (found := descendants(self._child.pid)):
+            with suppress(ProcessLookupError):
+                os.kill(dice.choice(found).pid, signal.SIGKILL)
 
     def freeze(self) -> None:
         self._signal_all(signal.SIGSTOP)
@@ -130,29 +141,38 @@ class Postgres:
     async def promote(self) -> None:
         await asyncio.to_thread(self.execute, "select pg_promote(true, 60)")
 
-    def fill(self) -> None:
-        """Leave no room on the disk of the cluster."""
-        with suppress(OSError), (self.folder / BALLAST).open("wb", buffering=0) as ballast:
-            while True:
-                ballast.write(bytes(1 << 16))
 
-    def empty(self) -> None:
-        (self.folder / BALLAST).unlink(missing_ok=True)
-
-    def left_bytes(self) -> int:
-        return shutil.disk_usage(self.folder).free
+def _segments(pid: int) -> list[Path]:
+    """The shared memory that a server leaves behind if it is killed."""
+    with suppress(OSError):
+        return [Path(each) for each in set(_SEGMENT.findall(Path(f"/proc/{pid}/maps").read_text()))]
+    return []
 
 
 class SmallDisk:
-    """A file system of its own for the cluster, small enough to be filled; only root may have one."""
+    """A file system in memory, which can be made as small as what it holds; only root may have one."""
 
-    def __init__(self, folder: Path, megabytes: int = 1_024) -> None:
+    def __init__(self, folder: Path, megabytes: int) -> None:
         self.folder = folder
+        self._megabytes = megabytes
         folder.mkdir()
-        words: list[Any] = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=0755", "millpond", folder]
-        done = subprocess.run(words, capture_output=True, check=False) if os.geteuid() == 0 else None
-        self.is_own = done is not None and done.returncode == 0
+        self.is_own = os.geteuid() == 0 and self._mount(f"size={megabytes}m,mode=0755")
+
+    def fill(self) -> None:
+        """Leave no room."""
+        for _ in range(_FILL_TRIES):
+            if self._mount(f"remount,size={shutil.disk_usage(self.folder).used}"):  # refused if it has grown since
+                return
+        raise RuntimeError("the disk could not be filled")
+
+    def empty(self) -> None:
+        if not self._mount(f"remount,size={self._megabytes}m"):
+            raise RuntimeError("the disk could not be emptied")
 
     def close(self) -> None:
         if self.is_own:
-            subprocess.run(["umount", "-l", str(self.folder)], check=False)
+            subprocess.run(["umount", "-l", self.folder], check=False)
+
+    def _mount(self, options: str) -> bool:
+        words = ["mount", "-t", "tmpfs", "-o", options, "millpond", self.folder]
+        return subprocess.run(words, capture_output=True, check=False).returncode == 0
