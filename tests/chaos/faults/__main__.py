@@ -151,8 +151,8 @@ async def _round(plan: Plan, names: list[str], scene: Scene, load: Load, checks:
         await customers
         await load.finish()
         await checks.settle()
+        await checks.run()
         if not checks.complaints:
-            await checks.run()
             await checks.webhooks(are_all_due=False)
         keeping.cancel()
 
