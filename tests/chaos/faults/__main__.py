@@ -17,6 +17,7 @@ import base64
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -39,6 +40,7 @@ from tests.doubles.receivers import Receivers, receivers
 
 TENANT, ACCOUNT = "acme", "ann"
 GRANT = 10**9
+ROUND_SECONDS = 1_200.0
 DISK_MEGABYTES, STORAGE_MEGABYTES = 4_096, 512
 
 
@@ -123,7 +125,8 @@ async def _rounds(
             names.append(deck.pop())
         began, before = time.monotonic(), len(load.orders)
         try:
-            await _round(plan, names, scene, load, checks)
+            async with asyncio.timeout(ROUND_SECONDS):
+                await _round(plan, names, scene, load, checks)
             if report.rounds == plan.rounds and not report.complaints:
                 await checks.webhooks(are_all_due=True)
         except Exception:  # noqa: BLE001 - whatever it is, the report says so
@@ -167,6 +170,13 @@ def _print(text: str) -> None:
     print(text, flush=True)  # noqa: T201
 
 
+async def _run_until_ended(plan: Plan, folder: Path) -> Report:
+    """End everything too when this program is asked to end."""
+    running = asyncio.ensure_future(run(plan, folder))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
+    return await running
+
+
 def main() -> None:
     words = argparse.ArgumentParser(prog="make faults", description=(__doc__ or "").partition("\n")[0])
     words.add_argument("--rounds", type=int, default=20)
@@ -184,7 +194,11 @@ def main() -> None:
     if given.without_durability:
         faults = (kill_the_database.__name__, kill_a_backend.__name__)
     plan = Plan(given.rounds, given.seconds, given.customers, given.seed, faults, not given.without_durability)
-    report = asyncio.run(run(plan, folder))
+    try:
+        report = asyncio.run(_run_until_ended(plan, folder))
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        shutil.rmtree(folder, ignore_errors=True)
+        sys.exit(1)
     counts = ", ".join(f"{count} {name}" for name, count in sorted(report.faults.items()))
     _print(f"\n{report.rounds - 1} rounds in {report.took:.0f} s: {counts}")
     _print(f"{report.jobs} jobs, {report.webhooks} webhooks, {report.starts} starts of processes")

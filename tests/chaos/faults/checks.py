@@ -70,17 +70,16 @@ class Checks:
     """Which receiver was told of which job, and what."""
     webhooks_read: int = 0
     _digests: dict[tuple[str, str], bytes] = field(default_factory=dict)
-    _last: dict[tuple[str, str], str] = field(default_factory=dict)
+    _last: dict[tuple[str, str], datetime] = field(default_factory=dict)
     """The time of the newest event that a receiver knows of a job."""
 
     async def settle(self) -> None:
         """Wait until the servers are ready and all jobs have ended."""
         url = ""
         try:
-            async with asyncio.timeout(SETTLE_SECONDS):
-                for url in self.load.urls:
-                    async with httpx2.AsyncClient(base_url=url, timeout=30) as http:
-                        await until_ready(http)
+            async with asyncio.timeout(SETTLE_SECONDS), httpx2.AsyncClient(timeout=30) as http:
+                for url in self.deployment.health_urls:
+                    await until_ready(http, url)
                 while (await self.db.run(LEFT))["left"]:
                     await asyncio.sleep(0.1)
         except TimeoutError:
@@ -157,6 +156,7 @@ class Checks:
         }
         try:
             async with asyncio.timeout(WEBHOOK_SECONDS):
+                self._read_all()
                 while not wanted <= self.announced:
                     await asyncio.sleep(0.1)
                     self._read_all()
@@ -171,10 +171,11 @@ class Checks:
             job_id = body["data"]["id"]
             self.announced.add((received.name, job_id, body["type"]))
             digest = hashlib.sha256(received.body).digest()
-            message = (received.name, received.id)
-            if message not in self._digests and body["timestamp"] < self._last.get((received.name, job_id), ""):
+            message, at = (received.name, received.id), datetime.fromisoformat(body["timestamp"])
+            last = self._last.get((received.name, job_id), at)
+            if message not in self._digests and at < last:
                 self.complaints.append(f"webhook {received.id} of {job_id}, {body['type']}, came after a later one")
-            self._last[received.name, job_id] = max(body["timestamp"], self._last.get((received.name, job_id), ""))
+            self._last[received.name, job_id] = max(at, last)
             if self._digests.setdefault(message, digest) != digest:
                 self.complaints.append(f"webhook {received.id} has changed")
             # The sender's clock may have been moved, so its own time counts as that of the receipt.

@@ -133,6 +133,7 @@ class Deployment:
     storage: SmallDisk
     programs: dict[str, Program] = field(default_factory=dict)
     ports: list[int] = field(default_factory=list)
+    files_url: str = ""
     to_database: Wire | None = None
     to_server: Wire | None = None
 
@@ -144,14 +145,19 @@ class Deployment:
     def urls(self) -> list[str]:
         return [f"http://127.0.0.1:{port}" for port in self.ports]
 
+    @property
+    def health_urls(self) -> list[str]:
+        return [f"{self.files_url}/healthz", *(f"{url}/readyz" for url in self.urls)]
+
     async def start(self, fleet_secret: str) -> None:
         sockets = self.folder / "sockets"
         sockets.mkdir()
         self.to_database = await Wire.to_socket(self.postgres.socket_dir / ".s.PGSQL.5432", sockets / ".s.PGSQL.5432")
         dsn = f"postgresql://millpond@/millpond?host={sockets}&port=5432"
         files_port, *self.ports = (free_port() for _ in range(3))
+        self.files_url = f"http://127.0.0.1:{files_port}"
         self.to_server = await Wire.to_port(self.ports[0])
-        env = self._environment(dsn, f"http://127.0.0.1:{files_port}")
+        env = self._environment(dsn)
         serve = [sys.executable, "-m", "millpond", "serve"]
         self._add("files", [*serve, "--role", "files", "--port", str(files_port)], env)
         for number, port in enumerate(self.ports, 1):
@@ -166,7 +172,7 @@ class Deployment:
             self._add(f"fleet-worker-{number}", [*words, "--url", f"http://127.0.0.1:{self.to_server.port}"], remote)
         await self.keep()
 
-    def _environment(self, dsn: str, files_url: str) -> dict[str, str]:
+    def _environment(self, dsn: str) -> dict[str, str]:
         inherited = {
             name: value for name, value in os.environ.items() if not name.startswith(("MILLPOND_", "DATABASE_"))
         }
@@ -178,7 +184,7 @@ class Deployment:
                 "MILLPOND_DATABASE_URL": dsn,
                 "MILLPOND_DATA_DIR": str(self.folder / "unused"),
                 "MILLPOND_ENCRYPTION_KEY": self.encryption_key,
-                "MILLPOND_FILES_URL": files_url,
+                "MILLPOND_FILES_URL": self.files_url,
                 "MILLPOND_FLEET_MAX": "1000",
                 "MILLPOND_LOG_FORMAT": "json",
                 "MILLPOND_LOG_LEVEL": "debug",
@@ -214,10 +220,10 @@ class Deployment:
             await wire.close()
 
 
-async def until_ready(http: httpx2.AsyncClient) -> None:
-    """Wait until an API server says that it can serve."""
+async def until_ready(http: httpx2.AsyncClient, url: str) -> None:
+    """Wait until a server says that it is well."""
     while True:
         with suppress(httpx2.TransportError):
-            if (await http.get("/readyz")).status_code == 200:
+            if (await http.get(url)).status_code == 200:
                 return
         await asyncio.sleep(0.1)

@@ -23,6 +23,7 @@ from millpond.store.embedded.folder import Layout
 from tests.children import descendants
 
 _START_SECONDS = 120.0
+_STOP_SECONDS = 120.0
 _FILL_TRIES = 100
 _SEGMENT = re.compile(r"/dev/shm/PostgreSQL\.\d+")  # noqa: S108 - that is where PostgreSQL has it
 
@@ -107,7 +108,7 @@ class Postgres:
             self._signal_all(number)
         elif child.poll() is None:
             child.send_signal(number)
-        await asyncio.to_thread(child.wait)
+        await asyncio.to_thread(child.wait, _STOP_SECONDS)
         for segment in segments:
             segment.unlink(missing_ok=True)
 
