@@ -138,7 +138,7 @@ begin
     with back as (
         update millpond.dispatches d
         set phase = 'ready', lease_token = null, epoch = d.epoch - 1
-        where d.job_id = any(job_ids)
+        where d.job_id = any(unlease.job_ids)
         returning d.queue, d.rank, d.turn, d.job_id
     ),
     closed as (
