@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
+from millpond.api.jobs.callbacks import callbacks_url
 from millpond.api.product import prepare
 from millpond.api.server import listen, serve
 from millpond.cli.apps import chosen
@@ -84,7 +85,7 @@ async def running_deployment(
         vault=Vault([b"0123456789abcdef0123456789abcdef"]),
         providers=[Replicate(provider_url, TOKEN)],
     )
-    engine.providers.public_url = url
+    engine.providers.callbacks_url = callbacks_url(url)
     await prepare(engine, selection.products)
     for product in selection.products:
         if product.seed is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from millpond.api.jobs.jobs import export_line
 from millpond.cli import bulk
 from millpond.cli.reach import ApiConnection
 from millpond.client import AsyncClient
@@ -80,7 +81,7 @@ async def test_a_bulk_operation_is_ordered_seen_and_audited(site: Site, make: Fa
     assert (again.json()["id"], again.headers["idempotency-replayed"]) == (made.json()["id"], "true")
     other = await site.order("POST", "/v1/bulk", order | {"action": "retry"}, headers=headers)
     assert (other.status_code, other.json()["code"]) == (409, "idempotency_conflict")
-    await BulkRunner(site.engine).act()
+    await BulkRunner(site.engine, export_line).act()
     told = (await site.order("GET", f"/v1/bulk/{made.json()['id']}")).json()
     assert (told["state"], told["matched"], told["done"], told["refused"]) == ("done", 3, 3, 0)
     assert [one["id"] for one in (await site.order("GET", "/v1/bulk")).json()["data"]] == [told["id"]]
@@ -109,7 +110,7 @@ async def test_scopes_and_tenants_bound_what_may_be_ordered(site: Site, make: Fa
         assert (await ordered("operator", **wrong)).status_code == 422
     made = (await ordered("operator", action="cancel", all=True)).json()
     assert (made["tenant"], made["filter"]["tenant"]) == (TENANT, TENANT)
-    await BulkRunner(site.engine).act()
+    await BulkRunner(site.engine, export_line).act()
     assert (await site.engine.read(TENANT, own.job_id)).outcome == "canceled"
     assert (await site.engine.read(STRANGER, theirs.job_id)).outcome is None
     lines = (await site.get("/v1/board/jobs", key=keys["viewer"])).json()["data"]
@@ -124,7 +125,7 @@ async def test_scopes_and_tenants_bound_what_may_be_ordered(site: Site, make: Fa
 async def test_an_export_is_read_back_as_the_jobs_are(site: Site, make: Factory, files: Local) -> None:
     job = await make.ended("priced")
     made = (await site.order("POST", "/v1/bulk", {"action": "export", "filter": {"outcome": "succeeded"}})).json()
-    await BulkRunner(site.engine).read()
+    await BulkRunner(site.engine, export_line).read()
     told = (await site.order("GET", f"/v1/bulk/{made['id']}")).json()
     assert (told["state"], told["result"]["rows"], told["arguments"]) == ("done", 1, {"format": "ndjson"})
     assert told["result"]["url"].startswith("http://files.test/bulk/")

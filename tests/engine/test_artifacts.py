@@ -14,6 +14,7 @@ from uuid import UUID
 import pytest
 
 from millpond import ids
+from millpond.api.jobs.jobs import export_line
 from millpond.engine.engine import Engine
 from millpond.engine.jobs.artifacts import SQL, ArtifactRecord, folder
 from millpond.engine.queue.dispatches import Lanes
@@ -514,7 +515,7 @@ async def test_an_artifact_can_be_deleted(engine: Engine) -> None:
 
 
 async def test_the_sweeper_is_one_of_the_services(engine: Engine) -> None:
-    assert "sweeper" in {service.name for service in all_services(engine, Settings())}
+    assert "sweeper" in {service.name for service in all_services(engine, Settings(), export_line)}
     assert await sweeper(engine).run_once() == 0
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millpond import ids, wire
+from millpond.api.jobs.jobs import export_line
 from millpond.engine.bulk.operations import ACTS
 from millpond.engine.credits.ledger import RefundTarget
 from millpond.engine.queue.dispatches import Lanes
@@ -60,7 +61,7 @@ async def order(engine: Engine, action: str, tenant: str | None = None, **given:
 async def done(engine: Engine, action: str, tenant: str | None = None, **given: Any) -> BulkOperationRecord:
     """Order one and see it through."""
     made = await order(engine, action, tenant, **given)
-    runner = BulkRunner(engine)
+    runner = BulkRunner(engine, export_line)
     await (runner.act() if action in ACTS else runner.read())
     return await engine.bulk_operations.read(made.operation_id)
 
@@ -287,7 +288,7 @@ async def test_jobs_that_are_retried_in_place_are_retried_once(engine: Engine, m
     await make.credits(10)
     made = await begun(engine, "retry", {job_id: 1}, kind="restartable")
     await engine.retry(TENANT, job_id)  # and there it was killed
-    await BulkRunner(engine).act()
+    await BulkRunner(engine, export_line).act()
     assert counts(await engine.bulk_operations.read(made.operation_id)) == ("done", 1, 1, 0)
     assert (await make.read(job_id)).run == 2
 
@@ -320,7 +321,7 @@ async def test_what_was_done_before_a_kill_is_counted_by_who_takes_over(engine: 
             await engine.refund(TENANT, job_ids[0], reason=WHY, actor="op", seen=RefundTarget(made.id, 1))
         else:
             await engine.cancel(TENANT, job_ids[0])
-        await BulkRunner(engine).act()
+        await BulkRunner(engine, export_line).act()
         assert counts(await engine.bulk_operations.read(made.operation_id)) == ("done", 2, 2, 0)
     assert (await engine.balance(TENANT, ACCOUNT)).available == 10
 
@@ -329,7 +330,7 @@ async def test_who_takes_over_leaves_jobs_alone_that_fit_no_more(engine: Engine,
     ready = [(await make.submitted("free")).job_id for _ in range(3)]
     made = await begun(engine, "cancel", dict.fromkeys(ready, 0), phase="ready")
     held = await make.claimed("free", want=2)
-    await BulkRunner(engine).act()
+    await BulkRunner(engine, export_line).act()
     told = await engine.bulk_operations.read(made.operation_id)
     assert counts(told) == ("done", 3, 1, 2)
     assert [(refusal.code, refusal.count) for refusal in told.refusals] == [("changed", 2)]
@@ -346,7 +347,7 @@ async def test_a_run_that_a_bulk_operation_has_not_seen_is_not_refunded_by_it(en
         await engine.retry(TENANT, job_id)
     await spent(engine, 2)
     before = (await engine.balance(TENANT, ACCOUNT)).available
-    await BulkRunner(engine).act()
+    await BulkRunner(engine, export_line).act()
     told = await engine.bulk_operations.read(made.operation_id)
     assert counts(told) == ("done", 3, 2, 1)
     assert [(refusal.code, refusal.sample) for refusal in told.refusals] == [("changed", ids.text("job", jobs[1]))]
@@ -359,7 +360,7 @@ async def test_ten_thousand_jobs_are_canceled_until_that_is_aborted(engine: Engi
     await engine.submit_many([{"kind": "free", "input": {}, **OWNER} for _ in range(10_000)])
     made = await order(engine, "cancel", kind="free")
     assert made.estimate == 10_000
-    acting = asyncio.create_task(BulkRunner(engine, batch=20).act())
+    acting = asyncio.create_task(BulkRunner(engine, export_line, batch=20).act())
 
     async def has_begun() -> bool:
         return (await engine.bulk_operations.read(made.operation_id)).done >= 40
@@ -390,7 +391,7 @@ async def test_a_bulk_runner_that_is_killed_is_taken_over_and_nothing_is_done_tw
     assert taken.done < 150
 
     async def is_over() -> bool:
-        await BulkRunner(engine).act()
+        await BulkRunner(engine, export_line).act()
         return (await engine.bulk_operations.read(made.operation_id)).finished_at is not None
 
     await until(is_over)
@@ -405,6 +406,7 @@ _BULK_RUNNER = """
 import asyncio, os, signal, sys
 from datetime import timedelta
 from millpond import lifeline
+from millpond.api.jobs.jobs import export_line
 from millpond.engine.engine import Engine
 from millpond.services.bulk_runner import BulkRunner
 from millpond.store.db import Database
@@ -422,7 +424,7 @@ async def main():
         return await retry(*given, **more)
 
     engine.retry = retry_and_die
-    await BulkRunner(engine, lease=timedelta(seconds=1)).act()
+    await BulkRunner(engine, export_line, lease=timedelta(seconds=1)).act()
 
 asyncio.run(main())
 """
@@ -443,7 +445,7 @@ async def test_bulk_operations_take_turns(engine: Engine, make: Factory) -> None
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine.bulk_operations, "take", taking)
-        await BulkRunner(engine, batch=2).act()
+        await BulkRunner(engine, export_line, batch=2).act()
     assert turns[:4] == [first.id, second.id, first.id, second.id]
     assert {(await engine.bulk_operations.read(one)).done for one in (first.id, second.id)} == {6}
 
@@ -500,7 +502,7 @@ async def test_one_that_nobody_has_begun_is_aborted_at_once(engine: Engine, make
     await make.submitted("free")
     made = await order(engine, "cancel", kind="free")
     assert (await engine.bulk_operations.abort(made.operation_id, actor="op")).state == "aborted"
-    assert await BulkRunner(engine).act() == 0
+    assert await BulkRunner(engine, export_line).act() == 0
 
 
 async def test_a_key_orders_it_once(engine: Engine) -> None:

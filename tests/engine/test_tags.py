@@ -12,10 +12,11 @@ import psycopg
 import pytest
 
 from millpond import wire
+from millpond.api.jobs.jobs import export_line, to_wire
 from millpond.engine.jobs.transactions import submit_in
 from millpond.engine.reads import summaries, views
 from millpond.errors import IdempotencyConflictError, InvalidError
-from millpond.services.bulk_runner import bulk_runner
+from millpond.services.bulk_runner import BulkRunner
 from tests.factories import ACCOUNT, OWNER, STRANGER, TENANT
 from tests.product import app
 
@@ -111,7 +112,7 @@ async def test_tags_are_there_however_a_job_is_submitted(engine: Engine, make: F
         *((job.job_id, {}) for job in none),
     ):
         assert (await engine.read(TENANT, job_id)).tags == tags
-        assert views.to_wire(await engine.views.job(TENANT, ACCOUNT, job_id)).tags == tags
+        assert to_wire(await engine.views.job(TENANT, ACCOUNT, job_id)).tags == tags
     async with engine.db.transaction() as tx:
         stored = await tx.fetchval("select count(*) from millpond.jobs where tags is not null")
     assert stored == 5  # those without have none, and not an empty object: they are not in the index
@@ -267,7 +268,7 @@ async def test_a_bulk_operation_is_about_the_jobs_with_a_tag(engine: Engine, mak
     order = wire.MakeBulkOperation(action="cancel", filter=wanted)
     operation, _ = await engine.bulk_operations.order(order, tenant=TENANT, bound=TENANT, actor="op")
     assert (operation.filter.tag, operation.estimate) == (["team:ads"], None)
-    await bulk_runner(engine).act()
+    await BulkRunner(engine, export_line).act()
     after = await engine.bulk_operations.read(operation.operation_id)
     assert (after.done, after.refused) == (3, 0)
     assert {(await engine.read(TENANT, job_id)).outcome for job_id in meant} == {"canceled"}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
+from millpond.api.jobs.callbacks import callbacks_url
 from millpond.api.product import Product, bound, prepare
 from millpond.app import Millpond
 from millpond.engine.engine import Engine
@@ -208,7 +209,7 @@ async def running_deployment(
         stack.push_async_callback(engine.close)
         if with_site:
             made.site = await stack.enter_async_context(running_site(engine))
-            engine.providers.public_url = made.site.url
+            engine.providers.callbacks_url = callbacks_url(made.site.url)
         stop = asyncio.Event()
         running: list[Any] = []
         if with_worker:

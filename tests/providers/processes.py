@@ -20,6 +20,7 @@ from typing import Any
 
 from millpond import lifeline
 from millpond.api.app import create_app
+from millpond.api.jobs.callbacks import callbacks_url
 from millpond.api.jobs.streams import Hub
 from millpond.api.product import bound
 from millpond.api.server import listen, serve
@@ -77,7 +78,7 @@ async def main(arguments: list[str], step: str) -> None:
         rig(step)
     provider = Replicate(replicate, TOKEN)
     engine = await Engine.open(dsn, make_app(), storage=Local(Path(files), "http://files.test"), providers=[provider])
-    engine.providers.public_url = f"http://127.0.0.1:{port}"
+    engine.providers.callbacks_url = callbacks_url(f"http://127.0.0.1:{port}")
     notifier, stop, settings = Notifier(engine), asyncio.Event(), Settings()
     hub = Hub(engine, notifier)
     source = engine.source(lease=timedelta(seconds=1.5), heartbeat=timedelta(seconds=0.4))

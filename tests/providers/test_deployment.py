@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from millpond.api.jobs.jobs import export_line
 from millpond.cli.providers import provide, providers
 from millpond.engine.queue.dispatches import Lanes
 from millpond.services import all_services
@@ -34,16 +35,15 @@ def test_replicate_is_asked_where_there_is_a_token() -> None:
 async def test_callbacks_go_to_the_public_url_or_to_a_provider_beside_us(engine: Engine) -> None:
     own = "http://127.0.0.1:8686"
     cases = [
-        (Settings(replicate_url="http://127.0.0.1:9", replicate_api_token="t"), own),
+        (Settings(replicate_url="http://127.0.0.1:9", replicate_api_token="t"), f"{own}/v1/callbacks"),
         (Settings(replicate_api_token=TOKEN), None),
-        (Settings(replicate_api_token=TOKEN, public_url="https://jobs.test"), "https://jobs.test"),
+        (Settings(replicate_api_token=TOKEN, public_url="https://jobs.test"), "https://jobs.test/v1/callbacks"),
     ]
     for settings, expected in cases:
         provide(engine, settings, own)
-        assert engine.providers.public_url == expected
-    assert [service.name for service in all_services(engine, Settings()) if "reconciler" in service.name] == [
-        "reconciler replicate"
-    ]
+        assert engine.providers.callbacks_url == expected
+    services = all_services(engine, Settings(), export_line)
+    assert [service.name for service in services if "reconciler" in service.name] == ["reconciler replicate"]
     await engine.providers.close()
 
 

@@ -53,7 +53,7 @@ async def test_a_provider_that_never_calls_is_asked(here: Deployment) -> None:
 async def test_without_a_public_url_no_callback_is_asked_for(
     here: Deployment, double: Replicate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(here.engine.providers, "public_url", None)
+    monkeypatch.setattr(here.engine.providers, "callbacks_url", None)
     assert (await here.ended(await here.submit())).state == "succeeded"
     assert "webhook" not in double.bodies[0]
 

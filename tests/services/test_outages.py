@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from millpond.api.jobs.jobs import export_line
 from millpond.api.jobs.streams import Hub, Listener
 from millpond.engine.engine import Engine
 from millpond.retry import Backoff
@@ -41,7 +42,7 @@ async def test_no_pause_grows_beyond_a_few_seconds(anyio_backend: str, monkeypat
     hub = Hub(engine, notifier)
     hub.join(Listener(), "acme", uuid4(), 0)
     stop = asyncio.Event()
-    services = {each.name: each.run for each in all_services(engine, Settings())}
+    services = {each.name: each.run for each in all_services(engine, Settings(), export_line)}
     parts = services | {"hub": hub.run, "notifier": notifier.run}
     for name in ("bulk_runner", "courier", "sweeper"):  # two services in one; skips a database; has no files here
         del parts[name]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millpond import wire
+from millpond.api.jobs.jobs import export_line
 from millpond.engine.reads.summaries import ParsedFilter
 from millpond.errors import UnavailableError
 from millpond.services.bulk_runner import BulkRunner
@@ -38,7 +39,7 @@ async def test_the_jobs_of_both_are_found_in_one_order_and_acted_on(
         second = await system.engine.summaries.page(wanted, limit=4, before=first.before)
         assert [line.job_id for line in (*first.data, *second.data)] == newest
     made = await order(system, "cancel", kind="free")
-    await BulkRunner(system.engine, batch=2).act()
+    await BulkRunner(system.engine, export_line, batch=2).act()
     told = await system.engine.bulk_operations.read(made.operation_id)
     assert (told.state, told.done, told.refused) == ("done", 6, 0)
     assert await system.engine.verify() == []
@@ -46,10 +47,10 @@ async def test_the_jobs_of_both_are_found_in_one_order_and_acted_on(
     made = await order(system, "cancel", kind="free")
     monkeypatch.setattr(system.database, "is_up", False)
     with pytest.raises(UnavailableError):
-        await BulkRunner(system.engine).act()
+        await BulkRunner(system.engine, export_line).act()
     assert (await system.engine.bulk_operations.read(made.operation_id)).state == "running"
     monkeypatch.undo()
-    await BulkRunner(system.engine).act()
+    await BulkRunner(system.engine, export_line).act()
     told = await system.engine.bulk_operations.read(made.operation_id)
     assert (told.state, told.done) == ("done", 1)
 
@@ -65,7 +66,7 @@ async def test_jobs_whose_database_has_another_clock_are_met_and_what_is_made_of
         for _ in range(3):
             await system.make.ended("free", "failed")
         made = await order(system, "retry", kind="free")
-        await BulkRunner(system.engine, batch=2).act()
+        await BulkRunner(system.engine, export_line, batch=2).act()
         told = await system.engine.bulk_operations.read(made.operation_id)
         assert (told.state, told.matched, told.done) == ("done", 3, 3)
     finally:

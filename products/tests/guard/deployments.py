@@ -15,6 +15,7 @@ import httpx2
 from products.tests.guard.receivers import Receiver, receiving
 
 from millpond.api.app import create_app
+from millpond.api.jobs.jobs import export_line
 from millpond.api.jobs.streams import Hub
 from millpond.api.product import bound, prepare
 from millpond.api.server import listen, serve
@@ -180,7 +181,7 @@ async def running_deployment(
                 hub.run(deployment.stop),
                 notifier.run(deployment.stop),
                 worker.run(deployment.stop),
-                run_services(all_services(engine, settings), deployment.stop),
+                run_services(all_services(engine, settings, export_line), deployment.stop),
                 serve(api, host="", port=0, sock=sock, stop=deployment.stop, on_ready=ready.set, drain=1),
             )
             try:

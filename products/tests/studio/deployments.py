@@ -17,6 +17,7 @@ import httpx2
 from products.tests.studio.shop import Shop
 
 from millpond import logs
+from millpond.api.jobs.callbacks import callbacks_url
 from millpond.api.server import listen, serve
 from millpond.app import Millpond
 from millpond.cli.apps import Selection
@@ -222,7 +223,7 @@ async def running_deployment(
         )
         provider = provider or Replicate(double.url, TOKEN)
         engine = await Engine.open(dsn, app, storage=store, outbound=Outbound("loopback"), providers=[provider])
-        engine.providers.public_url = url
+        engine.providers.callbacks_url = callbacks_url(url)
         ready = asyncio.Event()
         selection = Selection(app, mounted=(PRODUCT,))
         made = parts(engine, settings, ("api", "services", "worker"), sock, ready.set, selection)

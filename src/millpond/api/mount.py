@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.exceptions import HTTPException
 
 from millpond.api.app import create_app
+from millpond.api.jobs.callbacks import callbacks_url
+from millpond.api.jobs.jobs import export_line
 from millpond.api.jobs.streams import Hub
 from millpond.api.principals import TOKEN_PREFIX
 from millpond.api.product import bound
@@ -110,7 +112,7 @@ class Mount:
                 vault=open_vault(settings, is_development=settings.database_url is None),
                 providers=self._providers,
             )
-            engine.providers.public_url = settings.public_url
+            engine.providers.callbacks_url = callbacks_url(settings.public_url)
             engine.gates.report(self.app.kinds.values())
             try:
                 notifier = Notifier(engine)
@@ -148,7 +150,7 @@ class Mount:
             app = bound(engine, settings, ())
             parts.append(Worker(source, app, slots=settings.slots, grace=settings.grace).run)
         if self._has_services:
-            services = all_services(engine, settings)
+            services = all_services(engine, settings, export_line)
             parts.append(lambda stop: run_services(services, stop))
         return parts
 

@@ -67,11 +67,12 @@ async def run_in_order(parts: Sequence[Part], stop: asyncio.Event) -> None:
 
 def services(engine: Engine, settings: Settings, products: Sequence[Product] = ()) -> list[Part]:
     """The background services, including those of products, as one part."""
+    from millpond.api.jobs.jobs import export_line
     from millpond.services import all_services
     from millpond.services.service import run_services
 
     more = [service for product in products for service in product.services(engine, settings)]
-    return [lambda stop: run_services([*all_services(engine, settings), *more], stop)]
+    return [lambda stop: run_services([*all_services(engine, settings, export_line), *more], stop)]
 
 
 async def check_encryption_key(engine: Engine, *, is_needed: bool) -> None:

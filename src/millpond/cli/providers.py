@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from millpond.api.jobs.callbacks import callbacks_url
 from millpond.integrations.replicate import Replicate
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ def provide(engine: Engine, settings: Settings, own_url: str | None = None) -> N
     """
     for provider in providers(settings):
         engine.providers.add(provider)
-    engine.providers.public_url = settings.public_url or (own_url if _is_here(settings.replicate_url) else None)
+    reachable = settings.public_url or (own_url if _is_here(settings.replicate_url) else None)
+    engine.providers.callbacks_url = callbacks_url(reachable)
     engine.providers.file_max = settings.upload_max
 
 

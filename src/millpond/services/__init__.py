@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millpond.services.bulk_runner import bulk_runner
+from millpond.services.bulk_runner import BulkRunner
 from millpond.services.counter import counter
 from millpond.services.courier import courier
 from millpond.services.ensurer import ensurer
@@ -16,12 +16,15 @@ from millpond.services.scheduler import scheduler
 from millpond.services.sweeper import sweeper
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from millpond.engine.engine import Engine
+    from millpond.engine.reads.views import JobView
     from millpond.services.service import BackgroundTask
     from millpond.settings import Settings
 
 
-def all_services(engine: Engine, settings: Settings) -> list[BackgroundTask]:
+def all_services(engine: Engine, settings: Settings, export_line: Callable[[JobView], bytes]) -> list[BackgroundTask]:
     return [
         *([ensurer(engine)] if engine.tenant_databases.remote else ()),
         courier(engine, settings),
@@ -35,7 +38,7 @@ def all_services(engine: Engine, settings: Settings) -> list[BackgroundTask]:
         reaper(engine),
         *(reconciler(engine, client.name) for client in engine.providers.clients),
         scheduler(engine),
-        bulk_runner(engine, grace=settings.grace),
+        BulkRunner(engine, export_line, grace=settings.grace),
         sweeper(engine, retention=settings.retention),
         counter(engine),
     ]

@@ -17,13 +17,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from millpond import ids, logs, wire
 from millpond.engine.bulk import operations
 from millpond.engine.bulk.operations import ACTS, READS, LostError
 from millpond.engine.credits.ledger import RefundTarget
-from millpond.engine.reads import views
 from millpond.engine.reads.summaries import FIRST, ParsedFilter
 from millpond.errors import (
     CancelUnavailableError,
@@ -46,6 +43,7 @@ if TYPE_CHECKING:
     from millpond.engine.bulk.operations import BulkOperationRecord, Claim
     from millpond.engine.engine import Engine
     from millpond.engine.reads.summaries import JobSummary, JobSummaryPage
+    from millpond.engine.reads.views import JobView
 
     Act = Callable[[BulkOperationRecord, JobSummary, int], Awaitable[None]]
 
@@ -97,13 +95,17 @@ class BatchResult:
 
 
 class BulkRunner:
-    """Runs the bulk operations of one engine. Any number may run concurrently."""
+    """Runs the bulk operations of one engine. Any number may run concurrently.
+
+    ``export_line`` makes the line of a job in a file with all details, in the format of the API.
+    """
 
     name = "bulk_runner"
 
     def __init__(
         self,
         engine: Engine,
+        export_line: Callable[[JobView], bytes],
         *,
         grace: timedelta = timedelta(seconds=30),
         lease: timedelta = LEASE,
@@ -111,6 +113,7 @@ class BulkRunner:
         batch: int = BATCH,
     ) -> None:
         self._engine = engine
+        self._export_line = export_line
         self._grace = grace
         self._lease = lease
         self._every = every
@@ -388,17 +391,12 @@ class BulkRunner:
         for one in found:
             if isinstance(one, BaseException) and not isinstance(one, NotFoundError):
                 raise one
-        details = (views.to_wire(one) for one in found if not isinstance(one, BaseException))
-        return b"".join(msgspec.json.encode(one) + b"\n" for one in details)
+        return b"".join(self._export_line(one) for one in found if not isinstance(one, BaseException))
 
 
 _LIVE: Final = "The job had not ended yet."
 _GONE: Final = (0, None)
 _FAULT: Final = "The server failed; see its log for details."
-
-
-def bulk_runner(engine: Engine, *, grace: timedelta = timedelta(seconds=30)) -> BulkRunner:
-    return BulkRunner(engine, grace=grace)
 
 
 def _retry_key(job: JobSummary, end: int) -> str:

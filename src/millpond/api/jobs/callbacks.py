@@ -13,6 +13,14 @@ if TYPE_CHECKING:
     from millpond.api.calls import Call, Reply
 
 
+_PATH: Final = "/v1/callbacks"
+
+
+def callbacks_url(public_url: str | None) -> str | None:
+    """Where the callbacks of providers arrive, if the API is public at this URL."""
+    return None if public_url is None else f"{public_url.rstrip('/')}{_PATH}"
+
+
 async def hear(call: Call) -> Reply:
     """A callback with a valid signature is always accepted, so that the provider does not repeat it."""
     body = await call.read_bytes(BODY_MAX)
@@ -24,7 +32,7 @@ async def hear(call: Call) -> Reply:
 ROUTES: Final = (
     Route(
         method="POST",
-        path="/v1/callbacks/{provider}/{token}",
+        path=f"{_PATH}/{{provider}}/{{token}}",
         handle=hear,
         summary="Receive a provider callback.",
         description="The provider receives this URL with its prediction request. The callback must be signed "

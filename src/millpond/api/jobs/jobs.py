@@ -7,7 +7,7 @@ import hashlib
 import re
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeGuard
 
 import msgspec
 from msgspec import UNSET
@@ -19,6 +19,7 @@ from millpond.api.jobs import submissions
 from millpond.api.parameters import WAIT_MAX
 from millpond.api.routes import BULK_BODY_MAX, Route
 from millpond.api.scopes import CLIENTS, OPERATORS, READERS
+from millpond.engine.jobs.jobs import JobFields
 from millpond.engine.reads import summaries, views
 from millpond.engine.reads.views import JobPage
 from millpond.errors import ConflictError, ForbiddenError, InvalidError, MillpondError, NotFoundError
@@ -96,7 +97,7 @@ def _accepted_to_wire(call: Call, submitted: Submitted) -> wire.Accepted:
         available=submitted.available,
         created_at=submitted.created_at,
         expires_at=submitted.expires_at,
-        links=views.links(call.root, job_id),
+        links=_links(call.root, job_id),
         webhook_secret=UNSET if submitted.webhook_secret is None else submitted.webhook_secret,
     )
 
@@ -259,7 +260,7 @@ async def to_wire_now(call: Call, view: JobView) -> wire.Job:
 
 
 def _to_wire(call: Call, view: JobView, estimate: Estimate | None, *, part_max: int | None = None) -> wire.Job:
-    return views.to_wire(
+    return to_wire(
         view,
         root=call.root,
         position=None if estimate is None else estimate.position,
@@ -267,6 +268,60 @@ def _to_wire(call: Call, view: JobView, estimate: Estimate | None, *, part_max: 
         shows_input=_shows_input(call, view),
         part_max=part_max,
     )
+
+
+def export_line(view: JobView) -> bytes:
+    """A job as a line of an export."""
+    return encode(to_wire(view)) + b"\n"
+
+
+def to_wire(
+    view: JobView,
+    *,
+    root: str = "",
+    position: int | None = None,
+    eta: wire.Eta | None = None,
+    shows_input: bool = True,
+    part_max: int | None = None,
+) -> wire.Job:
+    """A job in the format of the native API. Stored JSON is sent unchanged, or left out if larger than ``part_max``."""
+    shared = {name: getattr(view, name) for name in _SHARED}
+    parts: dict[Literal["input", "output"], str | None] = {
+        "input": view.input if shows_input else "{}",
+        "output": view.output,
+    }
+    omitted: list[Literal["input", "output"]] = [
+        name for name, text in parts.items() if part_max is not None and len((text or "").encode()) > part_max
+    ]
+    return wire.Job(
+        **shared,
+        id=view.id,
+        position=position,
+        eta=eta,
+        retry_of=None if view.retry_of is None else ids.text("job", view.retry_of),
+        input=None if "input" in omitted else _raw(parts["input"]),
+        output=None if "output" in omitted else _raw(parts["output"]),
+        omitted=omitted,
+        error=_raw(view.error),
+        links=_links(root, view.id),
+    )
+
+
+_SHARED: Final = tuple(
+    name for name in JobFields.__struct_fields__ if name in wire.Job.__struct_fields__ and name != "retry_of"
+)
+"""The fields that are sent to clients as they are stored."""
+
+
+def _links(root: str, job_id: str) -> wire.Links:
+    """The URLs at which a job can be read, watched and canceled."""
+    here = f"{root}/v1/jobs/{job_id}"
+    return wire.Links(self=here, events=f"{here}/events", stream=f"{here}/stream", cancel=f"{here}/cancel")
+
+
+def _raw(text: str | None) -> Any:
+    """Stored JSON, which is sent unchanged."""
+    return None if text is None else msgspec.Raw(text)
 
 
 def _eta(estimate: Estimate | None) -> wire.Eta | None:
@@ -374,7 +429,7 @@ async def events(call: Call) -> Reply:
         job.tenant, job.account, job.job_id, after=min(after, job.events), limit=call.query.limit
     )
     data = [
-        wire.Event(seq=event.seq, at=event.at, type=event.type, state=event.state, data=views.raw(event.data))
+        wire.Event(seq=event.seq, at=event.at, type=event.type, state=event.state, data=_raw(event.data))
         for event in page.data
     ]
     return reply(wire.Events(data=data, next=page.after))

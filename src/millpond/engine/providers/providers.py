@@ -116,7 +116,7 @@ class Providers:
     def __init__(self, engine: Engine, given: Iterable[Provider] = ()) -> None:
         self._engine = engine
         self._clients: dict[str, ProviderClient] = {}
-        self.public_url: str | None = None
+        self.callbacks_url: str | None = None
         """The base URL of callbacks; without it, providers are only polled."""
         self.file_max = FILE_MAX
         """The maximum number of bytes of a provider's file."""
@@ -129,7 +129,7 @@ class Providers:
         """The same clients of the same providers, for an engine that shares them."""
         made = Providers(engine)
         made._clients, made.heard = self._clients, self.heard
-        made.public_url, made.file_max = self.public_url, self.file_max
+        made.callbacks_url, made.file_max = self.callbacks_url, self.file_max
         return made
 
     def add(self, provider: Provider) -> None:
@@ -310,10 +310,10 @@ class Providers:
             raise PermanentError(error.message, provider=client.name, external_id=external_id) from error
 
     async def _callback_url(self, client: ProviderClient, address: CallbackTarget) -> str | None:
-        if self.public_url is None:
+        if self.callbacks_url is None:
             return None
         token = address.sign(await self._engine.access.signing_secret())
-        return f"{self.public_url.rstrip('/')}/v1/callbacks/{client.name}/{token}"
+        return f"{self.callbacks_url}/{client.name}/{token}"
 
     # Callbacks
 

@@ -9,12 +9,12 @@ import contextlib
 from dataclasses import dataclass
 from datetime import datetime  # noqa: TC003 - msgspec reads the annotations
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import UUID
 
 import msgspec
 
-from millpond import ids, values, wire
+from millpond import ids, values
 from millpond.engine.batcher import Batcher
 from millpond.engine.credits import ledger
 from millpond.engine.credits.ledger import Balance, Entry
@@ -281,55 +281,6 @@ def _ended(found: list[JobView], before: UUID | None, limit: int | None = None) 
 def _view(row: Sequence[Any]) -> JobView:
     """A job from a row of the statements that read jobs; its JSON stays text."""
     return JobView(*jobs.shared(row), *row[-3:])
-
-
-def to_wire(
-    view: JobView,
-    *,
-    root: str = "",
-    position: int | None = None,
-    eta: wire.Eta | None = None,
-    shows_input: bool = True,
-    part_max: int | None = None,
-) -> wire.Job:
-    """A job in the format of the native API. Stored JSON is sent unchanged, or left out if larger than ``part_max``."""
-    shared = {name: getattr(view, name) for name in _SHARED}
-    parts: dict[Literal["input", "output"], str | None] = {
-        "input": view.input if shows_input else "{}",
-        "output": view.output,
-    }
-    omitted: list[Literal["input", "output"]] = [
-        name for name, text in parts.items() if part_max is not None and _bytes(text) > part_max
-    ]
-    return wire.Job(
-        **shared,
-        id=view.id,
-        position=position,
-        eta=eta,
-        retry_of=None if view.retry_of is None else ids.text("job", view.retry_of),
-        input=None if "input" in omitted else raw(parts["input"]),
-        output=None if "output" in omitted else raw(parts["output"]),
-        omitted=omitted,
-        error=raw(view.error),
-        links=links(root, view.id),
-    )
-
-
-_SHARED: Final = tuple(
-    name for name in jobs.JobFields.__struct_fields__ if name in wire.Job.__struct_fields__ and name != "retry_of"
-)
-"""The fields that are sent to clients as they are stored."""
-
-
-def links(root: str, job_id: str) -> wire.Links:
-    """The URLs at which a job can be read, watched and canceled."""
-    here = f"{root}/v1/jobs/{job_id}"
-    return wire.Links(self=here, events=f"{here}/events", stream=f"{here}/stream", cancel=f"{here}/cancel")
-
-
-def raw(text: str | None) -> Any:
-    """Stored JSON, which is sent unchanged."""
-    return None if text is None else msgspec.Raw(text)
 
 
 def _own(request: _Request, job: JobView | None) -> JobView | NotFoundError:
