@@ -19,8 +19,6 @@ from millpond.cli.apps import Selection
 from millpond.cli.development import KEY_NAME
 from millpond.cli.processes import services
 from millpond.cli.worker import make_worker
-from millpond.engine.tenant_databases.databases import RemoteDatabase
-from millpond.engine.tenant_databases.remote import skip_unavailable
 from millpond.errors import ConflictError, ForbiddenError, SettingsError
 from millpond.services.notifier import Notifier
 from millpond.storage.storage import is_bucket
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
     from millpond.engine.access.access import KeyRecord
     from millpond.engine.engine import Engine
     from millpond.settings import Settings
+    from millpond.store.db import Database
 
 PORT_MAX: Final = 65_535
 _KEYS_PAGE: Final = 1_000
@@ -166,14 +165,15 @@ async def check_exposure(engine: Engine, host: str) -> None:
 
 async def report_isolation(engine: Engine) -> None:
     """Write a warning for each database in which only one of two mechanisms isolates tenants."""
-    for db in engine.tenant_databases.all:
-        tenants = db.tenants if isinstance(db, RemoteDatabase) else None
-        with skip_unavailable():
-            found = await inspect(db)
-            if found.missing is not None:
-                logs.emit("isolation.incomplete", reason=found.missing, tenants=tenants)
-            if found.is_superuser:
-                logs.emit("isolation.superuser", role=found.owner, tenants=tenants)
+
+    async def report(db: Database) -> None:
+        found, tenants = await inspect(db), engine.tenant_databases.tenants_of(db)
+        if found.missing is not None:
+            logs.emit("isolation.incomplete", reason=found.missing, tenants=tenants)
+        if found.is_superuser:
+            logs.emit("isolation.superuser", role=found.owner, tenants=tenants)
+
+    await engine.tenant_databases.each(report)
 
 
 def _is_good(key: KeyRecord, present: datetime) -> bool:

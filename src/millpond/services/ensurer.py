@@ -10,8 +10,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from millpond import logs
-from millpond.errors import MillpondError, UnavailableError
 from millpond.services.service import Service
 
 if TYPE_CHECKING:
@@ -24,16 +22,7 @@ DELAY: Final = timedelta(seconds=2)
 
 def ensurer(engine: Engine, every: timedelta = timedelta(seconds=1), *, delay: timedelta = DELAY) -> Service:
     async def run_once() -> int:
-        grown: set[str] = set()
-        for executor in dict.fromkeys(engine.tenant_databases.executors.values()):
-            if executor.database.is_up:
-                try:
-                    grown |= await executor.ensure(delay, JOBS_MAX)
-                    grown |= await executor.sweep(JOBS_MAX)
-                except UnavailableError:  # The database is probed until it is back.
-                    pass
-                except MillpondError as error:  # A failure of one database must not stop the others.
-                    logs.emit("service.failed", service="ensurer", error=f"{type(error).__name__}: {error}")
+        grown = await engine.tenant_databases.repair(delay, JOBS_MAX)
         engine.notify_requeued(grown)
         return len(grown)
 

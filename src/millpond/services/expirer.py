@@ -9,23 +9,24 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from millpond.engine.jobs import jobs
-from millpond.engine.tenant_databases.remote import skip_unavailable
 from millpond.engine.webhooks import deliveries
 from millpond.services.service import Service
 
 if TYPE_CHECKING:
     from millpond.engine.engine import Engine
+    from millpond.store.db import Database
 
 JOBS_MAX: Final = 500
 
 
 def expirer(engine: Engine, every: timedelta = timedelta(seconds=0.5)) -> Service:
+    async def conclude(db: Database) -> None:
+        while await deliveries.conclude_unfinished(engine, db, JOBS_MAX) == JOBS_MAX:
+            pass
+
     async def run_once() -> int:
         done = 0
-        for database in engine.databases():
-            with skip_unavailable():
-                while await deliveries.conclude_unfinished(engine, database, JOBS_MAX) == JOBS_MAX:
-                    pass
+        await engine.tenant_databases.each(conclude)
         while ended := await jobs.expire(engine.tenant_databases.executor_for_all, JOBS_MAX):
             done += ended
         return done

@@ -11,7 +11,6 @@ from millpond.engine.access import sessions
 from millpond.engine.jobs import idempotency
 from millpond.engine.providers import callbacks, predictions
 from millpond.engine.reads import counters
-from millpond.engine.tenant_databases.remote import skip_unavailable
 from millpond.engine.webhooks import deliveries, endpoints
 from millpond.services.service import Service
 from millpond.store import partitions
@@ -43,12 +42,9 @@ def pruner(
     """The missing providers that were logged."""
 
     async def run_once() -> int:
-        done = await prune(engine.db) + await engine.endpoints.delete_silent(SILENCE, LISTENERS_MAX)
+        done = await engine.endpoints.delete_silent(SILENCE, LISTENERS_MAX)
         done += await sessions.prune(engine.db, SESSIONS_MAX) + await engine.bulk_operations.prune(retention)
-        for database in engine.tenant_databases.remote:
-            with skip_unavailable():
-                done += await prune(database)
-        return done
+        return done + sum(await engine.tenant_databases.each(prune))
 
     async def prune(db: Database) -> int:
         await partitions.ensure(db, WEEKS_AHEAD)

@@ -18,7 +18,6 @@ from millpond import ids, logs
 from millpond.engine.providers import predictions
 from millpond.engine.providers.breakers import RestingError
 from millpond.engine.queue import dispatches
-from millpond.engine.tenant_databases.remote import skip_unavailable
 from millpond.errors import AnswerUnavailableError, MillpondError, NotFoundError, TransientError
 from millpond.services.service import Service
 
@@ -47,17 +46,19 @@ def reconciler(engine: Engine, provider: str | None = None, every: timedelta = t
 
 
 async def _run(engine: Engine, client: ProviderClient) -> int:
-    done = 0
     gate = asyncio.Semaphore(CALLS_MAX)
-    for db in engine.databases():
-        with skip_unavailable():
-            while not client.breaker.seconds_left:
-                looks = await predictions.take(db, client.name, PREDICTIONS_MAX)
-                await asyncio.gather(*(_guarded(_Check(engine, db, client, look), gate) for look in looks))
-                done += len(looks)
-                if len(looks) < PREDICTIONS_MAX:
-                    break
-    return done
+
+    async def check(db: Database) -> int:
+        done = 0
+        while not client.breaker.seconds_left:
+            looks = await predictions.take(db, client.name, PREDICTIONS_MAX)
+            await asyncio.gather(*(_guarded(_Check(engine, db, client, look), gate) for look in looks))
+            done += len(looks)
+            if len(looks) < PREDICTIONS_MAX:
+                break
+        return done
+
+    return sum(await engine.tenant_databases.each(check))
 
 
 async def _guarded(check: _Check, gate: asyncio.Semaphore) -> None:

@@ -223,9 +223,8 @@ class BulkOperations:
 
         If a database is unavailable, the walk starts at the present time instead: its jobs have earlier ids.
         """
-        tenant_databases = self._engine.tenant_databases
         found = [FIRST]
-        for db in tenant_databases.all if tenant is None else (tenant_databases.of(tenant),):
+        for db in self._engine.tenant_databases.holding(tenant):
             try:
                 row = await db.run(SQL["newest"])
             except UnavailableError:

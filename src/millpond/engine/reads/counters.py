@@ -14,7 +14,6 @@ from datetime import datetime, timedelta
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from millpond.engine.tenant_databases.remote import skip_unavailable
 from millpond.errors import StoreError
 from millpond.store.queries import queries
 
@@ -251,16 +250,14 @@ class Counters:
     async def _rows(self, tenant: str | None, query: Query, *arguments: object) -> Sequence[Row]:
         """The rows of a tenant's database, or of all databases that can be reached."""
         await self._relieve()
-        if tenant is None:
-            return await self._tenant_databases.gather(query, *arguments)
-        return await self._tenant_databases.of(tenant).run(query, *arguments)
+        return await self._tenant_databases.gather(query, *arguments, of=tenant)
 
     async def _relieve(self) -> None:
         """Merge some changes, in case no service does. If that fails, the read is only slower."""
         if time.monotonic() < self._relieve_at:
             return
         self._relieve_at = time.monotonic() + RELIEVE_EVERY
-        for database in (self._tenant_databases.central, *self._tenant_databases.remote):
+        for database in self._tenant_databases.all:
             with contextlib.suppress(StoreError):
                 await database.run(SQL["relieve"], UNMERGED_MAX, UNMERGED_MAX)
 
@@ -268,19 +265,11 @@ class Counters:
 
     async def merge(self, limit: int) -> int:
         """Merge up to ``limit`` changes of each database; return how many were merged."""
-        merged = await merge(self._tenant_databases.central, limit)
-        for database in self._tenant_databases.remote:
-            with skip_unavailable():
-                merged += await merge(database, limit)
-        return merged
+        return sum(await self._tenant_databases.each(lambda db: merge(db, limit)))
 
     async def recount(self) -> int:
         """Recount jobs in each database where a recount is due; return how many counts were wrong."""
-        mended = await recount(self._tenant_databases.central)
-        for database in self._tenant_databases.remote:
-            with skip_unavailable():
-                mended += await recount(database)
-        return mended
+        return sum(await self._tenant_databases.each(recount))
 
 
 async def merge(db: Database, limit: int) -> int:

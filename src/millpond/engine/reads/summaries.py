@@ -8,7 +8,6 @@ dispatches.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -20,8 +19,7 @@ import msgspec
 
 from millpond import ids, values
 from millpond.engine.jobs import jobs
-from millpond.engine.reads.views import WALK, tagged, tags_text
-from millpond.engine.tenant_databases.remote import skip_unavailable
+from millpond.engine.reads.views import WALK, tagged, tagged_in, tags_text
 from millpond.errors import InvalidError
 from millpond.store.queries import queries
 
@@ -213,22 +211,19 @@ class JobSummaries:
 
     async def count(self, wanted: ParsedFilter, *, sample: int = 5) -> MatchCount:
         """Count the matching jobs, up to ``COUNT_MAX`` and within a few walks, with the newest of them as a sample."""
-        some: list[JobSummary] = []
-        stops: list[UUID] = []
-        matched = 0
         known = await self._candidates(wanted, wanted.before)
-        for db in self._databases(wanted.tenant):
-            with _skipping_unreachable(is_whole=wanted.tenant is not None):
-                if known is None:
-                    number, stop, found = await self._count_walk(db, wanted, sample)
-                else:
-                    own = self._own(db, known[0])
-                    *rows, end = await self._look(db, wanted, wanted.before, own, None, len(own) or 1, shown=sample)
-                    number, stop, found = end["matched"], known[1], [_summary(row) for row in rows]
-                matched += number
-                some += found
-                stops += [] if stop is None else [stop]
-        some.sort(key=lambda summary: summary.job_id, reverse=True)
+
+        async def count(db: Database) -> tuple[int, UUID | None, list[JobSummary]]:
+            if known is None:
+                return await self._count_walk(db, wanted, sample)
+            own = self._own(db, known[0])
+            *rows, end = await self._look(db, wanted, wanted.before, own, None, len(own) or 1, shown=sample)
+            return end["matched"], known[1], [_summary(row) for row in rows]
+
+        counts = await self._tenant_databases.each(count, wanted.tenant)
+        matched = sum(number for number, _, _ in counts)
+        stops = [stop for _, stop, _ in counts if stop is not None]
+        some = _newest_first(summary for _, _, found in counts for summary in found)
         is_capped = matched >= COUNT_MAX
         searched_to = ids.born(max(stops)) if stops and not is_capped else None
         return MatchCount(min(matched, COUNT_MAX), is_capped, searched_to, some[:sample])
@@ -250,7 +245,7 @@ class JobSummaries:
                 break
         if wanted.tags is None or stop is None or matched >= COUNT_MAX:
             return matched, stop, some
-        job_ids, bottom = await tagged((db,), wanted.tenant, wanted.tags, stop, wanted.low)
+        job_ids, bottom = await tagged_in(db, wanted.tenant, wanted.tags, stop, wanted.low)
         limit, left = min(len(job_ids) or 1, COUNT_MAX - matched), sample - len(some)
         *rows, end = await self._look(db, wanted, stop, job_ids, None, limit, shown=left)
         return matched + end["matched"], bottom, some + [_summary(row) for row in rows]
@@ -263,9 +258,9 @@ class JobSummaries:
         if wanted.tags is None or page.searched_to is None or page.before is None:
             return page
         # Few of the newest jobs have these tags: find the others by the index on tags.
-        databases = self._databases(wanted.tenant)
-        guard = partial(_skipping_unreachable, is_whole=is_whole or wanted.tenant is not None)
-        job_ids, stop = await tagged(databases, wanted.tenant, wanted.tags, page.before, wanted.low, guard=guard)
+        job_ids, stop = await tagged(
+            self._tenant_databases, wanted.tenant, wanted.tags, page.before, wanted.low, is_whole=is_whole
+        )
         candidates, left = [(job_id, None) for job_id in job_ids], limit - len(page.data)
         rest = await self._among(wanted, page.before, candidates, left, stop, is_whole=is_whole)
         return replace(rest, data=page.data + rest.data, examined=page.examined + rest.examined)
@@ -291,7 +286,7 @@ class JobSummaries:
 
     def _own(self, db: Database, candidates: Iterable[tuple[UUID, str | None]]) -> list[UUID]:
         """The candidates that are, or may be, in a database."""
-        return [job_id for job_id, tenant in candidates if tenant is None or self._tenant_databases.of(tenant) is db]
+        return [job_id for job_id, tenant in candidates if self._tenant_databases.may_hold(db, tenant)]
 
     async def _candidate_indexes(self, wanted: ParsedFilter) -> tuple[bool, bool]:
         """Whether dispatches contain all candidates at a lower cost than a walk, and whether fingerprints do."""
@@ -311,18 +306,17 @@ class JobSummaries:
 
         Jobs below the highest id at which one of the walks stopped are left out, because others may be missing there.
         """
-        found: list[JobSummary] = []
-        stops: list[UUID] = []
-        examined = 0
         _, is_failed = await self._candidate_indexes(wanted)
-        for db in self._databases(wanted.tenant):
-            with _skipping_unreachable(is_whole=is_whole or wanted.tenant is not None):
-                prints_from = await self._first_fingerprinted(db) if is_failed else None
-                *rows, end = await self._look(db, wanted, before, None, prints_from, limit + 1)
-                found += [_summary(row) for row in rows]
-                stops += [end["id"]] if len(rows) <= limit and end["id"] is not None else []
-                examined += (rows[limit - 1] if len(rows) > limit else end)["examined"]
-        found.sort(key=lambda summary: summary.job_id, reverse=True)
+
+        async def walk(db: Database) -> tuple[list[Row], Row]:
+            prints_from = await self._first_fingerprinted(db) if is_failed else None
+            *rows, end = await self._look(db, wanted, before, None, prints_from, limit + 1)
+            return rows, end
+
+        walks = await self._tenant_databases.each(walk, wanted.tenant, is_whole=is_whole)
+        stops = [end["id"] for rows, end in walks if len(rows) <= limit and end["id"] is not None]
+        examined = sum((rows[limit - 1] if len(rows) > limit else end)["examined"] for rows, end in walks)
+        found = _newest_first(_summary(row) for rows, _ in walks for row in rows)
         stop = max(stops, default=None)
         if stop is not None:
             found = [summary for summary in found if summary.job_id >= stop]
@@ -345,14 +339,16 @@ class JobSummaries:
         while left and len(found) <= limit:
             chunk, left = left[:_CHUNK], left[_CHUNK:]
             examined += len(chunk)
-            some: list[JobSummary] = []
-            for db in self._databases(wanted.tenant):
-                if own := self._own(db, chunk):
-                    with _skipping_unreachable(is_whole=is_whole or wanted.tenant is not None):
-                        *rows, _ = await self._look(db, wanted, before, own, None, len(own))
-                        some += [_summary(row) for row in rows]
-            found += sorted(some, key=lambda summary: summary.job_id, reverse=True)
+            look = partial(self._look_among, wanted, before, chunk)
+            some = await self._tenant_databases.each(look, wanted.tenant, is_whole=is_whole)
+            found += _newest_first(_summary(row) for rows in some for row in rows)
         return _cut(found, limit, stop, examined)
+
+    async def _look_among(
+        self, wanted: ParsedFilter, before: UUID, candidates: Sequence[tuple[UUID, str | None]], db: Database
+    ) -> list[Row]:
+        own = self._own(db, candidates)
+        return (await self._look(db, wanted, before, own, None, len(own)))[:-1] if own else []
 
     async def _look(  # noqa: PLR0917 - the columns of its statement
         self,
@@ -372,23 +368,19 @@ class JobSummaries:
             SQL["summaries"], *where, *wanted.names(), limit, limit if shown is None else shown, WALK, wanted.tags
         )
 
-    def _databases(self, tenant: str | None) -> tuple[Database, ...]:
-        return self._tenant_databases.all if tenant is None else (self._tenant_databases.of(tenant),)
-
     async def _first_fingerprinted(self, db: Database) -> UUID:
         if id(db) not in self._prints_from:
             self._prints_from[id(db)] = (await db.run(SQL["prints_from"]))["id"]
         return self._prints_from[id(db)]
 
 
-def _skipping_unreachable(*, is_whole: bool) -> Any:
-    """Skip a database that cannot be reached, unless the result must be complete."""
-    return contextlib.nullcontext() if is_whole else skip_unavailable()
-
-
 def _summary(row: Row) -> JobSummary:
     fields: tuple[Any, ...] = tuple(row)[3:]
     return JobSummary(*fields[:-1], tags=jobs.decode(fields[-1]) or {})
+
+
+def _newest_first(found: Iterable[JobSummary]) -> list[JobSummary]:
+    return sorted(found, key=lambda summary: summary.job_id, reverse=True)
 
 
 def _cut(found: list[JobSummary], limit: int, stop: UUID | None, examined: int) -> JobSummaryPage:

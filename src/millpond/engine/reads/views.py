@@ -5,7 +5,6 @@ JSON stays the text that comes from the database, and the API sends it unchanged
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from datetime import datetime  # noqa: TC003 - msgspec reads the annotations
 from itertools import accumulate
@@ -23,8 +22,7 @@ from millpond.errors import InvalidError, NotFoundError
 from millpond.store.queries import queries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterable, Mapping, Sequence
 
     from millpond.engine.tenant_databases.databases import TenantDatabases
     from millpond.store.db import Database
@@ -128,8 +126,7 @@ class Views:
         if text is None or page.before is None or len(page.data) == limit or is_full(page.data):
             return page
         # Few of the newest jobs have these tags: find the others by the index on tags.
-        databases = self._tenant_databases.all if tenant is None else (self._tenant_databases.of(tenant),)
-        job_ids, stop = await tagged(databases, tenant, text, page.before)
+        job_ids, stop = await tagged(self._tenant_databases, tenant, text, page.before, is_whole=True)
         rest = _page(await self._read_all(SQL["page"], tenant, *given, job_ids), limit - len(page.data))
         return _ended(page.data + rest.data, rest.before or stop)
 
@@ -236,27 +233,24 @@ def tags_text(tags: Mapping[str, str] | None) -> str | None:
 
 
 async def tagged(
-    databases: Iterable[Database],
-    tenant: str | None,
-    tags: str,
-    before: UUID,
-    low: UUID = _FIRST,
-    *,
-    guard: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext,
+    databases: TenantDatabases, tenant: str | None, tags: str, before: UUID, low: UUID = _FIRST, *, is_whole: bool
 ) -> tuple[list[UUID], UUID | None]:
     """The newest jobs that have these tags, by the index on tags, and the id down to which they are complete.
 
-    Each query runs in a ``guard``, which decides whether a database that cannot be reached is skipped.
+    Without ``is_whole``, remote databases that cannot be reached are skipped if no tenant is named.
     """
-    found: list[UUID] = []
-    stops: list[UUID] = []
-    for db in databases:
-        with guard():
-            own = [row["job_id"] for row in await db.run(SQL["tagged"], tenant, tags, before, low, TAGGED + 1)]
-            found += own[:TAGGED]
-            stops += own[TAGGED - 1 : TAGGED] if len(own) > TAGGED else []
-    stop = max(stops, default=None)
-    return sorted((job_id for job_id in found if stop is None or job_id >= stop), reverse=True), stop
+    found = await databases.each(lambda db: tagged_in(db, tenant, tags, before, low), tenant, is_whole=is_whole)
+    stop = max((stop for _, stop in found if stop is not None), default=None)
+    job_ids = (job_id for own, _ in found for job_id in own if stop is None or job_id >= stop)
+    return sorted(job_ids, reverse=True), stop
+
+
+async def tagged_in(
+    db: Database, tenant: str | None, tags: str, before: UUID, low: UUID
+) -> tuple[list[UUID], UUID | None]:
+    """The same in one database."""
+    job_ids = [row["job_id"] for row in await db.run(SQL["tagged"], tenant, tags, before, low, TAGGED + 1)]
+    return job_ids[:TAGGED], job_ids[TAGGED - 1] if len(job_ids) > TAGGED else None
 
 
 def _page(pages: Sequence[Sequence[Any]], limit: int) -> JobPage:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millpond import logs
 from millpond.engine.tenant_databases.remote import AllDatabasesExecutor, RemoteExecutor, skip_unavailable
-from millpond.errors import BusyError, SettingsError, UnavailableError
+from millpond.errors import BusyError, MillpondError, SettingsError, UnavailableError
 from millpond.store.db import Database
 from millpond.store.queries import queries
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     Step = Callable[[str], Awaitable[object]]
 
 SQL: Final = queries("millpond.engine.tenant_databases", "databases")
+
+Result = TypeVar("Result")
 
 PATIENCE: Final = 10.0
 """How many seconds to wait for a tenant database."""
@@ -176,13 +178,53 @@ class TenantDatabases:
         """The executor of the verbs of a tenant's jobs."""
         return self.executors.get(tenant, self.central)
 
-    async def gather(self, query: Query, *arguments: Any) -> list[Row]:
-        """The rows of all databases that can be reached."""
-        found: list[Row] = list(await self.central.run(query, *arguments))
-        for database in self.remote:
-            with skip_unavailable():
-                found += await database.run(query, *arguments)
-        return found
+    def tenants_of(self, db: Database) -> list[str] | None:
+        """The tenants whose own database this is; None for central."""
+        return db.tenants if isinstance(db, RemoteDatabase) else None
+
+    def holding(self, tenant: str | None) -> tuple[Database, ...]:
+        """The database with the tables of a tenant; without a tenant, all databases."""
+        return self.all if tenant is None else (self.of(tenant),)
+
+    def may_hold(self, db: Database, tenant: str | None) -> bool:
+        """Whether a database is one of those."""
+        return tenant is None or self.of(tenant) is db
+
+    async def each(
+        self, work: Callable[[Database], Awaitable[Result]], tenant: str | None = None, *, is_whole: bool = False
+    ) -> list[Result]:
+        """The results of the work on the database of a tenant or, without one, on all databases, central first.
+
+        Of all, a remote one that cannot be reached is skipped, and that is logged, so that it does not delay the
+        others. With ``is_whole``, that is an error, as it is for one tenant.
+        """
+        results: list[Result] = []
+        for db in self.holding(tenant):
+            is_needed = is_whole or tenant is not None or db is self.central
+            with contextlib.nullcontext() if is_needed else skip_unavailable():
+                results.append(await work(db))
+        return results
+
+    async def gather(self, query: Query, *arguments: Any, of: str | None = None) -> list[Row]:
+        """The rows of a tenant's database or, without a tenant, of all databases that can be reached."""
+        return [row for rows in await self.each(lambda db: db.run(query, *arguments), of) for row in rows]
+
+    async def repair(self, owed_for: timedelta, limit: int) -> set[str]:
+        """Make the dispatches that have been owed for this long, and mend what is out of step among the next jobs.
+
+        Returns the queues that have grown. A failure of one database does not stop the others.
+        """
+        grown: set[str] = set()
+        for executor in dict.fromkeys(self.executors.values()):
+            if executor.database.is_up:
+                try:
+                    grown |= await executor.ensure(owed_for, limit)
+                    grown |= await executor.sweep(limit)
+                except UnavailableError:  # The database is probed until it is back.
+                    pass
+                except MillpondError as error:
+                    logs.emit("service.failed", service="ensurer", error=f"{type(error).__name__}: {error}")
+        return grown
 
     async def find(self, query: Query, *arguments: Any) -> Row | None:
         """The row of the one database that has it. That may be one that cannot be reached, so none is skipped."""
