@@ -12,9 +12,9 @@ import asyncio
 import contextlib
 import random
 import time
-from collections import Counter, deque
+from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -22,19 +22,16 @@ import msgspec
 from millpond import logs, wire
 from millpond.engine.batcher import Batcher
 from millpond.engine.engine import CANCEL_TOPIC
-from millpond.engine.tenant_databases.remote import skip_unavailable
+from millpond.engine.reads import streams
 from millpond.errors import MillpondError, UnavailableError
 from millpond.retry import DATABASE
-from millpond.store.queries import queries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from millpond.engine.engine import Engine
     from millpond.services.notifier import Notifier
-    from millpond.store.db import Database, Row
-
-SQL: Final = queries("millpond.api.jobs", "streams")
+    from millpond.store.db import Row
 
 LOOK_EVERY: Final = 0.1
 LOOK_AT_LEAST_EVERY: Final = 0.4
@@ -238,9 +235,6 @@ class Stream(Listener):
             self._hub.leave(self, self._watch)
 
 
-Target = TypeVar("Target", WatchedJob, MissedEvents)
-
-
 class Hub:
     """All streams and requests of this process that wait for jobs, including the polls of fleet workers."""
 
@@ -390,61 +384,22 @@ class Hub:
 
     async def _look_at(self, watches: Sequence[WatchedJob]) -> None:
         began = time.monotonic()
-        changed = await self._changes(watches)
+        seen = [(watch.job_id, watch.tenant, watch.known) for watch in watches]
+        changed = [(watches[n], row) for n, row in await streams.changed(self._tenant_databases, seen)]
         self._took += time.monotonic() - began
         behind = [watch for watch, row in changed if watch.streams and (row["events"] or 0) > watch.last]
         for start in range(0, len(behind), _READ_MAX):
             await self._catch_up(behind[start : start + _READ_MAX])
-        outputs = await self._outputs([watch for watch, row in changed if row["is_ended"] and watch.form.needs_output])
+        ended = [watch for watch, row in changed if row["is_ended"] and watch.form.needs_output]
+        outputs = await self._outputs(ended) if ended else {}
         for watch, row in changed:
             self._renew(watch, row, outputs.get(id(watch)))
             watch.wake()
 
     async def _outputs(self, watches: Sequence[WatchedJob]) -> dict[int, Row]:
         """How these jobs ended, with their output."""
-        found: dict[int, Row] = {}
-        for db, own in self._by_database(watches) if watches else ():
-            with contextlib.nullcontext() if db is self._tenant_databases.central else skip_unavailable():
-                rows: Sequence[Row] = await db.run(
-                    SQL["ended"], [watch.job_id for watch in own], [watch.tenant for watch in own]
-                )
-                found |= {id(own[int(row["n"]) - 1]): row for row in rows}
-        return found
-
-    async def _changes(self, watches: Sequence[WatchedJob]) -> list[tuple[WatchedJob, Row]]:
-        """The rows of changed jobs; jobs whose database cannot be reached are omitted."""
-        changed: list[tuple[WatchedJob, Row]] = []
-        for db, own in self._by_database(watches):
-            with contextlib.nullcontext() if db is self._tenant_databases.central else skip_unavailable():
-                rows: Sequence[Row] = await db.run(
-                    SQL["look"],
-                    [watch.job_id for watch in own],
-                    [watch.tenant for watch in own],
-                    [watch.known for watch in own],
-                )
-                changed += [(own[int(row["n"]) - 1], row) for row in rows]
-        if not self._tenant_databases.remote:
-            return changed
-        # A watch without a tenant asks every database: its job does not exist only if it is in none of them.
-        found = {id(watch) for watch, row in changed if row["events"] is not None}
-        absent = Counter(id(watch) for watch, row in changed if row["events"] is None)
-        asked = {id(watch): 1 if watch.tenant else len(self._tenant_databases.all) for watch, _ in changed}
-        return [
-            (watch, row)
-            for watch, row in changed
-            if row["events"] is not None or (id(watch) not in found and absent[id(watch)] == asked[id(watch)])
-        ]
-
-    def _by_database(self, targets: Sequence[Target]) -> list[tuple[Database, list[Target]]]:
-        """Group watches or pages by the databases that may have their job; without a tenant, that is every database."""
-        if not self._tenant_databases.remote:
-            return [(self._tenant_databases.central, list(targets))]
-        groups = {db: list[Target]() for db in self._tenant_databases.all}
-        for target in targets:
-            tenant = target.tenant
-            for db in self._tenant_databases.all if tenant is None else (self._tenant_databases.of(tenant),):
-                groups[db].append(target)
-        return [(db, group) for db, group in groups.items() if group]
+        ended = await streams.ended(self._tenant_databases, [(watch.job_id, watch.tenant) for watch in watches])
+        return {id(watches[n]): row for n, row in ended}
 
     async def _catch_up(self, watches: Sequence[WatchedJob]) -> None:
         pages = await self._read(
@@ -472,12 +427,10 @@ class Hub:
 
     async def _read(self, pages: Sequence[MissedEvents]) -> list[list[StreamFrame]]:
         frames = {page: list[StreamFrame]() for page in pages}
-        for db, own in self._by_database(list(frames)):
-            job_ids, tenants, seen, _ = map(list, zip(*own, strict=True))
-            rows: Sequence[Row] = await db.run(SQL["after"], job_ids, tenants, seen, PAGE)
-            for row in rows:
-                page = own[int(row["n"]) - 1]
-                frames[page].append(StreamFrame(row["seq"], page.form.frame(row) or b""))
+        wanted = list(frames)
+        missed = [(page.job_id, page.tenant, page.seen) for page in wanted]
+        for n, row in await streams.after(self._tenant_databases, missed, PAGE):
+            frames[wanted[n]].append(StreamFrame(row["seq"], wanted[n].form.frame(row) or b""))
         return [frames[page] for page in pages]
 
     def _all(self) -> list[WatchedJob]:
