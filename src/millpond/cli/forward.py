@@ -61,7 +61,7 @@ class Forwarder:
         self._asked: dict[str, Any] = {"events": events, "kinds": kinds, "secret": secret, "tenant": tenant}
         self._tenant = tenant
         self._endpoint: str | None = None
-        self._is_away = False
+        self._is_unreachable = False
         self._stop = asyncio.Event()
 
     async def run(self) -> AsyncGenerator[Forwarded]:
@@ -113,11 +113,11 @@ class Forwarder:
 
     def _note(self, error: MillpondError | None) -> None:
         """Report once that the server is unreachable, and once that it is reachable again."""
-        if error is not None and not self._is_away:
+        if error is not None and not self._is_unreachable:
             say(f"{error.message} Retrying.")
-        if error is None and self._is_away:
+        if error is None and self._is_unreachable:
             say("The server is reachable again.")
-        self._is_away = error is not None
+        self._is_unreachable = error is not None
 
     async def _forward(self, http: httpx2.AsyncClient, request: wire.SignedRequest) -> Forwarded:
         began, at = time.perf_counter(), datetime.now(UTC)
