@@ -32,7 +32,6 @@ from millpond.engine.reads.estimates import Estimates
 from millpond.engine.reads.summaries import JobSummaries
 from millpond.engine.reads.views import Views
 from millpond.engine.tenant_databases.databases import TenantDatabases
-from millpond.engine.tenant_databases.remote import RemoteExecutor
 from millpond.engine.webhooks.deliveries import Deliveries
 from millpond.engine.webhooks.endpoints import Endpoints
 from millpond.engine.webhooks.vault import Safe, Vault
@@ -426,16 +425,7 @@ class Engine:
 
     async def _submit_batch(self, items: Sequence[Submission]) -> list[Submitted | Exception]:
         """Submit jobs of tenants that share a database."""
-        queues = {item.queue for item in items}
-        executor = self.tenant_databases.executor(items[0].tenant)
-        if isinstance(executor, RemoteExecutor):
-            answers = await executor.dispatch(items, await jobs.submit(executor, items))
-            self.notifier.notify(queues)
-            self.deliveries.poll_soon()
-            return answers
-        topics = self.notifier.payload_for_statement(queues)
-        submitted = await jobs.submit(executor, items, topics)
-        self.notifier.notify(queues, is_sent=topics is not None)
+        submitted = await self.tenant_databases.submit(items, self.notifier)
         self.deliveries.poll_soon()
         return submitted
 

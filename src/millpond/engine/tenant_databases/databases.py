@@ -11,15 +11,18 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millpond import logs
+from millpond.engine.jobs import jobs
 from millpond.engine.tenant_databases.remote import AllDatabasesExecutor, RemoteExecutor, skip_unavailable
 from millpond.errors import BusyError, MillpondError, SettingsError, UnavailableError
 from millpond.store.db import Database
 from millpond.store.queries import queries
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
     from datetime import timedelta
 
+    from millpond.engine.engine import NotifierProtocol
+    from millpond.engine.jobs.jobs import Submission, Submitted
     from millpond.store.db import Connection, Executor, Row
     from millpond.store.queries import Query
 
@@ -177,6 +180,19 @@ class TenantDatabases:
     def executor(self, tenant: str) -> Executor:
         """The executor of the verbs of a tenant's jobs."""
         return self.executors.get(tenant, self.central)
+
+    async def submit(self, items: Sequence[Submission], notifier: NotifierProtocol) -> list[Submitted | Exception]:
+        """Submit jobs of tenants that share a database, and notify their queues."""
+        queues = {item.queue for item in items}
+        remote = self.executors.get(items[0].tenant)
+        if remote is not None:
+            answers = await remote.dispatch(items, await jobs.submit(remote, items))
+            notifier.notify(queues)
+            return answers
+        topics = notifier.payload_for_statement(queues)
+        submitted = await jobs.submit(self.central, items, topics)
+        notifier.notify(queues, is_sent=topics is not None)
+        return submitted
 
     def tenants_of(self, db: Database) -> list[str] | None:
         """The tenants whose own database this is; None for central."""
