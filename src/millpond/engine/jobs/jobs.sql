@@ -648,9 +648,8 @@ begin
 end $$;
 
 -- function: apply_due
--- Applies a lifecycle event to the jobs for which it is due, up to `row_limit` at a time: 'expired' once the deadline has
--- passed, in any phase; 'canceled' once the grace of a cancel is over, which revokes the lease; 'queued' once the start time
--- has come.
+-- Applies a lifecycle event to the jobs for which it is due, up to `row_limit` at a time (see is_due). Ending a
+-- job revokes its lease.
 create or replace function millpond.apply_due(event text, row_limit integer)
 returns table (
     job_id uuid, tenant text, kind text, queue text, from_state text, state text, outcome text, price integer, captured integer
@@ -667,11 +666,7 @@ begin
     select array_agg(d.job_id) into ids from (
         select d.job_id from millpond.dispatches d
         where d.wakes_at <= present and not d.is_remote
-            and case apply_due.event
-                when 'expired' then d.expires_at <= present
-                when 'canceled' then d.cancel_at <= present
-                else d.phase = 'waiting' and d.run_at <= present and (d.expires_at is null or d.expires_at > present)
-            end
+            and millpond.is_due(apply_due.event, d, present)
         order by d.wakes_at limit row_limit for update skip locked
     ) d;
     if ids is null then

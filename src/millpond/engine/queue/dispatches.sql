@@ -229,6 +229,19 @@ begin
     returning d.job_id;
 end $$;
 
+-- function: is_due
+-- Whether a lifecycle event is due for the job of a dispatch: 'expired' once the deadline has passed, in any phase;
+-- 'canceled' once the grace of a cancel is over; 'queued' once the start time has come.
+create or replace function millpond.is_due(event text, dispatch millpond.dispatches, present timestamptz) returns boolean
+language sql immutable as $$
+    select case event
+        when 'expired' then dispatch.expires_at <= present
+        when 'canceled' then dispatch.cancel_at <= present
+        else dispatch.phase = 'waiting' and dispatch.run_at <= present
+            and (dispatch.expires_at is null or dispatch.expires_at > present)
+    end
+$$;
+
 -- function: give_back
 -- Returns jobs that were leased and did not end, by cause: 'attempt' (the job's code failed), 'interruption' (the
 -- worker stopped), 'lapse' (the worker stopped responding). Each cause has a counter and a limit; at the limit the job

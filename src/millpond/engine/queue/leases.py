@@ -41,8 +41,8 @@ BYTES_MAX: Final = 4 * 1024 * 1024
 """A claim of fleet workers ends with the job with which its JSON has reached this size: the same as in leases.sql."""
 DELAY_MAX: Final = timedelta(days=3650)
 _TRIES: Final = 4
-_LAPSED: Final = {"code": "lease_lost", "message": "The worker stopped sending heartbeats."}
-_INTERRUPTED: Final = {"code": "interrupted", "message": "The worker was interrupted."}
+LAPSED: Final = {"code": "lease_lost", "message": "The worker stopped sending heartbeats."}
+INTERRUPTED: Final = {"code": "interrupted", "message": "The worker was interrupted."}
 _PAUSE: Final = 0.2
 
 
@@ -177,7 +177,7 @@ async def abandon(db: Executor, token: UUID) -> set[str]:
     for left in reversed(range(_TRIES)):
         try:
             transitioned: Sequence[Row] = await db.run(SQL["abandon"], token)
-            _report_fates(transitioned, {row["job_id"]: _INTERRUPTED for row in transitioned})
+            _report_fates(transitioned, {row["job_id"]: INTERRUPTED for row in transitioned})
             return {row["queue"] for row in transitioned if row["fate"] == "requeued"}
         except UnavailableError:
             if not left:
@@ -285,7 +285,7 @@ async def lapse(db: Executor, limit: int) -> set[str]:
     transitioned: Sequence[Row] = await db.run(SQL["lapse"], limit)
     for row in transitioned:
         logs.emit("lease.lapsed", job_id=row["job_id"], worker=row["worker"], fate=row["fate"])
-    _report_fates(transitioned, {row["job_id"]: _LAPSED for row in transitioned})
+    _report_fates(transitioned, {row["job_id"]: LAPSED for row in transitioned})
     return {row["queue"] for row in transitioned if row["fate"] == "requeued"}
 
 

@@ -136,7 +136,7 @@ declare
 begin
     for fates in
         select g.fate, g.phase, array_agg(g.job_id) as ids, array_agg(g.attempts) as attempts, array_agg(i.error) as errors,
-            array_agg(jsonb_strip_nulls(jsonb_build_object('cause', cause, 'count', g.counted, 'error', i.error))) as notes
+            array_agg(millpond.requeue_note(cause, g.counted, i.error)) as notes
         from millpond.give_back(requeue.cause, is_by_worker, job_ids, tokens, delays, origins, requeue.errors) g
         join unnest(job_ids, errors) as i(job_id, error) on i.job_id = g.job_id
         group by g.fate, g.phase
@@ -149,6 +149,13 @@ begin
         ) m;
     end loop;
 end $$;
+
+-- function: requeue_note
+-- The data of the event of a job that was returned to the queue: the cause, and how often it has occurred.
+create or replace function millpond.requeue_note(cause text, counted smallint, error jsonb) returns jsonb
+language sql stable as $$
+    select jsonb_strip_nulls(jsonb_build_object('cause', cause, 'count', counted, 'error', error))
+$$;
 
 -- function: lapse
 -- Takes back the jobs of expired leases, up to `row_limit` leases at a time. It starts from the lease itself and also

@@ -34,7 +34,7 @@ from millpond.store.db import AgainError, fetch
 from millpond.store.queries import queries
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
     from datetime import timedelta
 
     from millpond.engine.jobs.jobs import Submission, Submitted
@@ -48,9 +48,8 @@ SQL: Final = queries("millpond.engine.tenant_databases", "remote")
 
 _TRIES: Final = 5
 _FIRST: Final = UUID(int=0)
-_SILENT: Final = {"code": "lease_lost", "message": "The worker stopped sending heartbeats."}
-_GONE: Final = {"code": "interrupted", "message": "The worker was interrupted."}
 _REPAIR: Final = '{"cause": "repair"}'
+_NO_PLACE: Final[Mapping[str, Any]] = {"phase": None, "is_asked": False, "is_waited_for": False}
 _PLACE: Final = ("phase", "epoch", "attempts", "is_asked", "rank")
 
 
@@ -136,9 +135,46 @@ class RemoteExecutor:
         await _step(own, {job_id: queued.get(job_id, nowhere) for job_id in job_ids})
         return queued
 
+    async def _one(
+        self,
+        job_id: UUID,
+        job_half: Callable[[Mapping[str, Any]], tuple[Any, ...]],
+        dispatch_half: Callable[[Row], tuple[Any, ...]],
+        verdicts: Collection[str] | None = None,
+    ) -> Row:
+        """Run a verb on one job: the tenant's half, then central's, if it follows the verdict.
+
+        Each half is a statement with its arguments: the tenant's depends on the dispatch, central's on the answer.
+        """
+
+        async def work(central: Connection, own: Connection) -> Row:
+            place = (await self._fence(central, own, [job_id])).get(job_id, _NO_PLACE)
+            row = await fetch(own, *job_half(place))
+            if verdicts is None or row["verdict"] in verdicts:
+                await fetch(central, *dispatch_half(row))
+            return row
+
+        return await self.both(work)
+
+    async def _held(
+        self,
+        job_ids: Sequence[UUID],
+        dispatch_half: tuple[Any, ...],
+        job_half: Callable[[Connection, list[UUID]], Awaitable[list[dict[str, Any]]]],
+    ) -> list[dict[str, Any]]:
+        """Run a verb on held jobs: central's half, then the tenant's for the jobs that it returns, if any."""
+
+        async def work(central: Connection, own: Connection) -> list[dict[str, Any]]:
+            await self._fence(central, own, job_ids)
+            held = {row["job_id"] for row in await fetch(central, *dispatch_half)}
+            kept = [job_id for job_id in dict.fromkeys(job_ids) if job_id in held]
+            return await job_half(own, kept) if kept else []
+
+        return await self.both(work)
+
     # Clients
 
-    async def submit(self, _is_away: bool, *columns: Any) -> Row:  # noqa: FBT001 - the columns of its statement
+    async def submit(self, _is_remote: bool, *columns: Any) -> Row:  # noqa: FBT001 - the columns of its statement
         """The tenant's half; `dispatch` is central's."""
         return await self.database.run(JOBS["submit"], True, *columns)  # noqa: FBT003
 
@@ -212,13 +248,42 @@ class RemoteExecutor:
                 await self.database.run(SQL["paid"], paid)
 
     async def cancel(self, tenant: str, job_id: UUID, grace: timedelta) -> Row:
-        async def work(central: Connection, own: Connection) -> Row:
-            place = (await self._fence(central, own, [job_id])).get(job_id, {})
-            row = await fetch(own, SQL["cancel_job"], tenant, job_id, place.get("phase"), place.get("is_asked", False))
-            await fetch(central, SQL["cancel_dispatch"], job_id, row["verdict"], grace)
-            return row
+        return await self._one(
+            job_id,
+            lambda place: (SQL["cancel_job"], tenant, job_id, place["phase"], place["is_asked"]),
+            lambda row: (SQL["cancel_dispatch"], job_id, row["verdict"], grace),
+        )
 
-        return await self.both(work)
+    async def prioritize(self, tenant: str, job_id: UUID, priority: int) -> Row:
+        return await self._one(
+            job_id,
+            lambda place: (SQL["prioritize_job"], tenant, job_id, priority, place["phase"]),
+            lambda _: (SQL["prioritize_dispatch"], job_id, priority),
+            {"changed", "same"},
+        )
+
+    async def answer(self, tenant: str, job_id: UUID, answer: str) -> Row:
+        return await self._one(
+            job_id,
+            lambda place: (SQL["answer_job"], tenant, job_id, answer, place["is_waited_for"]),
+            lambda _: (SQL["make_ready"], [job_id]),
+            {"answered"},
+        )
+
+    async def transition_to(self, tenant: str, job_id: UUID, state: str) -> Row:
+        return await self._one(
+            job_id,
+            lambda place: (
+                SQL["transition_job_to"],
+                tenant,
+                job_id,
+                state,
+                place["phase"] is not None,
+                place["is_asked"],
+            ),
+            lambda row: (SQL["transition_dispatch_to"], job_id, row["phase"], row["forgets"]),
+            {"transitioned"},
+        )
 
     async def refund(  # noqa: PLR0917 - the columns of its statement
         self, tenant: str, job_id: UUID, amount: int | None, key: str | None, reason: str, actor: str, run: int | None
@@ -233,37 +298,6 @@ class RemoteExecutor:
             if row["verdict"] in {"posted", "repeated"}:
                 details = (row["given"], row["why"], row["reference"], row["at"])
                 await fetch(central, SQL["audit_refunded"], actor, tenant, job_id, *details)
-            return row
-
-        return await self.both(work)
-
-    async def prioritize(self, tenant: str, job_id: UUID, priority: int) -> Row:
-        async def work(central: Connection, own: Connection) -> Row:
-            place = (await self._fence(central, own, [job_id])).get(job_id, {})
-            row = await fetch(own, SQL["prioritize_job"], tenant, job_id, priority, place.get("phase"))
-            if row["verdict"] in {"changed", "same"}:
-                await fetch(central, SQL["prioritize_dispatch"], job_id, priority)
-            return row
-
-        return await self.both(work)
-
-    async def answer(self, tenant: str, job_id: UUID, answer: str) -> Row:
-        async def work(central: Connection, own: Connection) -> Row:
-            place = (await self._fence(central, own, [job_id])).get(job_id, {})
-            row = await fetch(own, SQL["answer_job"], tenant, job_id, answer, place.get("is_waited_for", False))
-            if row["verdict"] == "answered":
-                await fetch(central, SQL["make_ready"], [job_id])
-            return row
-
-        return await self.both(work)
-
-    async def transition_to(self, tenant: str, job_id: UUID, state: str) -> Row:
-        async def work(central: Connection, own: Connection) -> Row:
-            place = (await self._fence(central, own, [job_id])).get(job_id)
-            is_asked = place is not None and place["is_asked"]
-            row = await fetch(own, SQL["transition_job_to"], tenant, job_id, state, place is not None, is_asked)
-            if row["verdict"] == "transitioned":
-                await fetch(central, SQL["transition_dispatch_to"], job_id, row["phase"], row["forgets"])
             return row
 
         return await self.both(work)
@@ -314,20 +348,14 @@ class RemoteExecutor:
     ) -> list[dict[str, Any]]:
         _check_apart(job_ids)
 
-        async def work(central: Connection, own: Connection) -> list[dict[str, Any]]:
-            await self._fence(central, own, job_ids)
-            rows = await fetch(central, SQL["withdraw"], outcome, job_ids, tokens, origins)
-            gone = {row["job_id"] for row in rows}
-            given = zip(job_ids, outputs, _or_none(errors, job_ids), _or_none(captures, job_ids), strict=True)
-            ended = {job_id: rest for job_id, *rest in given if job_id in gone}
-            if not ended:
-                return []
-            outputs_, errors_, captures_ = map(list, zip(*ended.values(), strict=True))
-            return await _transition(
-                own, outcome, "ended", list(ended), outputs=outputs_, errors=errors_, captures=captures_
-            )
+        given = zip(job_ids, outputs, _or_none(errors, job_ids), _or_none(captures, job_ids), strict=True)
+        end_of = {job_id: rest for job_id, *rest in given}
 
-        return await self.both(work)
+        async def end(own: Connection, held: list[UUID]) -> list[dict[str, Any]]:
+            outputs_, errors_, captures_ = map(list, zip(*(end_of[job_id] for job_id in held), strict=True))
+            return await _transition(own, outcome, "ended", held, outputs=outputs_, errors=errors_, captures=captures_)
+
+        return await self._held(job_ids, (SQL["withdraw"], outcome, job_ids, tokens, origins), end)
 
     async def deliver(
         self,
@@ -348,27 +376,22 @@ class RemoteExecutor:
             ended = await self.finish("succeeded", ids, held, outputs_, None, captured, origins_ if origins else None)
             transitioned += [row | {"is_ended": True} for row in ended]
 
-        async def work(central: Connection, own: Connection) -> list[dict[str, Any]]:
-            await self._fence(central, own, list(waiting))
-            over = await fetch(central, SQL["start_delivery"], job_ids, tokens, origins, list(waiting))
-            gone = {row["job_id"] for row in over}
-            items = zip(job_ids, outputs, _or_none(captures, job_ids), strict=True)
-            kept = [item for item in items if item[0] in gone]
-            if not kept:
-                return []
-            return [dict(row) for row in await fetch(own, SQL["deliver_jobs"], *map(list, zip(*kept, strict=True)))]
+        async def deliver(own: Connection, held: list[UUID]) -> list[dict[str, Any]]:
+            given = zip(job_ids, outputs, _or_none(captures, job_ids), strict=True)
+            columns = map(list, zip(*(item for item in given if item[0] in set(held)), strict=True))
+            return [dict(row) for row in await fetch(own, SQL["deliver_jobs"], *columns)]
 
         if waiting:
-            transitioned += [row | {"is_ended": False} for row in await self.both(work)]
+            half = (SQL["start_delivery"], job_ids, tokens, origins, list(waiting))
+            delivering = await self._held(list(waiting), half, deliver)
+            transitioned += [row | {"is_ended": False} for row in delivering]
         return transitioned
 
     async def conclude(self, outcome: str, job_ids: Sequence[UUID]) -> list[dict[str, Any]]:
-        async def work(central: Connection, own: Connection) -> list[dict[str, Any]]:
-            await self._fence(central, own, job_ids)
-            out = [row["job_id"] for row in await fetch(central, SQL["end_delivery"], job_ids)]
-            return [dict(row) for row in await fetch(own, SQL["conclude_jobs"], outcome, out)] if out else []
+        async def conclude(own: Connection, out: list[UUID]) -> list[dict[str, Any]]:
+            return [dict(row) for row in await fetch(own, SQL["conclude_jobs"], outcome, out)]
 
-        return await self.both(work)
+        return await self._held(job_ids, (SQL["end_delivery"], job_ids), conclude)
 
     async def requeue(  # noqa: PLR0917 - the columns of its statement
         self,
@@ -399,7 +422,7 @@ class RemoteExecutor:
                     [row["job_id"] for row in group],
                     attempts=[row["attempts"] for row in group],
                     errors=[error_of[row["job_id"]] for row in group],
-                    notes=[_note(cause, row["counted"], error_of[row["job_id"]]) for row in group],
+                    notes=[row["note"] for row in group],
                 )
                 transitioned += [row | {"fate": fate} for row in rows]
             return transitioned
@@ -409,13 +432,12 @@ class RemoteExecutor:
     async def park(
         self, job_ids: Sequence[UUID], tokens: Sequence[UUID], memos: Sequence[str | None]
     ) -> list[dict[str, Any]]:
-        async def work(central: Connection, own: Connection) -> list[dict[str, Any]]:
-            await self._fence(central, own, job_ids)
-            aside = {row["job_id"] for row in await fetch(central, SQL["park_dispatches"], job_ids, tokens)}
-            kept = {job_id: memo for job_id, memo in zip(job_ids, memos, strict=True) if job_id in aside}
-            return await _transition(own, "parked", "parked", list(kept), memos=list(kept.values())) if kept else []
+        memo_of = dict(zip(job_ids, memos, strict=True))
 
-        return await self.both(work)
+        async def park(own: Connection, held: list[UUID]) -> list[dict[str, Any]]:
+            return await _transition(own, "parked", "parked", held, memos=[memo_of[job_id] for job_id in held])
+
+        return await self._held(job_ids, (SQL["park_dispatches"], job_ids, tokens), park)
 
     async def proceed(
         self,
@@ -424,12 +446,10 @@ class RemoteExecutor:
         memos: Sequence[str | None],
         answers: Sequence[str],
     ) -> list[dict[str, Any]]:
-        async def work(central: Connection, own: Connection) -> list[dict[str, Any]]:
-            await self._fence(central, own, job_ids)
-            held = [row["job_id"] for row in await fetch(central, SQL["keep"], job_ids, tokens)]
+        async def proceed(own: Connection, held: list[UUID]) -> list[dict[str, Any]]:
             return [dict(row) for row in await fetch(own, SQL["proceed_jobs"], held, job_ids, memos, answers)]
 
-        return await self.both(work)
+        return await self._held(job_ids, (SQL["keep"], job_ids, tokens), proceed)
 
     async def note(self, job_ids: Sequence[UUID], tokens: Sequence[UUID], *columns: Any) -> Sequence[Row]:
         """Central is only asked who holds the jobs: the epoch is fence enough, since a new lease has another."""
@@ -578,13 +598,13 @@ class AllDatabasesExecutor:
             tenant for database in self._tenant_databases.remote if not database.is_up for tenant in database.tenants
         ]
         rows = await self._central.run(SQL["lapsed"], limit, down)
-        taken = await self._take_back("lapse", [row for row in rows if row["job_id"] is not None], _SILENT)
+        taken = await self._take_back("lapse", [row for row in rows if row["job_id"] is not None], leases.LAPSED)
         await self._close({row["token"] for row in rows})
         return taken
 
     async def _abandon(self, token: UUID) -> list[Any]:
         rows = await self._central.run(SQL["held_by"], token)
-        taken = await self._take_back("interruption", rows, _GONE)
+        taken = await self._take_back("interruption", rows, leases.INTERRUPTED)
         await self._close({token})
         return taken
 
@@ -715,10 +735,6 @@ def _by_id(rows: Iterable[Any]) -> dict[UUID, dict[str, Any]]:
 
 def _or_none(column: Sequence[Any] | None, like: Sequence[Any]) -> Sequence[Any]:
     return [None] * len(like) if column is None else column
-
-
-def _note(cause: str, count: int, error: str) -> str:
-    return msgspec.json.encode({"cause": cause, "count": count, "error": msgspec.Raw(error.encode())}).decode()
 
 
 @contextlib.contextmanager

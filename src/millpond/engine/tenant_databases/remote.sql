@@ -228,8 +228,9 @@ select millpond.unlease($1::uuid[]);
 select job_id from millpond.withdraw($1, $2::uuid[], $3::uuid[], $4::text[]);
 
 -- name: give_back :many
-select job_id, fate, phase, attempts, counted
-from millpond.give_back($1, $2, $3::uuid[], $4::uuid[], $5::interval[], $6::text[], $7::jsonb[]);
+select g.job_id, g.fate, g.phase, g.attempts, millpond.requeue_note($1, g.counted, i.error) as note
+from millpond.give_back($1, $2, $3::uuid[], $4::uuid[], $5::interval[], $6::text[], $7::jsonb[]) g
+join unnest($3::uuid[], $7::jsonb[]) as i(job_id, error) on i.job_id = g.job_id;
 
 -- name: park_dispatches :many
 select job_id from millpond.park_dispatches($1::uuid[], $2::uuid[]);
@@ -319,17 +320,11 @@ from millpond.claim(
 );
 
 -- name: due :many
--- Locks the dispatches of these tenants that a service must look at: past their deadline, past the grace of their
--- cancel, or at their start. Database: central.
+-- Locks the dispatches of these tenants for which an event is due. Database: central.
 select d.job_id, d.phase, d.epoch
 from millpond.dispatches d
 where d.is_remote and d.tenant = any($2::text[]) and d.wakes_at <= millpond.clock()
-    and case $1
-        when 'expired' then d.expires_at <= millpond.clock()
-        when 'canceled' then d.cancel_at <= millpond.clock()
-        else d.phase = 'waiting' and d.run_at <= millpond.clock()
-            and (d.expires_at is null or d.expires_at > millpond.clock())
-    end
+    and millpond.is_due($1, d, millpond.clock())
 order by d.wakes_at limit $3 for update skip locked;
 
 -- name: lapsed :many
