@@ -238,7 +238,7 @@ async def test_the_index_tells_of_no_other_tenant(engine: Engine, make: Factory)
     await engine.submit("free", tenant=STRANGER, account="bob", tags={"team": "ads"})
     own = (await make.submitted(tags={"team": "ads"})).job_id
     last = UUID(int=2**128 - 1)
-    assert await views.tagged((engine.db,), TENANT, '{"team": "ads"}', last) == ([own], None)
+    assert await views.tagged_in(engine.db, TENANT, '{"team": "ads"}', last) == ([own], None)
 
 
 async def test_the_second_wall_stands_before_tags_too(engine: Engine, make: Factory) -> None:

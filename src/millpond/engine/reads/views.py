@@ -246,7 +246,7 @@ async def tagged(
 
 
 async def tagged_in(
-    db: Database, tenant: str | None, tags: str, before: UUID, low: UUID
+    db: Database, tenant: str | None, tags: str, before: UUID, low: UUID = _FIRST
 ) -> tuple[list[UUID], UUID | None]:
     """The same in one database."""
     job_ids = [row["job_id"] for row in await db.run(SQL["tagged"], tenant, tags, before, low, TAGGED + 1)]
