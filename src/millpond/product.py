@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from millpond.engine.jobs.jobs import Submitted, report_denied
     from millpond.engine.jobs.measuring import measure
     from millpond.engine.queue.leases import LeasedJob
-    from millpond.engine.reads import health
     from millpond.engine.reads.health import QueueFlow, QueueHealth
     from millpond.engine.reads.views import JobPage, JobView
     from millpond.engine.webhooks.endpoints import EndpointRecord
@@ -135,7 +134,6 @@ __all__ = [
     "encode",
     "event_number",
     "folder",
-    "health",
     "job_text",
     "lifecycle",
     "measure",
@@ -247,7 +245,6 @@ _MODULES: Final = {
         "report_denied",
     ),
     "millpond.engine.jobs.measuring": ("measure",),
-    "millpond.engine.reads": ("health",),
     "millpond.engine.queue.leases": ("LeasedJob",),
     "millpond.engine.reads.health": (
         "QueueFlow",

@@ -21,7 +21,7 @@ from millpond.api.calls import Reply
 from millpond.api.routes import TEXT, Route
 from millpond.api.scopes import READERS
 from millpond.engine.jobs import jobs
-from millpond.engine.reads import counters, health
+from millpond.engine.reads import counters
 from millpond.engine.webhooks import deliveries
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Metrics:
     async def text(self, engine: Engine, hub: Hub) -> bytes:
         if time.monotonic() >= self._until:
             self._routes = await engine.scaling.routes()
-            self._queues = await health.queues(engine.db, engine.tenant_databases, engine.workers.rules.silence)
+            self._queues = await engine.queue_health()
             self.waiting = await deliveries.waiting(engine.tenant_databases)
             self.durations = await engine.counters.durations()
             self._until = time.monotonic() + _TTL

@@ -27,6 +27,7 @@ from millpond.engine.providers.providers import Providers
 from millpond.engine.queue import leases, queues, registry
 from millpond.engine.queue.dispatches import BACK_TOPIC, CANCEL_TOPIC
 from millpond.engine.queue.leases import ClaimRequest, End
+from millpond.engine.reads import health
 from millpond.engine.reads.counters import Counters
 from millpond.engine.reads.estimates import Estimates
 from millpond.engine.reads.summaries import JobSummaries
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from millpond.engine.jobs.jobs import CancelAnswer, JobRecord, KeyedRequest, Prioritized, SubmitOptions
     from millpond.engine.queue.dispatches import Lanes
     from millpond.engine.queue.leases import HeartbeatAnswer, Lease, LeasedJob, Note, Return
+    from millpond.engine.reads.health import QueueFlow, QueueHealth
     from millpond.engine.verify import Violation
     from millpond.errors import IdempotencyConflictError
     from millpond.lifecycle import Lifecycle
@@ -491,6 +493,13 @@ class Engine:
         self.notify_requeued({queue})
         return state
 
+    async def restore_dispatch(self, tenant: str, job_id: UUID) -> None:
+        """Queue a job that was accepted but not queued, because its process died between the two.
+
+        This can happen only to tenants with a database of their own. The ensurer does the same after two seconds.
+        """
+        self.notify_requeued(await self.tenant_databases.restore(tenant, job_id))
+
     async def retry(
         self,
         tenant: str,
@@ -616,6 +625,14 @@ class Engine:
     async def resume(self, queue: str) -> None:
         await queues.resume(self.db, queue)
         self.notify_requeued({queue})
+
+    async def queue_health(self) -> list[QueueHealth]:
+        """The health of all queues, by name."""
+        return await health.queues(self.db, self.tenant_databases, self.workers.rules.silence)
+
+    async def queue_flow(self, first: UUID, limit: int) -> list[QueueFlow]:
+        """The flow of each queue in each database, among the newest ``limit`` jobs from the id ``first`` on."""
+        return await health.flow(self.tenant_databases, first, limit)
 
     # Workers
 

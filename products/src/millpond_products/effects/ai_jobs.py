@@ -115,25 +115,13 @@ class _Making:
         elif self.is_linked:
             await self.unlink()
         elif view.outcome is None:
-            await self._ensure(view)
+            await self.call.engine.restore_dispatch(view.tenant, view.job_id)
         return await to_wire(self.call, view)
 
     async def unlink(self) -> None:
         if self.is_linked:
             await videos.unlink(self.call.engine, self.order.video, self.job_id)
             self.is_linked = False
-
-    async def _ensure(self, view: JobView) -> None:
-        """Submit an existing job once more: the engine restores its dispatch if it is missing."""
-        await self.call.engine.submit(
-            KIND.name,
-            msgspec.json.decode(view.input),
-            tenant=view.tenant,
-            account=view.account,
-            idempotency_key=self.call.body.idempotency_key,
-            request=self.request,
-            route=view.queue,
-        )
 
 
 async def _usable(engine: Engine, effect_id: str) -> tuple[Effect, Workflow]:

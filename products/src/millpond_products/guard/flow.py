@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
-from millpond.product import READERS, Reply, health, reply
+from millpond.product import READERS, Reply, reply
 from millpond_products.guard import wire
 from millpond_products.guard.kinds import EXPIRES_IN_MAX, KIND
 
@@ -56,8 +56,8 @@ async def show(call: Call) -> Reply:
 
 
 async def look(engine: Engine) -> list[wire.Queue]:
-    seen = await health.queues(engine.db, engine.tenant_databases)
-    flow = await health.flow(engine.tenant_databases, _first_id(), WALK_MAX)
+    seen = await engine.queue_health()
+    flow = await engine.queue_flow(_first_id(), WALK_MAX)
     return [_to_wire(one, [part for part in flow if part.queue == one.queue]) for one in seen]
 
 

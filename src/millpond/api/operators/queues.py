@@ -9,7 +9,6 @@ from millpond.api import principals
 from millpond.api.calls import copied, reply
 from millpond.api.routes import Route
 from millpond.api.scopes import OPERATORS, READERS
-from millpond.engine.reads import health
 
 if TYPE_CHECKING:
     from millpond.api.calls import Call, Reply
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 async def list_queues(call: Call) -> Reply:
-    return reply(wire.Queues(data=[_queue(queue) for queue in await _look(call)]))
+    return reply(wire.Queues(data=[_queue(queue) for queue in await call.engine.queue_health()]))
 
 
 async def pause(call: Call) -> Reply:
@@ -35,13 +34,8 @@ async def resume(call: Call) -> Reply:
 async def _changed(call: Call, action: str) -> Reply:
     name = call.params["queue"]
     await call.engine.access.audit(call.principal.actor, action, subject=name)
-    (queue,) = [queue for queue in await _look(call) if queue.queue == name]
+    (queue,) = [queue for queue in await call.engine.queue_health() if queue.queue == name]
     return reply(_queue(queue))
-
-
-async def _look(call: Call) -> list[QueueHealth]:
-    engine = call.engine
-    return await health.queues(engine.db, engine.tenant_databases, engine.workers.rules.silence)
 
 
 def _queue(queue: QueueHealth) -> wire.QueueInfo:

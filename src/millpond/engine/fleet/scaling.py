@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from millpond.engine.reads import health
 from millpond.engine.reads.estimates import Memory
 from millpond.errors import NotFoundError
 from millpond.scaling import Load, desired_workers
@@ -67,8 +66,7 @@ class Scaling:
         rows = await self._engine.db.run(SQL["routes"], self._engine.workers.rules.silence)
         if not rows:
             return []
-        found = await health.queues(self._engine.db, self._engine.tenant_databases, self._engine.workers.rules.silence)
-        queues = {queue.queue: queue for queue in found}
+        queues = {queue.queue: queue for queue in await self._engine.queue_health()}
         durations = await self._engine.estimates.durations()
         return [
             RouteLoad(

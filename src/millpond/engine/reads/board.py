@@ -107,8 +107,7 @@ async def look(engine: Engine, tenant: str | None = None) -> Board:
     day = await counters.total("24h", tenant=tenant, at=at)
     failures = (await counters.failures("1h", tenant=tenant, limit=FAILURES, at=at)).data
     pending, failing = await _webhooks(engine, tenant)
-    silence = engine.workers.rules.silence
-    queues = await health.queues(engine.db, engine.tenant_databases, silence) if tenant is None else []
+    queues = await engine.queue_health() if tenant is None else []
     crew, capacity, deaf = await _crew(engine, at) if tenant is None else (FleetCounts(), Capacity(), [])
     alarms = [
         *_queues(queues),

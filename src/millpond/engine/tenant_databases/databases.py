@@ -20,6 +20,7 @@ from millpond.store.queries import queries
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
     from datetime import timedelta
+    from uuid import UUID
 
     from millpond.engine.engine import NotifierProtocol
     from millpond.engine.jobs.jobs import Submission, Submitted
@@ -241,6 +242,11 @@ class TenantDatabases:
                 except MillpondError as error:
                     logs.emit("service.failed", service="ensurer", error=f"{type(error).__name__}: {error}")
         return grown
+
+    async def restore(self, tenant: str, job_id: UUID) -> set[str]:
+        """Make the dispatch of a job if it is owed; return the queues that have grown."""
+        remote = self.executors.get(tenant)
+        return set() if remote is None else await remote.restore([job_id])
 
     async def find(self, query: Query, *arguments: Any) -> Row | None:
         """The row of the one database that has it. That may be one that cannot be reached, so none is skipped."""

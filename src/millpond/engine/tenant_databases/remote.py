@@ -192,13 +192,9 @@ class RemoteExecutor:
         }
         fresh = [(item, answer) for item, answer in accepted.values() if not answer.is_replay]
         refused: dict[UUID, Exception] = {}
-        try:
+        with _or_later():
             refused = await self._enqueue(fresh)
-            replays = [answer.job_id for _, answer in accepted.values() if answer.is_replay]
-            if owing := [row["job_id"] for row in await self.database.run(SQL["owing"], replays)] if replays else []:
-                await self.pay(owing)
-        except UnavailableError as error:
-            logs.emit("db.unavailable", service="dispatch", error=str(error))
+            await self.restore([answer.job_id for _, answer in accepted.values() if answer.is_replay])
         return [refused.get(item.job_id, answer) for item, answer in zip(items, answers, strict=True)]
 
     async def _enqueue(self, fresh: Sequence[tuple[Submission, Submitted]]) -> dict[UUID, Exception]:
@@ -228,6 +224,13 @@ class RemoteExecutor:
                 reason = msgspec.json.encode(known.as_dict()).decode()
                 await _transition(own, row["event"], "ended", [row["job_id"]], errors=[reason])
             await fetch(own, SQL["paid"], job_ids)
+
+    async def restore(self, job_ids: Sequence[UUID]) -> set[str]:
+        """Make the dispatches of those jobs that are still owed one; return the queues that have grown."""
+        with _or_later():
+            owing = [row["job_id"] for row in await self.database.run(SQL["owing"], job_ids)] if job_ids else []
+            return await self.pay(owing) if owing else set()
+        return set()
 
     async def pay(self, job_ids: Sequence[UUID]) -> set[str]:
         """Make the dispatches that are owed; return the queues that have grown."""
@@ -312,10 +315,8 @@ class RemoteExecutor:
 
         row = await self.both(work)
         if row["verdict"] == "revived":
-            try:
+            with _or_later():
                 await self.pay([job_id])
-            except UnavailableError as error:
-                logs.emit("db.unavailable", service="dispatch", error=str(error))
         return row
 
     # Workers
@@ -735,6 +736,15 @@ def _by_id(rows: Iterable[Any]) -> dict[UUID, dict[str, Any]]:
 
 def _or_none(column: Sequence[Any] | None, like: Sequence[Any]) -> Sequence[Any]:
     return [None] * len(like) if column is None else column
+
+
+@contextlib.contextmanager
+def _or_later() -> Any:
+    """Leave dispatches to the ensurer if a database cannot be reached."""
+    try:
+        yield
+    except UnavailableError as error:
+        logs.emit("db.unavailable", service="dispatch", error=str(error))
 
 
 @contextlib.contextmanager
