@@ -58,11 +58,19 @@ if TYPE_CHECKING:
 
     from millpond.engine.credits.ledger import Balance, Entry, Refund, RefundTarget
     from millpond.engine.jobs.events import Event, JobHistory
-    from millpond.engine.jobs.jobs import CancelAnswer, JobRecord, KeyedRequest, Prioritized, SubmitOptions
+    from millpond.engine.jobs.jobs import (
+        CancelAnswer,
+        JobRecord,
+        KeyedRequest,
+        Prioritized,
+        SubmitOptions,
+        SubmitRequest,
+    )
     from millpond.engine.queue.dispatches import Lanes
     from millpond.engine.queue.leases import HeartbeatAnswer, Lease, LeasedJob, Note, Return
     from millpond.engine.reads.health import QueueFlow, QueueHealth
     from millpond.engine.verify import Violation
+    from millpond.engine.webhooks.deliveries import SealedHook
     from millpond.errors import IdempotencyConflictError
     from millpond.lifecycle import Lifecycle
     from millpond.providers import Provider
@@ -381,8 +389,8 @@ class Engine:
         self.notify_requeued({queue})
         self.deliveries.poll_soon()
 
-    async def submit_many(self, requests: Sequence[Mapping[str, Any]]) -> list[Submitted | Exception]:
-        """Submit many jobs; each is accepted or rejected separately. :class:`SubmitRequest` has their fields.
+    async def submit_many(self, requests: Sequence[SubmitRequest]) -> list[Submitted | Exception]:
+        """Submit many jobs; each is accepted or rejected separately.
 
         They are sent in parts. If an account cannot pay for all its jobs, the first ones of each part are accepted.
         """
@@ -390,14 +398,14 @@ class Engine:
             raise InvalidError(f"At most {BULK_MAX:,} jobs can be submitted at once.", field="jobs")
         lanes = asyncio.Semaphore(_BULK_LANES)
 
-        async def send(chunk: Sequence[Mapping[str, Any]]) -> list[Submitted | Exception]:
+        async def send(chunk: Sequence[SubmitRequest]) -> list[Submitted | Exception]:
             async with lanes:
                 return await self._submit_chunk(chunk)
 
         chunks = [requests[n : n + _BULK_SIZE] for n in range(0, len(requests), _BULK_SIZE)]
         return [answer for answers in await asyncio.gather(*map(send, chunks)) for answer in answers]
 
-    async def _submit_chunk(self, requests: Sequence[Mapping[str, Any]]) -> list[Submitted | Exception]:
+    async def _submit_chunk(self, requests: Sequence[SubmitRequest]) -> list[Submitted | Exception]:
         if any(request.get("hook") is not None for request in requests):
             ready = await asyncio.gather(*map(self._prepared_with_hook, requests))
         else:
@@ -431,15 +439,15 @@ class Engine:
         self.deliveries.poll_soon()
         return submitted
 
-    async def _prepared_with_hook(self, request: Mapping[str, Any]) -> Submission | Submitted | Exception:
+    async def _prepared_with_hook(self, request: SubmitRequest) -> Submission | Submitted | Exception:
         try:
             return await self._item(**request)
         except Exception as error:  # noqa: BLE001 - each item has its own outcome
             return error
 
-    def _prepared(self, request: Mapping[str, Any]) -> Submission | Exception:
+    def _prepared(self, request: SubmitRequest) -> Submission | Exception:
         try:
-            item = jobs.prepare(self.app.kinds, **request)
+            item = jobs.prepare(self.app.kinds, **request)  # pyright: ignore[reportArgumentType] - none has a hook
             self.providers.check(self.app.kinds[item.kind])
             return item
         except Exception as error:  # noqa: BLE001 - each item has its own outcome
@@ -538,22 +546,22 @@ class Engine:
             jobs.report_path(job.job_id, job.kind, job.state, kind.lifecycle.initial, submitted.state)
         else:
             jobs.check_success(job, even_if_succeeded=even_if_succeeded)
-            hook = await self._same_hook(job)
-            item = jobs.again(self.app.kinds, job, idempotency_key=idempotency_key, operation=operation, **hook)
+            job_id, hook = await self._same_hook(job)
+            item = jobs.again(
+                self.app.kinds, job, idempotency_key=idempotency_key, operation=operation, job_id=job_id, hook=hook
+            )
             passed = await self._admit_one(item)
             submitted = passed if isinstance(passed, Submitted) else await self._submits.add(passed)
         self.notify_requeued({job.queue})
         self._touch((job.job_id,))
         return submitted
 
-    async def _same_hook(self, job: JobRecord) -> dict[str, Any]:
-        """The options that give the retry of a job the same webhook; empty if the job has none."""
-        hook = await self.deliveries.hook_of(job.tenant, job.job_id)
-        if hook is None:
-            return {}
+    async def _same_hook(self, job: JobRecord) -> tuple[UUID, SealedHook | None]:
+        """The id of the retry of a job, and the webhook of the job, if it has one, with its secret bound to that id."""
         job_id = new_id()
+        hook = await self.deliveries.hook_of(job.tenant, job.job_id)
         kind = kinds.find(self.app.kinds, job.kind)
-        return {"hook": await self.deliveries.seal(hook, kind, job.tenant, job_id), "job_id": job_id}
+        return job_id, None if hook is None else await self.deliveries.seal(hook, kind, job.tenant, job_id)
 
     async def events(self, tenant: str, job_id: UUID | str, after: int = 0, *, limit: int = 500) -> list[Event]:
         """The events of a job after this number, in order."""

@@ -710,7 +710,8 @@ def again(
     *,
     idempotency_key: str | None = None,
     operation: str | None = None,
-    **options: Any,
+    job_id: UUID | None = None,
+    hook: SealedHook | None = None,
 ) -> Submission:
     """Prepare a retry as a new job that refers to the first one. A key identifies the retry, not the input."""
     if job.outcome is None:
@@ -728,7 +729,8 @@ def again(
         request=None if idempotency_key is None else request,
         retry_of=job.job_id,
         route=job.queue if kinds.find(declared, job.kind).runs == "fleet" else None,
-        **options,
+        job_id=job_id,
+        hook=hook,
     )
 
 
