@@ -27,7 +27,7 @@ as $$
 declare
     callers text := set_config('millpond.callers', of_tenant, true);
     newest refcursor;
-    job record;
+    job millpond.jobs;
     least uuid := millpond.least_id(job_ids);
     greatest uuid := millpond.greatest_id(job_ids);
     is_walk boolean := job_ids is null;
@@ -47,64 +47,43 @@ begin
 
     if not is_walk then
         open newest no scroll for
-            select j.id, j.tenant, j.account, j.kind, j.state, j.phase, j.outcome, j.stage, j.progress, j.attempts,
-                j.priority, j.price, j.captured, j.created_at, j.run_at, j.started_at, j.finished_at, j.fingerprint,
-                j.cancel_requested_at, j.error, j.tags
-            from millpond.jobs j
+            select j.* from millpond.jobs j
             where j.id = any(job_ids) and j.id >= least and j.id <= greatest and j.id < before and j.id >= low
                 and (of_tenant is null or j.tenant = of_tenant)
             order by j.id desc;
     elsif is_printed and of_tenant is not null then
         open newest no scroll for
-            select j.id, j.tenant, j.account, j.kind, j.state, j.phase, j.outcome, j.stage, j.progress, j.attempts,
-                j.priority, j.price, j.captured, j.created_at, j.run_at, j.started_at, j.finished_at, j.fingerprint,
-                j.cancel_requested_at, j.error, j.tags
-            from millpond.jobs j
+            select j.* from millpond.jobs j
             where (j.tenant, j.id) < (of_tenant, before) and (j.tenant, j.id) >= (of_tenant, low)
                 and j.id < before and j.id >= low
                 and j.fingerprint >= first_print and j.fingerprint <= last_print
             order by j.tenant desc, j.id desc limit reach;
     elsif of_fingerprint is not null then
         open newest no scroll for
-            select j.id, j.tenant, j.account, j.kind, j.state, j.phase, j.outcome, j.stage, j.progress, j.attempts,
-                j.priority, j.price, j.captured, j.created_at, j.run_at, j.started_at, j.finished_at, j.fingerprint,
-                j.cancel_requested_at, j.error, j.tags
-            from millpond.jobs j
+            select j.* from millpond.jobs j
             where j.fingerprint >= of_fingerprint and j.fingerprint <= of_fingerprint and j.id < before and j.id >= low
             order by j.fingerprint desc, j.id desc limit reach;
     elsif is_printed then
         open newest no scroll for
-            select j.id, j.tenant, j.account, j.kind, j.state, j.phase, j.outcome, j.stage, j.progress, j.attempts,
-                j.priority, j.price, j.captured, j.created_at, j.run_at, j.started_at, j.finished_at, j.fingerprint,
-                j.cancel_requested_at, j.error, j.tags
-            from millpond.jobs j
+            select j.* from millpond.jobs j
             where j.fingerprint is not null and j.id < before and j.id >= low
             order by j.id desc limit reach;
     elsif of_account is not null then
         open newest no scroll for
-            select j.id, j.tenant, j.account, j.kind, j.state, j.phase, j.outcome, j.stage, j.progress, j.attempts,
-                j.priority, j.price, j.captured, j.created_at, j.run_at, j.started_at, j.finished_at, j.fingerprint,
-                j.cancel_requested_at, j.error, j.tags
-            from millpond.jobs j
+            select j.* from millpond.jobs j
             where (j.tenant, j.account, j.id) < (of_tenant, of_account, before)
                 and (j.tenant, j.account, j.id) >= (of_tenant, of_account, low)
                 and j.account >= of_account and j.account <= of_account and j.id < before and j.id >= low
             order by j.tenant desc, j.account desc, j.id desc limit reach;
     elsif of_tenant is not null then
         open newest no scroll for
-            select j.id, j.tenant, j.account, j.kind, j.state, j.phase, j.outcome, j.stage, j.progress, j.attempts,
-                j.priority, j.price, j.captured, j.created_at, j.run_at, j.started_at, j.finished_at, j.fingerprint,
-                j.cancel_requested_at, j.error, j.tags
-            from millpond.jobs j
+            select j.* from millpond.jobs j
             where (j.tenant, j.id) < (of_tenant, before) and (j.tenant, j.id) >= (of_tenant, low)
                 and j.id < before and j.id >= low
             order by j.tenant desc, j.id desc limit reach;
     else
         open newest no scroll for
-            select j.id, j.tenant, j.account, j.kind, j.state, j.phase, j.outcome, j.stage, j.progress, j.attempts,
-                j.priority, j.price, j.captured, j.created_at, j.run_at, j.started_at, j.finished_at, j.fingerprint,
-                j.cancel_requested_at, j.error, j.tags
-            from millpond.jobs j
+            select j.* from millpond.jobs j
             where j.id < before and j.id >= low
             order by j.id desc limit reach;
     end if;
