@@ -42,6 +42,16 @@ def test_a_file_is_named_queries_and_functions(noun: Path) -> None:
     assert list(queries.functions("package", "noun")) == ["helper"]
 
 
+def test_a_fragment_is_inserted_where_it_is_named(noun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "SOURCES", (("package", "noun"),))
+    noun.write_text(
+        "-- fragment: fields\n-- Why.\nid, tags\n\n-- name: read :many\nselect {noun.fields}, '{}' from jobs;"
+    )
+    assert {name: query.text for name, query in queries.queries("package", "noun").items()} == {
+        "read": "select id, tags, '{}' from jobs;"
+    }
+
+
 @pytest.mark.parametrize("shape", ["", " :some"])
 def test_a_query_without_a_known_shape_is_a_mistake(noun: Path, shape: str) -> None:
     noun.write_text(f"-- name: read{shape}\nselect 1;")

@@ -1,7 +1,8 @@
 """Reads ``.sql`` files: named queries, and functions that are applied after migrations.
 
 A file is a sequence of blocks. ``-- name: read :maybe`` starts a query and gives its shape;
-``-- function: claim`` starts the definition of a function. A block ends at the next header.
+``-- function: claim`` starts the definition of a function; ``-- fragment: fields`` starts text that statements of any
+file insert as ``{noun.fields}``. A block ends at the next header.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ SOURCES: Final = (
 )
 """The SQL files, among them all with functions, in the order in which these are applied."""
 
-_HEADER: Final = re.compile(r"^-- (name|function): (\w+)(?: :(\w+))?$", re.MULTILINE)
+_HEADER: Final = re.compile(r"^-- (name|function|fragment): (\w+)(?: :(\w+))?$", re.MULTILINE)
+_INSERTION: Final = re.compile(r"\{(\w+)\.(\w+)\}")
+_COMMENT: Final = re.compile(r"^--.*\n", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,22 @@ def _shape(noun: str, name: str, given: str) -> Shape:
 
 @cache
 def _blocks(package: str, noun: str) -> tuple[tuple[str, str, str, str], ...]:
-    return tuple(_split(files(package).joinpath(f"{noun}.sql").read_text("utf-8")))
+    return tuple(
+        (what, name, shape, _INSERTION.sub(_inserted, text))
+        for what, name, shape, text in _split(_text(package, noun))
+        if what != "fragment"
+    )
+
+
+def _inserted(insertion: re.Match[str]) -> str:
+    noun, wanted = insertion.groups()
+    (package,) = (package for package, other in SOURCES if other == noun)
+    (found,) = (text for what, name, _, text in _split(_text(package, noun)) if (what, name) == ("fragment", wanted))
+    return _COMMENT.sub("", found)
+
+
+def _text(package: str, noun: str) -> str:
+    return files(package).joinpath(f"{noun}.sql").read_text("utf-8")
 
 
 def _split(text: str) -> Iterator[tuple[str, str, str, str]]:

@@ -165,7 +165,7 @@ class Submitted(msgspec.Struct, frozen=True, gc=False):
 class JobFields(msgspec.Struct, frozen=True, gc=False):
     """A job without its input, memo, answer, output and error: the columns that every reader of jobs reads.
 
-    The statements that read jobs select them in this order. The tags, which they select as JSON, stay the last.
+    The statements that read jobs select them as ``jobs.fields``. The tags, which are JSON there, stay the last.
     """
 
     job_id: UUID

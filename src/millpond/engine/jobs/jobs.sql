@@ -758,24 +758,24 @@ from millpond.jobs j
 left join millpond.entries h on h.job_id = j.id and h.run = 1 and h.type = 'hold'
 where j.id = any($1::uuid[]);
 
+-- fragment: fields
+-- The columns of JobFields, in its order.
+id, tenant, account, kind, lifecycle, queue, state, phase, outcome, priority, run, epoch, attempts, events, price, captured,
+    progress::numeric::float8 as progress, stage, created_at, run_at, expires_at, started_at, finished_at,
+    cancel_requested_at, retry_of, tags
+
 -- name: read :maybe
-select id, tenant, account, kind, lifecycle, queue, state, phase, outcome, priority, run, epoch, attempts, events, price,
-    captured, progress, stage, created_at, run_at, expires_at, started_at, finished_at, cancel_requested_at, retry_of, tags,
-    input, memo, answer, output, error
+select {jobs.fields}, input, memo, answer, output, error
 from millpond.jobs where id = $1 and tenant = $2;
 
 -- name: read_many :many
-select id, tenant, account, kind, lifecycle, queue, state, phase, outcome, priority, run, epoch, attempts, events, price,
-    captured, progress, stage, created_at, run_at, expires_at, started_at, finished_at, cancel_requested_at, retry_of, tags,
-    input, memo, answer, output, error
+select {jobs.fields}, input, memo, answer, output, error
 from millpond.jobs
 where id = any($1::uuid[]) and id >= millpond.least_id($1::uuid[]) and id <= millpond.greatest_id($1::uuid[]);
 
 -- name: list :many
 -- The newest first, below an id; the filters are optional.
-select id, tenant, account, kind, lifecycle, queue, state, phase, outcome, priority, run, epoch, attempts, events, price,
-    captured, progress, stage, created_at, run_at, expires_at, started_at, finished_at, cancel_requested_at, retry_of, tags,
-    input, memo, answer, output, error
+select {jobs.fields}, input, memo, answer, output, error
 from millpond.jobs
 where tenant = $1 and account = $2 and id < $3
     and ($4::text is null or kind = $4) and ($5::text is null or state = $5) and ($6::text is null or phase = $6)

@@ -161,15 +161,11 @@ begin
 end $$;
 
 -- name: jobs :many
-select id, tenant, account, kind, lifecycle, queue, state, phase, outcome, priority, run, epoch, attempts, events, price,
-    captured, progress::numeric::float8, stage, created_at, run_at, expires_at, started_at, finished_at,
-    cancel_requested_at, retry_of, tags, input, output, error
+select {jobs.fields}, input, output, error
 from millpond.view_jobs($1::text[], $2::uuid[]);
 
 -- name: page :many
-select is_match, is_stop, id, tenant, account, kind, lifecycle, queue, state, phase, outcome, priority, run, epoch, attempts,
-    events, price, captured, progress::numeric::float8, stage, created_at, run_at, expires_at, started_at, finished_at,
-    cancel_requested_at, retry_of, tags, input, output, error
+select is_match, is_stop, {jobs.fields}, input, output, error
 from millpond.view_page($1, $2, $3, $4, $5, $6, $7, $8, $9::jsonb, $10::uuid[]) p, lateral (select (p.job).*) j;
 
 -- name: tagged :many
