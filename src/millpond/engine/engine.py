@@ -390,7 +390,7 @@ class Engine:
         self.deliveries.poll_soon()
 
     async def submit_many(self, requests: Sequence[SubmitRequest]) -> list[Submitted | Exception]:
-        """Submit many jobs; each is accepted or rejected separately.
+        """Submit many jobs; each is accepted or rejected separately. :class:`SubmitRequest` has their fields.
 
         They are sent in parts. If an account cannot pay for all its jobs, the first ones of each part are accepted.
         """
