@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from examples.products.part import Part
+from products.tests.doubles.git import GitServer
 from tests.doubles.comfyui import served
-from tests.doubles.git import GitServer
 
 REPOSITORY: dict[str | bytes, bytes | str] = {
     "README.md": "# Fell Kettle\n\nThe firmware of a kettle that sings when the water boils.\n",

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import httpx2
+from products.tests.doubles.github import TOKEN, served_github
 
 from millpond.api.server import listen
 from millpond.app import Millpond
@@ -31,15 +32,15 @@ from millpond_products.actions import action, trigger_github_workflow
 from millpond_products.actions.kinds import TRIGGER_GITHUB_WORKFLOW
 from millpond_products.actions.routes import PRODUCT, handlers
 from millpond_products.settings import ProductSettings
-from tests.doubles.github import TOKEN, served_github
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
+    from products.tests.doubles.github import GitHub
+
     from millpond.api.product import Code, Product
     from millpond.work import Lease
-    from tests.doubles.github import GitHub
 
 ENDED = ("success", "failed", "cancelled")
 FIELDS = ["id", "action", "state", "input", "output", "error", "createdAt", "startedAt", "completedAt"]

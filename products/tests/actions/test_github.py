@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 from products.tests.actions.deployments import GRACE, running_deployment
+from products.tests.doubles.github import ENDLESS, TOKEN, Refusal, Repository, Workflow
 
 from millpond.errors import PermanentError, SettingsError, TransientError
 from millpond.outbound import Outbound
@@ -18,7 +19,6 @@ from millpond_products.actions.inputs import TriggerGithubWorkflow
 from millpond_products.allowed import Repositories
 from millpond_products.github import GitHub
 from millpond_products.settings import ProductSettings
-from tests.doubles.github import ENDLESS, TOKEN, Refusal, Repository, Workflow
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:

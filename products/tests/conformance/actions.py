@@ -12,8 +12,8 @@ import httpx2
 from products.tests.conformance.effects import number_of
 from products.tests.conformance.system import TENANT, fresh, told, until
 from products.tests.conformance.table import checks
+from products.tests.doubles.github import Repository, Workflow
 
-from tests.doubles.github import Repository, Workflow
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:

@@ -13,6 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import httpx2
 import pytest
+from products.tests.doubles.forge import API, Forge
+from products.tests.doubles.github import TOKEN as GITHUB_TOKEN
+from products.tests.doubles.github import GitHub
+from products.tests.doubles.itunes import ITunes
 from products.tests.effects import deployments as effects
 from products.tests.guard import deployments as guard
 from products.tests.guard.receivers import Receiver, receiving
@@ -27,10 +31,6 @@ from tests.aws.amazon import ENVIRONMENT as AMAZON
 from tests.aws.amazon import Amazon, running_moto
 from tests.cli.ups import Up, serving, up
 from tests.doubles.comfyui import Served, served
-from tests.doubles.forge import API, Forge
-from tests.doubles.github import TOKEN as GITHUB_TOKEN
-from tests.doubles.github import GitHub
-from tests.doubles.itunes import ITunes
 from tests.doubles.replicate import TOKEN, Refusal, Replicate, Script
 from tests.storage.weed import KEYS as BUCKET
 from tests.storage.weed import running_weed

@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from products.tests.doubles.forge import API, Forge
+from products.tests.doubles.github import TOKEN
+from products.tests.doubles.itunes import ITunes
 from products.tests.studio.shop import Shop
 
 from millpond_products.partner import ingest_appstore, ingest_github, ingest_website
 from millpond_products.settings import ProductSettings
 from tests.doubles.comfyui import served
-from tests.doubles.forge import API, Forge
-from tests.doubles.github import TOKEN
-from tests.doubles.itunes import ITunes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

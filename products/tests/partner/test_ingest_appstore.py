@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from products.tests.doubles.itunes import LAMP
 from products.tests.partner.sources import Sources
 from starlette.responses import Response
 
 from millpond.errors import InvalidError
 from millpond_products.partner import ingest_appstore, wire
-from tests.doubles.itunes import LAMP
 
 if TYPE_CHECKING:
     from products.tests.partner.deployments import Deployment, Partner

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
+from products.tests.doubles.git import git as run_git
+from products.tests.doubles.github import TOKEN, Refusal
 from products.tests.partner.sources import APP, Sources
 
 from millpond.engine.jobs import folders
@@ -22,8 +24,6 @@ from millpond.errors import InvalidError, TransientError
 from millpond.outbound import Outbound
 from millpond.outbound.proxy import Proxy
 from millpond_products.partner import cloning, git, pull_requests, repositories
-from tests.doubles.git import git as run_git
-from tests.doubles.github import TOKEN, Refusal
 from tests.outbound.test_tls import Authority
 from tests.waiting import PATIENCE
 

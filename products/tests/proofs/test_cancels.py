@@ -10,6 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from products.tests.doubles.forge import API, Forge
+from products.tests.doubles.github import TOKEN as GITHUB_TOKEN
+from products.tests.doubles.itunes import ITunes
 from products.tests.partner.deployments import ENDED, STARTS, kind_names
 from products.tests.partner.sources import APP
 from products.tests.proofs.deployments import TENANT, Deployment, User, running_deployment
@@ -21,9 +24,6 @@ from millpond_products.partner.kinds import KINDS
 from millpond_products.partner.orders import Name
 from millpond_products.partner.routes import _MAKERS, PRODUCT, bound
 from tests.doubles.comfyui import served
-from tests.doubles.forge import API, Forge
-from tests.doubles.github import TOKEN as GITHUB_TOKEN
-from tests.doubles.itunes import ITunes
 from tests.doubles.replicate import served_replicate
 
 if TYPE_CHECKING:

@@ -12,14 +12,13 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
+from products.tests.doubles.git import GitServer, git
+from products.tests.doubles.github import TOKEN, GitHub, Refusal, _Broken, absent, refused
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-
-from tests.doubles.git import GitServer, git
-from tests.doubles.github import TOKEN, GitHub, Refusal, _Broken, absent, refused
 
 API = "/api/v3"
 
