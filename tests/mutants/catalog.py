@@ -1,4 +1,4 @@
-"""The catalog of mutants: deliberate bugs as data, in TOML files by subject beside this module.
+"""The catalog of mutants: deliberate bugs as data, in TOML files by subject beside this module and the products' tests.
 
 Each has the file and the exact text that it replaces, so it stops applying when that code is rewritten. A test of the
 normal suite notices this: the list cannot go out of date unseen.
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
-SUBJECTS: Final = Path(__file__).parent / "subjects"
+FOLDERS: Final = (Path(__file__).parent / "subjects", ROOT / "products" / "tests" / "mutants")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Mutant:
 def mutants() -> tuple[Mutant, ...]:
     """All mutants, by subject. The name of each begins with the name of its subject."""
     found: list[Mutant] = []
-    for path in sorted(SUBJECTS.glob("*.toml")):
+    for path in sorted(path for folder in FOLDERS for path in folder.glob("*.toml")):
         for name, given in tomllib.loads(path.read_text("utf-8")).items():
             tests = tuple(given.pop("tests"))
             found.append(Mutant(name=f"{path.stem}.{name}", tests=tests, **given))
