@@ -72,7 +72,7 @@ conformance: $(READY) ## Check every sentence of the five contracts; writes prod
 	@$(PY) -m pytest -q --tb=native products/tests/conformance $(ARGS)
 
 docs: $(READY) ui ## Run the tests of the documentation
-	@$(PY) -m pytest tests/docs $(ARGS)
+	@$(PY) -m pytest tests/docs products/tests/docs $(ARGS)
 
 ui: $(READY) ## Build the dashboard if its sources have changed
 	@$(UI) build

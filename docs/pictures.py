@@ -46,7 +46,7 @@ class Scene:
     """A running ``millpond up`` with some jobs."""
 
     served: Up
-    job: str
+    job: str = ""
     """One that has succeeded."""
 
     @asynccontextmanager
@@ -90,8 +90,8 @@ async def studio(scene: Scene, browser: Browser) -> AsyncIterator[Page]:
 PICTURES: dict[Path, Callable[[Scene, Browser], AbstractAsyncContextManager[Page]]] = {
     ROOT / "docs" / "pictures" / "overview.png": overview,
     ROOT / "docs" / "pictures" / "job.png": job,
-    ROOT / "products" / "docs" / "pictures" / "studio.png": studio,
 }
+PICTURES_OF_PRODUCTS = {ROOT / "products" / "docs" / "pictures" / "studio.png": studio}
 
 
 async def stage(served: Up) -> Scene:
@@ -141,7 +141,7 @@ async def main() -> None:
         served = await up(sh, APP, "--product", "studio", **ENVIRONMENT)
         async with running_browser() as browser:
             scene = await stage(served)
-            for path, show in PICTURES.items():
+            for path, show in (PICTURES | PICTURES_OF_PRODUCTS).items():
                 async with show(scene, browser) as page:
                     path.with_suffix(".outline").write_text(await settled(page), "utf-8")
                     path.write_bytes(small(await page.screenshot(animations="disabled")))

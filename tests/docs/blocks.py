@@ -22,13 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = (ROOT / "docs", ROOT / "products" / "docs")
-PAGES = sorted(
-    [
-        *(ROOT / name for name in ("README.md", "CHANGELOG.md", "products/README.md")),
-        *(page for folder in FOLDERS for page in folder.rglob("*.md")),
-    ]
-)
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+PAGES_OF_PRODUCTS = sorted([ROOT / "products" / "README.md", *(ROOT / "products" / "docs").rglob("*.md")])
 
 _REMARK = re.compile(r"<!-- (not run|background until|stop background|new session|prints)(?:: (.*))? -->")
 _FILE = re.compile(r"# ([\w/]+\.py)\n")

@@ -14,13 +14,18 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millpond.engine.engine import Engine
 from millpond.store.db import connect
 from millpond.store.embedded import EmbeddedPostgres
 from tests.children import bound, start
-from tests.docs.blocks import Block
+from tests.docs.blocks import Block, blocks
+
+if TYPE_CHECKING:
+    import pytest
+
+    from tests.databases import DatabaseServer
 
 SILENT = {"ini", "json", "mermaid", "text", "toml", "yaml"}
 """Languages of which nothing can be run."""
@@ -35,6 +40,26 @@ _CHANGING = (
     (re.compile(r"\b\d+ of \d+ in use"), "N of N in use"),
     (re.compile(r"[ \t]+$", re.MULTILINE), ""),
 )
+
+
+def runs(page: Path) -> bool:
+    """Whether it has anything that can be run."""
+    return any(block.language not in SILENT for block in blocks(page))
+
+
+async def run_page(page: Path, folder: Path, patch: pytest.MonkeyPatch, server: DatabaseServer | None) -> None:
+    """Run its blocks in this folder, on a database of this server; without one, it has none given."""
+    patch.chdir(folder)
+    patch.setattr(sys, "path", [str(folder), *sys.path])
+    patch.delenv("DATABASE_URL", raising=False)
+    async with contextlib.AsyncExitStack() as stack:
+        url = await stack.enter_async_context(server.database()) if server else None
+        if url:
+            patch.setenv("DATABASE_URL", url)
+        session = Session(folder, url)
+        stack.push_async_callback(session.close)
+        for block in blocks(page):
+            await session.run(block)
 
 
 @dataclass(slots=True)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from typing import TYPE_CHECKING
 
 import pytest
 
 from millpond.lifecycle import LIFECYCLE_EVENTS
-from tests.docs.blocks import PAGES as RUN
-from tests.docs.blocks import ROOT, blocks
+from tests.docs.blocks import PAGES as OF_CORE
+from tests.docs.blocks import PAGES_OF_PRODUCTS, ROOT, blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-PAGES = [*RUN, ROOT / "CONTRIBUTING.md"]
+READ = [*OF_CORE, *PAGES_OF_PRODUCTS]
+PAGES = [*READ, ROOT / "CONTRIBUTING.md"]
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
@@ -59,7 +59,7 @@ def test_every_page_can_be_found_from_the_readme() -> None:
         found.add(_named(page))
         targets = ((page.parent / link.partition("#")[0]).resolve() for link in _links(page))
         pending += [target for target in targets if target.suffix == ".md" and target.exists()]
-    assert {_named(page) for page in RUN if page.name != "CHANGELOG.md"} <= found
+    assert {_named(page) for page in READ if page.name != "CHANGELOG.md"} <= found
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_named)
@@ -67,16 +67,6 @@ def test_make_targets_exist(page: Path) -> None:
     made = set(_MADE.findall((ROOT / "Makefile").read_text("utf-8")))
     for code in _CODE.findall(page.read_text("utf-8")):
         assert set(_TARGET.findall(code)) <= made
-
-
-async def test_generated_parts_are_fresh(empty_dsn: str) -> None:
-    """`docs/generate.py` rewrites them."""
-    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    generate = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(generate)
-    assert [_named(page) for page in await generate.stale_pages(empty_dsn)] == []
 
 
 def test_every_event_of_a_job_is_described() -> None:

@@ -15,7 +15,7 @@ from tests.cli.ups import up
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from playwright.async_api import Browser
+    from playwright.async_api import Browser, Page
 
     from tests.databases import DatabaseServer
 
@@ -30,24 +30,28 @@ async def scene(
 ) -> AsyncIterator[pictures.Scene]:
     async with server.database() as dsn:
         with shell(tmp_path_factory.mktemp("pictures"), dsn) as sh:
-            served = await up(sh, pictures.APP, "--product", "studio", **pictures.ENVIRONMENT)
+            served = await up(sh, pictures.APP, **pictures.ENVIRONMENT)
             yield await pictures.stage(served)
 
 
 @pytest.mark.parametrize("path", pictures.PICTURES, ids=lambda path: path.stem)
 async def test_a_picture_shows_the_page_as_it_is(scene: pictures.Scene, browser: Browser, path: Path) -> None:
     """If it does not: `make pictures`, and look at what it made."""
-    wanted = path.with_suffix(".outline").read_text("utf-8")
     async with pictures.PICTURES[path](scene, browser) as page:
-
-        async def is_like() -> bool:
-            return await pictures.outline(page) == wanted
-
-        with suppress(AssertionError):  # which would not show the difference
-            await until(is_like)
-        assert await pictures.outline(page) == wanted
+        await is_pictured(page, path)
 
 
-@pytest.mark.parametrize("path", pictures.PICTURES, ids=lambda path: path.stem)
+async def is_pictured(page: Page, path: Path) -> None:
+    wanted = path.with_suffix(".outline").read_text("utf-8")
+
+    async def is_like() -> bool:
+        return await pictures.outline(page) == wanted
+
+    with suppress(AssertionError):  # which would not show the difference
+        await until(is_like)
+    assert await pictures.outline(page) == wanted
+
+
+@pytest.mark.parametrize("path", [*pictures.PICTURES, *pictures.PICTURES_OF_PRODUCTS], ids=lambda path: path.stem)
 def test_a_picture_is_small(path: Path) -> None:
     assert path.stat().st_size < BYTES_MAX
