@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from millpond.product import Product
 
 PRODUCTS_FOLDER = Path(millpond_products.__file__).parent
+DASHBOARD = ROOT.parents[1] / "ui" / "src"
 PACKAGES = ("engine", "store", "storage", "services", "worker", "api", "client")
 LISTS = {ROOT / "settings.py", ROOT / "logs.py"}
 """What an operator may set, and what may stand in his log: one list each for the whole of what he runs."""
@@ -33,6 +34,7 @@ BELOW = sorted(
         for path in (ROOT / package).rglob(form)
     }
     | set(ROOT.glob("*.py")) - LISTS
+    | {path for path in DASHBOARD.rglob("*") if path.suffix in {".ts", ".tsx", ".css", ".html"}}
 )
 
 
@@ -54,9 +56,10 @@ def is_telling(word: str) -> bool:
 
 
 def pattern(product: Product) -> re.Pattern[str]:
-    """Its words, by themselves or as a part of a name; a common one only where it is no word but a literal."""
+    """Its words, by themselves or as a part of a name; a common one only where it is no word but a literal or a key."""
     own = [rf"(?<![a-z0-9]){re.escape(word)}(?![a-z0-9])" for word in sorted(words(product))]
-    literal = [rf"""(["'/]){product.name}(?:[."'/])"""] if product.name in COMMON else []
+    name = product.name
+    literal = [rf"""["'/]{name}[."'/]|(?:^|[{{,])\s*{name}: ["'{{[]"""] if name in COMMON else []
     return re.compile("|".join([*own, *literal]), re.IGNORECASE)
 
 
@@ -74,7 +77,7 @@ def test_the_core_knows_no_word_of_a_product(product: Product) -> None:
 
 def test_what_is_looked_for_would_be_found() -> None:
     """Each product's own sources have its words, so the search is no empty one."""
-    assert {path.parent.name for path in BELOW} >= {*PACKAGES, "millpond"}
+    assert {path.parent.name for path in BELOW} >= {*PACKAGES, "millpond", "pages", "parts"}
     for product in PRODUCTS:
         sources = (PRODUCTS_FOLDER / product.name).rglob("*.py")
         assert any(pattern(product).search(line) for path in sources for _, line in lines(path)), product.name
@@ -85,4 +88,4 @@ def lines(path: Path) -> enumerate[str]:
 
 
 def place(path: Path) -> str:
-    return str(path.relative_to(ROOT))
+    return str(path.relative_to(ROOT.parents[1]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -517,7 +518,7 @@ async def test_products_with_a_page_are_named(engine: Engine, tmp_path: Path, mo
     folder.mkdir(parents=True)
     (folder / "page.html").write_text("<!doctype html><title>Pictured</title>")
     monkeypatch.syspath_prepend(tmp_path)
-    pictured = make_product("pictured", playground("pictured_of_tests"))
+    pictured = replace(make_product("pictured", playground("pictured_of_tests")), page_scope="operator")
     plain = make_product(
         "plain", (Route(method="GET", path="/things", handle=_answer, summary="Things.", answers={200: dict}),)
     )
@@ -528,7 +529,7 @@ async def test_products_with_a_page_are_named(engine: Engine, tmp_path: Path, mo
         key = (await engine.access.make_key(scope="viewer", actor="test"))[1]
         async with httpx2.AsyncClient(base_url="http://here.test", transport=transport) as http:
             told = (await Visitor(http).sign_in(key)).json()
-            assert told["products"] == [{"name": "pictured", "title": "Pictured", "path": path}]
+            assert told["products"] == [{"name": "pictured", "title": "Pictured", "path": path, "scope": "operator"}]
             policy = (await http.get(path)).headers["content-security-policy"]
             assert policy.endswith("frame-ancestors 'self'"), "the playground shows it in a frame"
         await app.aclose()

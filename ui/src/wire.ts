@@ -1221,6 +1221,8 @@ export interface ProductPage {
   name: string;
   title: string;
   path: string;
+  /** The scope of the key that the page needs. */
+  scope: "admin" | "client" | "operator" | "viewer" | "worker";
 }
 
 /** The number of deliveries to pull. */

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from millpond import logs, wire
 from millpond.api import problems
@@ -68,6 +68,8 @@ class Product:
     """The description of its OpenAPI document."""
     routes: tuple[Route, ...] = ()
     """Its routes, relative to the path under which it is served. Without routes, it only adds its kinds."""
+    page_scope: Literal["client", "operator"] = "client"
+    """The scope of the key that its page needs."""
     groups: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     """The groups of its routes, with their descriptions."""
     parameters: Parameters = field(default_factory=lambda: _NOTHING)

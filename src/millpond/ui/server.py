@@ -215,7 +215,7 @@ class Dashboard(RouteGroup):
     def _pages(self, call: Call) -> list[wire.ProductPage]:
         root = call.root.removesuffix(self.state.mount)
         return [
-            wire.ProductPage(name=each.name, title=each.title, path=f"{root}{mount}/")
+            wire.ProductPage(name=each.name, title=each.title, path=f"{root}{mount}/", scope=each.page_scope)
             for mount, each in self._products.items()
         ]
 

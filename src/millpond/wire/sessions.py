@@ -21,6 +21,7 @@ class ProductPage(Answer):
     name: str
     title: str
     path: str
+    scope: Annotated[Scope, Meta(description="The scope of the key that the page needs.")]
 
 
 class Session(Answer):

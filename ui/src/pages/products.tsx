@@ -13,8 +13,6 @@ import { useActor } from "./playground";
 const KEY_LIFETIME = "10m";
 const RENEW_MS = 8 * 60_000;
 const TIMEOUT_MS = 5_000;
-/** The scope that the key of a page needs, if not `client`: some pages are for operators, not for customers. */
-const SCOPES: Record<string, "client" | "operator"> = { guard: "operator" };
 
 /** The entry of the session storage with the key of a page: a JSON object with `key` and `tenant`. */
 function entryOf(product: ProductPage): string {
@@ -33,8 +31,8 @@ export function ProductFrame({ product, accountFields }: { product: ProductPage;
   const { tenant, account } = useActor();
   const [visit, setVisit] = useState<Visit | null>(null);
   const [problem, setProblem] = useState<Problem | null>(null);
-  const scope = SCOPES[product.name] ?? "client";
-  const isKnown = Boolean(tenant && (account || scope === "operator"));
+  const { scope } = product;
+  const isKnown = Boolean(tenant && (account || scope !== "client"));
   const now = `${tenant}/${account}`;
 
   useEffect(() => {

@@ -188,6 +188,7 @@ PRODUCT: Final = Product(
     title="Guard",
     about=_ABOUT,
     routes=(*_JOB_ROUTES, *_RULE_ROUTES, *_HEALTH_ROUTES, *_PAGE_ROUTES),
+    page_scope="operator",
     groups={
         "jobs": "Messages and their responses.",
         "rules": "Rules that messages are checked against.",
