@@ -8,7 +8,8 @@ A remark is an HTML comment, which a reader does not see:
     <!-- new session -->             Python is started again
     <!-- prints -->                  the next block is what the Python before it prints
 
-A Python block whose first line is `# name.py` is saved under that name instead of being run.
+A block whose first line is a comment with a file name alone, `# name.py` or `-- name.sql`, is saved under that name
+instead of being run.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglo
 PAGES_OF_PRODUCTS = sorted([ROOT / "products" / "README.md", *(ROOT / "products" / "docs").rglob("*.md")])
 
 _REMARK = re.compile(r"<!-- (not run|background until|stop background|new session|prints)(?:: (.*))? -->")
-_FILE = re.compile(r"# ([\w/]+\.py)\n")
+_FILE = re.compile(r"(?:# ([\w/]+\.py)|-- ([\w/]+\.sql))\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,8 @@ class Block:
 
     @property
     def file_name(self) -> str | None:
-        found = _FILE.match(self.text) if self.language == "python" else None
-        return found[1] if found else None
+        found = _FILE.match(self.text)
+        return found[1] or found[2] if found else None
 
 
 def blocks(page: Path) -> Iterator[Block]:

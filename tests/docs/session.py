@@ -76,6 +76,10 @@ class Session:
         match block.language:
             case _ if block.remark == "not run":
                 assert block.detail, f"{block.place}: a block that is not run needs a reason"
+            case _ if block.file_name:
+                file = self.folder / block.file_name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(block.text, "utf-8")
             case "python":
                 await self._run_python(block)
             case "bash" | "console":
@@ -111,9 +115,6 @@ class Session:
     # Python
 
     async def _run_python(self, block: Block) -> None:
-        if block.file_name:
-            (self.folder / block.file_name).write_text(block.text, "utf-8")
-            return
         filling = "\n" * block.line  # so that a traceback tells the line of the page
         code = compile(filling + block.text, str(block.page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         self.names["__name__"] = "__page__"

@@ -15,7 +15,7 @@ import pytest
 from tests.acceptance.processes import shell
 from tests.checks import submitted_jobs
 from tests.cli.ups import Up, up
-from tests.docs.blocks import ROOT
+from tests.docs.blocks import ROOT, blocks
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -103,3 +103,13 @@ async def test_its_read_route_knows_its_own_jobs_alone(running: Up) -> None:
 def test_it_imports_from_the_public_kit_alone() -> None:
     found = [node for node in ast.walk(ast.parse(HELLO.read_text("utf-8"))) if isinstance(node, ast.ImportFrom)]
     assert {node.module for node in found} == {"millpond", "millpond.product"}
+
+
+def test_the_page_shows_the_example() -> None:
+    page = ROOT / "docs" / "how-to" / "make-a-product.md"
+    (shown,) = [block.text for block in blocks(page) if block.file_name == "app.py"]
+    assert shown == f"# app.py\n{HELLO.read_text('utf-8')}"
+
+
+def test_it_is_short() -> None:
+    assert sum(bool(line.strip()) for line in HELLO.read_text("utf-8").splitlines()) < 40
