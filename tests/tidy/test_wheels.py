@@ -16,6 +16,14 @@ PROJECTS = {"millpond": ROOT, "millpond-products": ROOT / "products"}
 PACKAGES = {"millpond": ROOT / "src" / "millpond", "millpond-products": ROOT / "products" / "src" / "millpond_products"}
 OF_PRODUCTS = {"actions", "doubles", "effects", "github", "guard", "llm", "partner", "renderer", "rules", "studio"}
 """Folders and modules that the core's wheel must not have: products, what only they use, and test doubles."""
+OF_CORE = {
+    *("api", "cli", "client", "engine", "integrations", "outbound", "services", "storage", "store", "testing", "ui"),
+    *("wire", "worker"),
+    *("__init__.py", "__main__.py", "app.py", "companions.py", "errors.py", "gates.py", "ids.py", "kinds.py"),
+    *("lifecycle.py", "lifeline.py", "log_sink.py", "logs.py", "product.py", "providers.py", "redaction.py"),
+    *("retry.py", "scaling.py", "settings.py", "supervisor.py", "values.py", "webhooks.py", "work.py", "py.typed"),
+}
+"""All folders and modules of the core: what every user needs. What only one product uses belongs to that product."""
 _IMPORT = re.compile(r"^\s*(?:from|import) (millpond_products|products)\b", re.MULTILINE)
 
 
@@ -56,6 +64,7 @@ def sources(name: str) -> set[str]:
 def test_the_core_wheel_holds_the_core_alone(wheels: dict[str, set[str]]) -> None:
     held = wheels["millpond"]
     assert tops(held) == {"millpond"}
+    assert {name.split("/")[1] for name in held if name.startswith("millpond/")} == OF_CORE
     parts = {part.removesuffix(".py") for name in held for part in name.split("/")}
     assert parts & OF_PRODUCTS == set()
     assert not [name for name in held if re.search(r"test_|conftest|millpond_products", name)]
