@@ -23,7 +23,7 @@ from millpond.retry import Backoff
 from millpond.storage.files import Request
 from tests.api.sites import Site, running_site
 from tests.factories import ACCOUNT, STRANGER, TENANT
-from tests.storage.shelves import file_server
+from tests.storage.backends import file_server
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:

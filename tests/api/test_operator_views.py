@@ -33,15 +33,15 @@ KIND = "filmed"
 
 
 @pytest.fixture(scope="module")
-async def place(anyio_backend: str, server: DatabaseServer, template: str) -> AsyncIterator[Site]:
+async def shared_site(anyio_backend: str, server: DatabaseServer, template: str) -> AsyncIterator[Site]:
     """One server for all tests that need no clock: each has tenants of its own."""
     async with post_site(server, template) as site:
         yield site
 
 
 @pytest.fixture
-async def post(place: Site) -> AsyncIterator[Post]:
-    async with new_post(place) as made:
+async def post(shared_site: Site) -> AsyncIterator[Post]:
+    async with new_post(shared_site) as made:
         yield made
 
 
@@ -389,13 +389,13 @@ async def test_the_audit_is_searched_by_who_what_and_when(post: Post) -> None:
     assert (wrong.status_code, wrong.json()["field"]) == (422, "since")
 
 
-async def test_a_walk_over_the_audit_has_an_end(place: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_walk_over_the_audit_has_an_end(shared_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     for n in range(4):
-        await place.engine.access.audit("walker", "test.step", subject=f"s{n}")
+        await shared_site.engine.access.audit("walker", "test.step", subject=f"s{n}")
     monkeypatch.setattr("millpond.engine.access.access.AUDIT_WALK", 3)
-    first = await seen(place, "/v1/audit?actor=walker&subject=s0")
+    first = await seen(shared_site, "/v1/audit?actor=walker&subject=s0")
     assert (first["data"], first["searched_to"] is None) == ([], False)
-    second = await seen(place, f"/v1/audit?actor=walker&subject=s0&cursor={first['next_cursor']}")
+    second = await seen(shared_site, f"/v1/audit?actor=walker&subject=s0&cursor={first['next_cursor']}")
     assert ([entry["subject"] for entry in second["data"]], second["next_cursor"]) == (["s0"], None)
 
 

@@ -88,7 +88,9 @@ def test_every_read_of_a_single_thing_is_tried() -> None:
 
 
 @pytest.fixture(params=WALLS)
-async def standing(request: pytest.FixtureRequest, db: Database, clock: Clock, files: Local) -> AsyncIterator[Site]:
+async def weakened_site(
+    request: pytest.FixtureRequest, db: Database, clock: Clock, files: Local
+) -> AsyncIterator[Site]:
     """A site with one of its walls taken away, or none."""
     if request.param == "no condition in the statement":
         await _lose_conditions(db)
@@ -137,27 +139,27 @@ async def things(site: Site, clock: Clock) -> dict[str, str]:
     return found | {"operation": operation.id, "tenant": TENANT}
 
 
-async def test_no_read_tells_a_stranger_of_another_tenants_things(standing: Site, clock: Clock) -> None:
-    ids = await things(standing, clock)
-    await standing.engine.access.make_tenant(STRANGER, actor="test")
-    owner = await standing.key(scope="admin", account=None)
+async def test_no_read_tells_a_stranger_of_another_tenants_things(weakened_site: Site, clock: Clock) -> None:
+    ids = await things(weakened_site, clock)
+    await weakened_site.engine.access.make_tenant(STRANGER, actor="test")
+    owner = await weakened_site.key(scope="admin", account=None)
     strangers = {
-        scope: await standing.key(scope=scope, tenant=STRANGER, account=ACCOUNT if scope == "client" else None)
+        scope: await weakened_site.key(scope=scope, tenant=STRANGER, account=ACCOUNT if scope == "client" else None)
         for scope in ("client", "viewer", "operator", "admin")
     }
     told: dict[str, Any] = {}
     for path, thing in READS.items():
         place = path.replace("{id}", ids[thing]).replace("{tenant}", ids[thing])
-        assert (await standing.get(place, key=owner)).status_code == 200, path
+        assert (await weakened_site.get(place, key=owner)).status_code == 200, path
         for scope, key in strangers.items():
-            answer = await standing.get(place, key=key)
+            answer = await weakened_site.get(place, key=key)
             if answer.status_code not in (403, 404):
                 told[f"{scope}: {path}"] = answer.text
     for path, thing in LISTS.items():
         place = path.format(**ids)
-        assert ids[thing] in (await standing.get(place, key=owner)).text, path
+        assert ids[thing] in (await weakened_site.get(place, key=owner)).text, path
         for scope, key in strangers.items():
-            answer = await standing.get(place, key=key)
+            answer = await weakened_site.get(place, key=key)
             if answer.status_code != 403 and ids[thing] in answer.text:
                 told[f"{scope}: {path}"] = answer.text
     assert told == {}

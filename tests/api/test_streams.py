@@ -48,7 +48,7 @@ async def hub(engine: Engine) -> AsyncIterator[Hub]:
 
 
 @pytest.fixture
-async def elsewhere(dsn: str) -> AsyncIterator[Engine]:
+async def other_engine(dsn: str) -> AsyncIterator[Engine]:
     """The engine of another process, as far as the hub can tell."""
     opened = await Database.open(dsn, size=2)
     yield Engine(opened, app)
@@ -144,11 +144,11 @@ async def test_a_stream_tells_what_happens_as_it_happens(hub: Hub, make: Factory
         assert names(await read(stream)) == ["succeeded", "end"]
 
 
-async def test_a_stream_tells_what_another_process_did(hub: Hub, make: Factory, elsewhere: Engine) -> None:
+async def test_a_stream_tells_what_another_process_did(hub: Hub, make: Factory, other_engine: Engine) -> None:
     job = await make.submitted()
     async with aclosing(hub.stream(TENANT, job.job_id)) as stream:
         await read(stream, "submitted")
-        await elsewhere.cancel(TENANT, job.job_id)
+        await other_engine.cancel(TENANT, job.job_id)
         assert names(await read(stream)) == ["canceled", "end"]
 
 
@@ -187,18 +187,18 @@ async def settled(hub: Hub) -> None:
 
 
 async def test_a_cancel_notified_elsewhere_is_heard(
-    make: Factory, elsewhere: Engine, monkeypatch: pytest.MonkeyPatch
+    make: Factory, other_engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "LOOK_EVERY", 3600.0)
     job = await make.submitted()
     stop = asyncio.Event()
     notifier = Notifier(make.engine)
-    Notifier(elsewhere)
+    Notifier(other_engine)
     listening = asyncio.create_task(notifier.run(stop))
     async with running(make.engine, notifier) as hub, aclosing(hub.stream(TENANT, job.job_id)) as stream:
         await read(stream, "submitted")
         await settled(hub)
-        await elsewhere.cancel(TENANT, job.job_id)
+        await other_engine.cancel(TENANT, job.job_id)
         assert names(await read(stream)) == ["canceled", "end"]
     stop.set()
     await listening
@@ -428,11 +428,11 @@ async def test_all_streams_end_when_the_hub_does(make: Factory) -> None:
     assert await whole(hub, job.job_id) == []
 
 
-async def test_streams_outlast_a_cut_from_the_database(hub: Hub, make: Factory, elsewhere: Engine) -> None:
+async def test_streams_outlast_a_cut_from_the_database(hub: Hub, make: Factory, other_engine: Engine) -> None:
     lease = await make.leased()
     async with aclosing(hub.stream(TENANT, lease.job_id)) as stream:
         await read(stream, "started")
-        async with elsewhere.db.transaction() as tx:
+        async with other_engine.db.transaction() as tx:
             await tx.execute(
                 "select pg_terminate_backend(pid) from pg_stat_activity"
                 " where datname = current_database() and pid <> pg_backend_pid()"

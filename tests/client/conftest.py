@@ -33,7 +33,7 @@ def double(api: NativeApi, port: Server) -> Server:
 
 
 @pytest.fixture(autouse=True)
-def haste(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first pauses are short, and the last look at a job may take its time."""
     monkeypatch.setattr("millpond.client.requests._BACKOFF", Backoff(first=timedelta(seconds=0.02)))
     monkeypatch.setattr("millpond.client.verbs.LATE_MAX", PATIENCE)  # a busy machine is late

@@ -38,13 +38,13 @@ asyncio.run(main())
 
 
 @pytest.fixture(autouse=True)
-def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def temp_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 
 
 async def test_a_folder_is_removed_beside_the_loop_also_when_its_job_is_cut_off(
-    ground: Path, monkeypatch: pytest.MonkeyPatch
+    temp_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There may be a million files in it; every other job of the worker would wait."""
     threads: list[int] = []
@@ -69,28 +69,28 @@ async def test_a_folder_is_removed_beside_the_loop_also_when_its_job_is_cut_off(
         with pytest.raises(asyncio.CancelledError):
             await using
         may_remove.set()
-        while list(ground.iterdir()):
+        while list(temp_folder.iterdir()):
             await asyncio.sleep(0.02)
     assert threads[0] != threading.get_ident()
 
 
 async def test_what_a_killed_worker_has_left_behind_is_removed_before_the_next_begins(
-    ground: Path, monkeypatch: pytest.MonkeyPatch
+    temp_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = ground / "other"
+    other = temp_folder / "other"
     other.mkdir()
     words = [sys.executable, "-c", OTHER, PREFIX]
-    with running(words, env={"TMPDIR": str(ground)}, stdout=subprocess.PIPE, text=True) as worker:
+    with running(words, env={"TMPDIR": str(temp_folder)}, stdout=subprocess.PIPE, text=True) as worker:
         assert worker.stdout is not None
         left = worker.stdout.readline().strip()
         monkeypatch.setattr(folders, "YOUNG", -1.0)
         Folders(PREFIX).sweep()
-        assert left in map(str, ground.iterdir())  # it is in use
+        assert left in map(str, temp_folder.iterdir())  # it is in use
         worker.send_signal(signal.SIGKILL)
     monkeypatch.setattr(folders, "YOUNG", 60.0)
     Folders(PREFIX).sweep()
-    assert left in map(str, ground.iterdir())  # it may be another's who has yet to lock it
+    assert left in map(str, temp_folder.iterdir())  # it may be another's who has yet to lock it
     monkeypatch.setattr(folders, "YOUNG", -1.0)
     async with Folders(PREFIX).new() as used:
         Folders(PREFIX).sweep()
-        assert sorted(ground.iterdir()) == sorted([used, other])
+        assert sorted(temp_folder.iterdir()) == sorted([used, other])

@@ -64,8 +64,8 @@ STERN = lifecycle(
 )
 
 
-class Moody:
-    """A gate whose mood the test sets."""
+class ScriptedGate:
+    """A gate whose verdicts the test sets."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, Any]] = []
@@ -85,22 +85,22 @@ class Moody:
         return given if self.gives is None else self.gives
 
 
-def _app(moody: Moody) -> Millpond:
+def _app(scripted_gate: ScriptedGate) -> Millpond:
     app = Millpond()
     app.gate("house", HOUSE)
-    app.gate("moody", moody)
+    app.gate("scripted", scripted_gate)
 
     @app.kind("ad", price=lambda given: len(given.prompt), gate="house")
     def ad(job: Any, prompt: str, tone: str = "dry") -> dict[str, Any]:
         return {"text": f"{prompt} ({tone})"}
 
-    @app.kind("mood", price=5, gate="moody", runs="fleet")
+    @app.kind("mood", price=5, gate="scripted", runs="fleet")
     def mood(job: Any, **given: Any) -> None: ...
 
     @app.kind("bad", price=5, gate="nowhere")
     def bad(job: Any, **given: Any) -> None: ...
 
-    @app.kind("stern", price=5, gate="moody", lifecycle=STERN)
+    @app.kind("stern", price=5, gate="scripted", lifecycle=STERN)
     def stern(job: Any, **given: Any) -> None: ...
 
     @app.kind("open")
@@ -110,13 +110,13 @@ def _app(moody: Moody) -> Millpond:
 
 
 @pytest.fixture
-def moody() -> Moody:
-    return Moody()
+def scripted_gate() -> ScriptedGate:
+    return ScriptedGate()
 
 
 @pytest.fixture
-async def engine(db: Database, moody: Moody) -> AsyncIterator[Engine]:
-    app = _app(moody)
+async def engine(db: Database, scripted_gate: ScriptedGate) -> AsyncIterator[Engine]:
+    app = _app(scripted_gate)
     await registry.register(db, app.kinds.values())
     made = Engine(db, app)
     await made.grant(TENANT, ACCOUNT, 1_000)
@@ -217,8 +217,10 @@ async def test_a_gate_that_is_not_there_is_a_precise_refusal(db: Database, engin
     assert (line["event"], line["type"], line["gate"]) == ("gate.missing", "bad", "nowhere")
 
 
-async def test_a_gate_that_fails_lets_nothing_in(db: Database, engine: Engine, moody: Moody, log: io.StringIO) -> None:
-    moody.error = RuntimeError("cannot bear ann@example.com")
+async def test_a_gate_that_fails_lets_nothing_in(
+    db: Database, engine: Engine, scripted_gate: ScriptedGate, log: io.StringIO
+) -> None:
+    scripted_gate.error = RuntimeError("cannot bear ann@example.com")
     async with refused(db, UnavailableError) as caught:
         await engine.submit("mood", {}, **OWNER)
     assert caught.value.retryable
@@ -234,23 +236,27 @@ async def test_an_input_that_no_longer_fits_is_refused(db: Database, engine: Eng
 # The same again
 
 
-async def test_a_replay_is_answered_as_before_whatever_the_rules_say_today(engine: Engine, moody: Moody) -> None:
+async def test_a_replay_is_answered_as_before_whatever_the_rules_say_today(
+    engine: Engine, scripted_gate: ScriptedGate
+) -> None:
     first = await engine.submit("mood", {"a": 1, "b": [1.0]}, **OWNER, idempotency_key="k")
-    moody.error = BlockedError(verdicts=[])
-    asked = len(moody.asked)
+    scripted_gate.error = BlockedError(verdicts=[])
+    asked = len(scripted_gate.asked)
     again = await engine.submit("mood", {"b": [1], "a": 1.0}, **OWNER, idempotency_key="k")
     assert (again.job_id, again.is_replay, again.price) == (first.job_id, True, first.price)
-    assert len(moody.asked) == asked, "it was not even asked"
+    assert len(scripted_gate.asked) == asked, "it was not even asked"
     with pytest.raises(IdempotencyConflictError):
         await engine.submit("mood", {"a": 2}, **OWNER, idempotency_key="k")
     with pytest.raises(ContentBlockedError):
         await engine.submit("mood", {"a": 2}, **OWNER, idempotency_key="other")
 
 
-async def test_a_replay_is_the_same_request_though_it_would_be_redacted_otherwise(engine: Engine, moody: Moody) -> None:
-    moody.gives = {"a": "[ONE]"}
+async def test_a_replay_is_the_same_request_though_it_would_be_redacted_otherwise(
+    engine: Engine, scripted_gate: ScriptedGate
+) -> None:
+    scripted_gate.gives = {"a": "[ONE]"}
     first = await engine.submit("mood", {"a": "x"}, **OWNER, idempotency_key="k")
-    moody.gives = {"a": "[TWO]"}
+    scripted_gate.gives = {"a": "[TWO]"}
     assert (await engine.submit("mood", {"a": "x"}, **OWNER, idempotency_key="k")).job_id == first.job_id
     with pytest.raises(IdempotencyConflictError):
         await engine.submit("mood", {"a": "[ONE]"}, **OWNER, idempotency_key="k")
@@ -266,12 +272,12 @@ async def test_who_asks_first_is_told_of_a_key_that_a_gate_let_pass(engine: Engi
         await engine.replay("ad", {"prompt": "a coat"}, **OWNER, idempotency_key="k")
 
 
-async def test_a_key_from_before_the_gate_is_still_good(engine: Engine, moody: Moody) -> None:
+async def test_a_key_from_before_the_gate_is_still_good(engine: Engine, scripted_gate: ScriptedGate) -> None:
     kind = engine.app.kinds["mood"]
     object.__setattr__(kind, "gate", None)
     first = await engine.submit("mood", {"a": 1}, **OWNER, idempotency_key="k")
-    object.__setattr__(kind, "gate", "moody")
-    moody.error = BlockedError()
+    object.__setattr__(kind, "gate", "scripted")
+    scripted_gate.error = BlockedError()
     assert (await engine.submit("mood", {"a": 1}, **OWNER, idempotency_key="k")).job_id == first.job_id
     with pytest.raises(IdempotencyConflictError):
         await engine.submit("mood", {"a": 2}, **OWNER, idempotency_key="k")
@@ -331,11 +337,11 @@ async def test_a_blocked_output_ends_the_job_blocked_and_releases_the_hold(engin
 
 
 async def test_a_gate_that_fails_lets_nothing_out(
-    engine: Engine, make: Factory, moody: Moody, log: io.StringIO
+    engine: Engine, make: Factory, scripted_gate: ScriptedGate, log: io.StringIO
 ) -> None:
     await engine.submit("mood", {}, **OWNER)
     (lease,) = await make.claimed("mood")
-    moody.error = ValueError("cannot bear a codename")
+    scripted_gate.error = ValueError("cannot bear a codename")
     assert await engine.finish(End(lease, "succeeded", '{"text":"codename"}')) == "blocked"
     job = await make.read(lease.job_id)
     assert (job.output, job.error["code"], job.error["reason"]) == (None, "blocked", "gate_failed")
@@ -346,24 +352,28 @@ async def test_a_gate_that_fails_lets_nothing_out(
 async def test_a_gate_that_is_gone_lets_nothing_out(engine: Engine, make: Factory) -> None:
     await engine.submit("mood", {}, **OWNER)
     (lease,) = await make.claimed("mood")
-    del engine.gates["moody"]
+    del engine.gates["scripted"]
     assert await engine.finish(End(lease, "succeeded", "{}")) == "blocked"
 
 
-async def test_a_database_that_is_away_is_no_verdict(engine: Engine, make: Factory, moody: Moody) -> None:
+async def test_a_database_that_is_away_is_no_verdict(
+    engine: Engine, make: Factory, scripted_gate: ScriptedGate
+) -> None:
     await engine.submit("mood", {}, **OWNER)
     (lease,) = await make.claimed("mood")
-    moody.error = UnavailableError()
+    scripted_gate.error = UnavailableError()
     with pytest.raises(UnavailableError):
         await engine.finish(End(lease, "succeeded", "{}"))
-    moody.error = None
+    scripted_gate.error = None
     assert await engine.finish(End(lease, "succeeded", "{}")) == "succeeded"
 
 
-async def test_a_lifecycle_without_a_blocked_end_fails_instead(engine: Engine, make: Factory, moody: Moody) -> None:
+async def test_a_lifecycle_without_a_blocked_end_fails_instead(
+    engine: Engine, make: Factory, scripted_gate: ScriptedGate
+) -> None:
     await engine.submit("stern", {}, **OWNER)
     (lease,) = await make.claimed("stern")
-    moody.error = BlockedError("No.", verdicts=[{"name": "x"}])
+    scripted_gate.error = BlockedError("No.", verdicts=[{"name": "x"}])
     assert await engine.finish(End(lease, "succeeded", "{}")) == "broken"
     job = await make.read(lease.job_id)
     assert (job.error["code"], job.error["verdicts"], job.captured) == ("blocked", [{"name": "x"}], 0)
@@ -398,28 +408,32 @@ async def test_nor_does_it_as_the_error_of_an_attempt(engine: Engine, make: Fact
     assert "codename" not in str(job) + str(events)
 
 
-async def test_an_error_that_cannot_be_checked_tells_nothing(engine: Engine, make: Factory, moody: Moody) -> None:
+async def test_an_error_that_cannot_be_checked_tells_nothing(
+    engine: Engine, make: Factory, scripted_gate: ScriptedGate
+) -> None:
     error = {"code": "boom", "message": "It broke."}
     for mood, gives in ((RuntimeError("x"), None), (BlockedError("x"), None), (None, "no error at all")):
-        moody.error, moody.gives = None, None
+        scripted_gate.error, scripted_gate.gives = None, None
         await engine.submit("mood", {}, **OWNER)
         (lease,) = await make.claimed("mood")
-        moody.error, moody.gives = mood, gives
+        scripted_gate.error, scripted_gate.gives = mood, gives
         assert await engine.finish(End(lease, "failed", error=error)) == "failed"
         assert "broke" not in str(await make.read(lease.job_id))
-    moody.error, moody.gives = None, None
+    scripted_gate.error, scripted_gate.gives = None, None
     await engine.submit("mood", {}, **OWNER)
     (lease,) = await make.claimed("mood")
-    moody.error = UnavailableError()
+    scripted_gate.error = UnavailableError()
     with pytest.raises(UnavailableError):
         await engine.finish(End(lease, "failed", error=error))
     assert (await make.read(lease.job_id)).phase == "leased"
-    moody.error = None
+    scripted_gate.error = None
     await engine.finish(End(lease, "failed", error=error))
     assert (await make.read(lease.job_id)).error == error
 
 
-async def test_what_is_blocked_hands_over_no_files(engine: Engine, make: Factory, moody: Moody, tmp_path: Path) -> None:
+async def test_what_is_blocked_hands_over_no_files(
+    engine: Engine, make: Factory, scripted_gate: ScriptedGate, tmp_path: Path
+) -> None:
     """By a gate, by the code of the job, and by either where the lifecycle calls that a failure; swept at once."""
     engine = Engine(engine.db, engine.app, storage=Local(tmp_path))
     ways: list[tuple[str, Any, BlockedError | None]] = [
@@ -429,20 +443,20 @@ async def test_what_is_blocked_hands_over_no_files(engine: Engine, make: Factory
         ("stern", "blocked", None),
     ]
     for kind, outcome, mood in ways:
-        moody.error = None
+        scripted_gate.error = None
         submitted = await engine.submit(kind, {}, **OWNER)
         (lease,) = await make.claimed(kind)
         given = await _saved(engine, lease, None)
         made = await _saved(engine, lease, lease.epoch)
         assert len(await engine.artifacts.of_job(TENANT, submitted.job_id)) == 2
-        moody.error = mood
+        scripted_gate.error = mood
         error = None if mood else {"code": "blocked", "message": "no"}
         end = End(lease, outcome, None if error else "{}", error)
         try:
             await engine.finish(end)
         except TransitionDeniedError as denied:
             await engine.finish(End(lease, "failed", error=denied.as_dict()))
-        moody.error = None
+        scripted_gate.error = None
         assert [file.id for file in await engine.artifacts.of_job(TENANT, submitted.job_id)] == [given.id]
         assert (await engine.artifacts.read(TENANT, given.id)).id == given.id
         with pytest.raises(NotFoundError):
@@ -480,15 +494,15 @@ async def leased(engine: Engine, make: Factory) -> Lease:
     return lease
 
 
-async def test_a_gate_knows_whose_job_it_is(engine: Engine, make: Factory, moody: Moody) -> None:
+async def test_a_gate_knows_whose_job_it_is(engine: Engine, make: Factory, scripted_gate: ScriptedGate) -> None:
     await engine.submit("mood", {"a": 1}, **OWNER)
     (lease,) = await make.claimed("mood")
     await engine.finish(End(lease, "succeeded", '{"b":2}'))
-    assert moody.asked == [("inbound", TENANT, {"a": 1}), ("outbound", TENANT, {"b": 2})]
+    assert scripted_gate.asked == [("inbound", TENANT, {"a": 1}), ("outbound", TENANT, {"b": 2})]
 
 
 async def test_an_engine_that_lacks_the_kind_asks_its_gate_all_the_same(
-    engine: Engine, db: Database, make: Factory, moody: Moody
+    engine: Engine, db: Database, make: Factory, scripted_gate: ScriptedGate
 ) -> None:
     await engine.submit("mood", {}, **OWNER)
     (lease,) = await make.claimed("mood")
@@ -507,25 +521,27 @@ async def test_a_worker_beside_the_database_goes_through_the_gate(engine: Engine
 # Once more
 
 
-async def test_a_retry_is_asked_for_again(engine: Engine, make: Factory, moody: Moody) -> None:
+async def test_a_retry_is_asked_for_again(engine: Engine, make: Factory, scripted_gate: ScriptedGate) -> None:
     await engine.submit("mood", {"a": 1}, **OWNER)
     (lease,) = await make.claimed("mood")
     await engine.finish(End(lease, "failed", error={"code": "boom", "message": "It broke."}))
-    moody.error = BlockedError(verdicts=[])
+    scripted_gate.error = BlockedError(verdicts=[])
     with pytest.raises(ContentBlockedError):
         await engine.retry(TENANT, lease.job_id)
-    moody.error = None
+    scripted_gate.error = None
     assert (await engine.retry(TENANT, lease.job_id)).job_id != lease.job_id
 
 
-async def test_a_retry_in_place_cannot_change_what_is_stored(engine: Engine, make: Factory, moody: Moody) -> None:
+async def test_a_retry_in_place_cannot_change_what_is_stored(
+    engine: Engine, make: Factory, scripted_gate: ScriptedGate
+) -> None:
     await engine.submit("stern", {"a": "x"}, **OWNER)
     (lease,) = await make.claimed("stern")
     await engine.finish(End(lease, "failed", error={"code": "boom", "message": "It broke."}))
-    moody.gives = {"a": "[X]"}
+    scripted_gate.gives = {"a": "[X]"}
     with pytest.raises(ContentBlockedError):
         await engine.retry(TENANT, lease.job_id)
-    moody.gives = None
+    scripted_gate.gives = None
     assert (await engine.retry(TENANT, lease.job_id)).job_id == lease.job_id
 
 
@@ -539,9 +555,12 @@ def test_a_gate_is_declared_once() -> None:
         app.gate("house", HOUSE)
 
 
-async def test_a_product_hangs_its_gates(engine: Engine, moody: Moody) -> None:
+async def test_a_product_hangs_its_gates(engine: Engine, scripted_gate: ScriptedGate) -> None:
     product = Product(
-        lifecycle=STERN, kinds=(Kind(name="x"),), title="X", gates=lambda _: {"nowhere": moody, "house": moody}
+        lifecycle=STERN,
+        kinds=(Kind(name="x"),),
+        title="X",
+        gates=lambda _: {"nowhere": scripted_gate, "house": scripted_gate},
     )
     register_gates(engine, [product])
     await engine.submit("bad", {}, **OWNER)

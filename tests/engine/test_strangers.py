@@ -38,7 +38,7 @@ MANY = 10
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class Owned:
     """The engine, and the ids of one of everything that a tenant may have."""
 
     engine: Engine
@@ -47,7 +47,7 @@ class World:
 
 
 @pytest.fixture
-async def world(db: Database, clock: Any, files: Local) -> World:
+async def owned(db: Database, clock: Any, files: Local) -> Owned:
     engine = Engine(db, app, storage=files, vault=VAULT, outbound=Outbound("loopback"))
     make = Factory(engine, clock)
     endpoint, _ = await engine.endpoints.make(TENANT, url=URL)
@@ -63,7 +63,7 @@ async def world(db: Database, clock: Any, files: Local) -> World:
     order = wire.MakeBulkOperation(action="cancel", filter=wire.JobFilter(tenant=TENANT, kind="brief"))
     operation, _ = await engine.bulk_operations.order(order, tenant=TENANT, bound=TENANT, actor="test", key=None)
     begun = await predictions.begin(db, TENANT, running.job_id, EPOCH, "replicate")
-    return World(
+    return Owned(
         engine,
         make,
         {
@@ -84,7 +84,7 @@ async def world(db: Database, clock: Any, files: Local) -> World:
     )
 
 
-# Each is a statement with its arguments, by the tenant that asks and the ids of the world.
+# Each is a statement with its arguments, by the tenant that asks and the ids of what another owns.
 READS: dict[str, Any] = {
     "a job": lambda t, i: (jobs.SQL["read"], i["ended"], t),
     "its memo": lambda t, i: (jobs.SQL["memo"], i["parked"], t),
@@ -111,10 +111,10 @@ READS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
-async def test_a_statement_reads_for_the_owner_and_not_for_a_stranger(world: World, read: Any) -> None:
+async def test_a_statement_reads_for_the_owner_and_not_for_a_stranger(owned: Owned, read: Any) -> None:
     async def found(tenant: str) -> Any:
-        query, *arguments = read(tenant, world.ids)
-        return await world.engine.db.run(query, *arguments)
+        query, *arguments = read(tenant, owned.ids)
+        return await owned.engine.db.run(query, *arguments)
 
     assert await found(TENANT)
     assert not await found(STRANGER)
@@ -132,79 +132,79 @@ VERBS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS)
-async def test_a_verb_finds_nothing_for_a_stranger(world: World, verb: Any) -> None:
-    query, *arguments = verb(STRANGER, world.ids)
-    async with unchanged(world.engine.db):
-        assert (await world.engine.db.run(query, *arguments))["verdict"] == "absent"
-    query, *arguments = verb(TENANT, world.ids)
-    assert (await world.engine.db.run(query, *arguments))["verdict"] != "absent"
+async def test_a_verb_finds_nothing_for_a_stranger(owned: Owned, verb: Any) -> None:
+    query, *arguments = verb(STRANGER, owned.ids)
+    async with unchanged(owned.engine.db):
+        assert (await owned.engine.db.run(query, *arguments))["verdict"] == "absent"
+    query, *arguments = verb(TENANT, owned.ids)
+    assert (await owned.engine.db.run(query, *arguments))["verdict"] != "absent"
 
 
-async def test_a_stranger_sends_no_delivery_again(world: World) -> None:
-    delivery = world.ids["delivery"]
-    async with unchanged(world.engine.db):
-        assert await world.engine.db.run(deliveries.SQL["resend"], [delivery], STRANGER) == []
-    assert len(await world.engine.db.run(deliveries.SQL["resend"], [delivery], TENANT)) == 1
+async def test_a_stranger_sends_no_delivery_again(owned: Owned) -> None:
+    delivery = owned.ids["delivery"]
+    async with unchanged(owned.engine.db):
+        assert await owned.engine.db.run(deliveries.SQL["resend"], [delivery], STRANGER) == []
+    assert len(await owned.engine.db.run(deliveries.SQL["resend"], [delivery], TENANT)) == 1
 
 
-async def test_a_stranger_neither_pulls_nor_reports(world: World) -> None:
-    db, lease = world.engine.db, timedelta(minutes=1)
+async def test_a_stranger_neither_pulls_nor_reports(owned: Owned) -> None:
+    db, lease = owned.engine.db, timedelta(minutes=1)
     async with unchanged(db):
-        assert await db.run(deliveries.SQL["pull"], STRANGER, world.ids["pulled"], MANY, lease) == []
-    pulled = await db.run(deliveries.SQL["pull"], TENANT, world.ids["pulled"], MANY, lease)
+        assert await db.run(deliveries.SQL["pull"], STRANGER, owned.ids["pulled"], MANY, lease) == []
+    pulled = await db.run(deliveries.SQL["pull"], TENANT, owned.ids["pulled"], MANY, lease)
     assert pulled
     assert await db.run(deliveries.SQL["out"], STRANGER, pulled[0]["delivery_id"]) is None
     assert await db.run(deliveries.SQL["out"], TENANT, pulled[0]["delivery_id"]) is not None
 
 
-async def test_a_stranger_aborts_no_bulk_operation(world: World) -> None:
-    bulk = world.engine.bulk_operations
+async def test_a_stranger_aborts_no_bulk_operation(owned: Owned) -> None:
+    bulk = owned.engine.bulk_operations
     with pytest.raises(Exception, match="There is no"):
-        await bulk.abort(world.ids["operation"], tenant=STRANGER, actor="test")
-    found = await world.engine.db.run(operations.SQL["abort"], world.ids["operation"], STRANGER)
+        await bulk.abort(owned.ids["operation"], tenant=STRANGER, actor="test")
+    found = await owned.engine.db.run(operations.SQL["abort"], owned.ids["operation"], STRANGER)
     assert not found
-    assert (await bulk.abort(world.ids["operation"], tenant=TENANT, actor="test")).state == "aborted"
+    assert (await bulk.abort(owned.ids["operation"], tenant=TENANT, actor="test")).state == "aborted"
 
 
-async def test_a_key_of_an_account_changes_no_key_of_another(world: World) -> None:
+async def test_a_key_of_an_account_changes_no_key_of_another(owned: Owned) -> None:
     for account, is_found in (("bob", False), (ACCOUNT, True)):
-        row = await world.engine.db.run(access.SQL["lock_key"], world.ids["key"], TENANT, account)
+        row = await owned.engine.db.run(access.SQL["lock_key"], owned.ids["key"], TENANT, account)
         assert (row is not None) == is_found
 
 
-async def test_statements_of_products_lock_and_read_the_jobs_of_their_tenant(world: World) -> None:
-    async with world.engine.db.transaction() as tx:
+async def test_statements_of_products_lock_and_read_the_jobs_of_their_tenant(owned: Owned) -> None:
+    async with owned.engine.db.transaction() as tx:
         for tenant, number in ((STRANGER, 0), (TENANT, 1)):
             locked = await tx.fetch(
-                "select * from millpond.lock_attempt($1, $2, $3)", world.ids["running"], tenant, EPOCH
+                "select * from millpond.lock_attempt($1, $2, $3)", owned.ids["running"], tenant, EPOCH
             )
             assert len(locked) == number
         for tenant, state in ((STRANGER, None), (TENANT, "succeeded")):
-            assert await tx.fetchval("select millpond.final_state($1, $2)", world.ids["ended"], tenant) == state
+            assert await tx.fetchval("select millpond.final_state($1, $2)", owned.ids["ended"], tenant) == state
 
 
-async def test_an_endpoint_of_an_account_hears_nothing_of_its_namesake(world: World) -> None:
+async def test_an_endpoint_of_an_account_hears_nothing_of_its_namesake(owned: Owned) -> None:
     """Two tenants may have accounts of the same name."""
-    engine = world.engine
+    engine = owned.engine
     mine, _ = await engine.endpoints.make(TENANT, url=URL, account=ACCOUNT)
     theirs, _ = await engine.endpoints.make(STRANGER, url=URL, account=ACCOUNT)
-    await world.make.submitted("free")
-    await world.make.serve("free")
+    await owned.make.submitted("free")
+    await owned.make.serve("free")
     assert len(await engine.deliveries.list(TENANT, endpoint=mine.endpoint_id)) == 1
     assert await engine.deliveries.list(STRANGER, endpoint=theirs.endpoint_id) == []
     assert await engine.deliveries.list(TENANT, endpoint=theirs.endpoint_id) == []
 
 
-async def test_an_account_sees_neither_jobs_nor_files_of_another(world: World) -> None:
-    engine = world.engine
+async def test_an_account_sees_neither_jobs_nor_files_of_another(owned: Owned) -> None:
+    engine = owned.engine
     await engine.grant(TENANT, "bob", 10)
     theirs = await engine.submit("brief", tenant=TENANT, account="bob", tags={"team": "a"})
     page = await engine.views.jobs(TENANT, ACCOUNT, tags={"team": "a"})
-    assert [job.job_id for job in page.data] == [world.ids["running"]]
+    assert [job.job_id for job in page.data] == [owned.ids["running"]]
     rows = await engine.db.read(
-        VIEWS["page"], TENANT, ACCOUNT, LAST, None, None, None, MANY, MANY, None, [theirs.job_id, world.ids["running"]]
+        VIEWS["page"], TENANT, ACCOUNT, LAST, None, None, None, MANY, MANY, None, [theirs.job_id, owned.ids["running"]]
     )
-    assert [row["id"] for row in rows] == [world.ids["running"]]
+    assert [row["id"] for row in rows] == [owned.ids["running"]]
     lease = (await engine.claim(Lanes(["brief"]), MANY, worker="w", duration=timedelta(minutes=1)))[-1]
     assert lease.account == "bob"
     made = await engine.artifacts.save(

@@ -320,7 +320,7 @@ async def test_a_wallet_that_was_never_used_has_nothing(engine: Engine, make: Fa
 
 
 @pytest.fixture(scope="module")
-async def crowded(anyio_backend: str, server: DatabaseServer, template: str) -> AsyncIterator[Ear]:
+async def full(anyio_backend: str, server: DatabaseServer, template: str) -> AsyncIterator[Ear]:
     """The plans of the role that reads for clients."""
     async with listening(server, template, FILL) as ear:
         await ear.connection.execute(f"set role {CLIENT_ROLE}")
@@ -365,10 +365,10 @@ READS: dict[str, tuple[str, Any, str]] = {
 
 
 @pytest.mark.parametrize("read", READS)
-async def test_a_view_uses_its_index_and_walks_over_nothing_else(crowded: Ear, read: str) -> None:
+async def test_a_view_uses_its_index_and_walks_over_nothing_else(full: Ear, read: str) -> None:
     name, arguments, expected = READS[read]
-    nodes = await crowded.plans(SQL[name], *arguments(crowded))
-    check(nodes, crowded.idle)
+    nodes = await full.plans(SQL[name], *arguments(full))
+    check(nodes, full.idle)
     assert expected in indexes(nodes)
 
 
@@ -378,11 +378,11 @@ async def test_a_views_plan_made_on_an_empty_database_is_one_for_a_crowded_one(e
     check(await empty.plans(SQL[name], *arguments(empty)), set())
 
 
-async def test_an_operators_page_of_everything_goes_by_the_newest_ids(crowded: Ear) -> None:
-    await crowded.connection.execute("reset role")
+async def test_an_operators_page_of_everything_goes_by_the_newest_ids(full: Ear) -> None:
+    await full.connection.execute("reset role")
     try:
-        nodes = await crowded.plans(SQL["page"], None, None, LAST, None, None, None, 51, 1000, None, None)
+        nodes = await full.plans(SQL["page"], None, None, LAST, None, None, None, 51, 1000, None, None)
     finally:
-        await crowded.connection.execute(f"set role {CLIENT_ROLE}")
-    check(nodes, crowded.idle)
+        await full.connection.execute(f"set role {CLIENT_ROLE}")
+    check(nodes, full.idle)
     assert "jobs_*_pkey" in indexes(nodes)

@@ -12,7 +12,7 @@ from millpond.outbound import Outbound
 from millpond.store.db import Database
 from tests.clocks import Clock
 from tests.factories import Factory
-from tests.faults.strikes import Strikes
+from tests.faults.statement_faults import StatementFaults
 from tests.post import LOOPBACK, VAULT
 from tests.product import app
 
@@ -33,9 +33,9 @@ async def make(server: DatabaseServer, template: str) -> AsyncIterator[Factory]:
 
 
 @pytest.fixture(scope="module")
-async def strikes(make: Factory) -> Strikes:
+async def statement_faults(make: Factory) -> StatementFaults:
     """The database with a fault in every statement, none of them planned yet."""
-    made = Strikes(make.engine.db)
+    made = StatementFaults(make.engine.db)
     await made.install()
     return made
 

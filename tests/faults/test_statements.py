@@ -11,12 +11,12 @@ from asyncpg import PostgresError
 from millpond.engine.verify import verify
 from millpond.errors import StoreError, UnavailableError
 from tests.checks import snapshot
-from tests.faults.strikes import DATA_CORRUPTED, SERIALIZATION_FAILURE, SHUTDOWN
+from tests.faults.statement_faults import DATA_CORRUPTED, SERIALIZATION_FAILURE, SHUTDOWN
 from tests.faults.verbs import VERBS, Verb, begin, ending, undisturbed
 
 if TYPE_CHECKING:
     from tests.factories import Factory
-    from tests.faults.strikes import Strikes
+    from tests.faults.statement_faults import StatementFaults
 
 pytestmark = pytest.mark.slow
 
@@ -38,16 +38,16 @@ RETRIED_BY_NOBODY = {"register"}  # an app that cannot register does not start; 
 
 @EVERY_VERB
 async def test_a_verb_that_fails_has_written_nothing_and_succeeds_when_called_again(
-    make: Factory, strikes: Strikes, verb: Verb
+    make: Factory, statement_faults: StatementFaults, verb: Verb
 ) -> None:
     """Whatever statement fails, COMMIT among them, the database is as before; the next call has the whole effect."""
     expected = await undisturbed(make, verb)
     for number in count(1):
         given = await begin(make, verb)
         before = await snapshot(make.engine.db)
-        await strikes.plan(number, DATA_CORRUPTED)
+        await statement_faults.plan(number, DATA_CORRUPTED)
         failed = await fails(verb, make, given, PostgresError)
-        if await strikes.stop() < number:
+        if await statement_faults.stop() < number:
             assert not failed
             break
         assert failed, f"statement {number} failed and nobody was told"
@@ -65,15 +65,15 @@ async def test_a_verb_that_fails_has_written_nothing_and_succeeds_when_called_ag
 
 @EVERY_VERB
 async def test_a_transaction_that_the_database_gives_up_is_run_again(
-    make: Factory, strikes: Strikes, verb: Verb
+    make: Factory, statement_faults: StatementFaults, verb: Verb
 ) -> None:
     """A deadlock or a serialization failure is the database's to resolve: the caller sees one effect and no error."""
     expected = await undisturbed(make, verb)
     for number in count(1):
         given = await begin(make, verb)
-        await strikes.plan(number, SERIALIZATION_FAILURE)
+        await statement_faults.plan(number, SERIALIZATION_FAILURE)
         failed = await fails(verb, make, given, StoreError)
-        if await strikes.stop() < number:
+        if await statement_faults.stop() < number:
             break
         assert failed == (verb.name in RETRIED_BY_NOBODY), f"statement {number}"
         if failed:
@@ -83,15 +83,15 @@ async def test_a_transaction_that_the_database_gives_up_is_run_again(
 
 @EVERY_VERB
 async def test_a_server_that_goes_away_in_the_middle_leaves_one_effect_or_none(
-    make: Factory, strikes: Strikes, verb: Verb
+    make: Factory, statement_faults: StatementFaults, verb: Verb
 ) -> None:
     """Where the engine knows how to ask what became of a call it tries again by itself; elsewhere it says so."""
     expected = await undisturbed(make, verb)
     for number in count(1):
         given = await begin(make, verb)
-        await strikes.plan(number, SHUTDOWN)
+        await statement_faults.plan(number, SHUTDOWN)
         failed = await fails(verb, make, given, UnavailableError)
-        if await strikes.stop() < number:
+        if await statement_faults.stop() < number:
             break
         assert not (failed and verb.name in RETRIED_BY_THE_ENGINE), f"statement {number}"
         assert await verify(make.engine.db) == []
@@ -102,15 +102,15 @@ async def test_a_server_that_goes_away_in_the_middle_leaves_one_effect_or_none(
 
 @EVERY_VERB
 async def test_a_server_that_stays_away_is_reported_and_nothing_is_written(
-    make: Factory, strikes: Strikes, verb: Verb
+    make: Factory, statement_faults: StatementFaults, verb: Verb
 ) -> None:
     """Tries have an end: the caller is told, and may come back when the server has."""
     expected = await undisturbed(make, verb)
     given = await begin(make, verb)
     before = await snapshot(make.engine.db)
-    await strikes.plan(1, SHUTDOWN, lasting=True)
+    await statement_faults.plan(1, SHUTDOWN, lasting=True)
     failed = await fails(verb, make, given, UnavailableError)
-    await strikes.stop()
+    await statement_faults.stop()
     assert failed or verb.name == "abandon"  # which leaves it to the lease to run out
     assert await snapshot(make.engine.db) == before
     await verb.act(make.engine, given)

@@ -105,7 +105,7 @@ class Wallet:
 
 
 @dataclass(slots=True)
-class World:
+class System:
     """The real thing, on a loop of its own."""
 
     runner: asyncio.Runner
@@ -185,7 +185,7 @@ class Model:
 class Machine(RuleBasedStateMachine):
     """Each rule does one thing to both and compares what they say; after each, everything is compared."""
 
-    world: World
+    system: System
 
     @initialize(kinds=st.lists(KIND, min_size=3, max_size=6))
     def begin(self, kinds: list[str]) -> None:
@@ -193,8 +193,8 @@ class Machine(RuleBasedStateMachine):
         self.model = Model()
         self.leases: list[Lease] = []
         self.tenant = f"t{uuid4().hex[:12]}"
-        self.world.run(wipe(self.world.engine.db))
-        self.world.run(self.world.clock.advance(-self.world.clock.offset))
+        self.system.run(wipe(self.system.engine.db))
+        self.system.run(self.system.clock.advance(-self.system.clock.offset))
         for account in ACCOUNTS:
             self.grant(account, 40)
         for kind in kinds:
@@ -219,12 +219,12 @@ class Machine(RuleBasedStateMachine):
         if known is not None and (known.kind.name, known.given) != (kind, seen):
             self._refused(IdempotencyConflictError, call)
         elif known is not None:
-            answer = self.world.run(call)
+            answer = self.system.run(call)
             assert (answer.job_id, answer.is_replay) == (known.job_id, True)
         elif (refusal := self.model.refusal(account, price)) is not None:
             self._refused(refusal, call)
         else:
-            answer = self.world.run(call)
+            answer = self.system.run(call)
             assert not answer.is_replay
             job = ModelJob(answer.job_id, drawn, account, price, seen)
             self.model.be_born(job, self.model.now + later if later else None)
@@ -232,8 +232,8 @@ class Machine(RuleBasedStateMachine):
                 self.model.keys[account, key] = job
 
     async def _submit(self, account: str, kind: str, content: Any, key: str | None, later: int | None) -> Any:
-        begin = await self.world.clock.now() + timedelta(seconds=later) if later else None
-        return await self.world.engine.submit(
+        begin = await self.system.clock.now() + timedelta(seconds=later) if later else None
+        return await self.system.engine.submit(
             kind, content, tenant=self.tenant, account=account, idempotency_key=key, run_at=begin
         )
 
@@ -241,7 +241,7 @@ class Machine(RuleBasedStateMachine):
     @rule(pick=PICK)
     def cancel(self, pick: Pick) -> None:
         job = self._job(pick, "leased", "parked", "ready", "waiting")
-        answer = self.world.run(self.world.engine.cancel(self.tenant, job.job_id, grace=timedelta(seconds=GRACE)))
+        answer = self.system.run(self.system.engine.cancel(self.tenant, job.job_id, grace=timedelta(seconds=GRACE)))
         assert answer.is_accepted == (job.phase != "ended")
         if job.phase == "leased":
             if job.cancel_at is None:
@@ -255,13 +255,13 @@ class Machine(RuleBasedStateMachine):
     @rule(pick=PICK, answer=st.integers(1, 2))
     def answer(self, pick: Pick, answer: int) -> None:
         job = self._job(pick, "parked")
-        call = self.world.engine.answer(self.tenant, job.job_id, answer)
+        call = self.system.engine.answer(self.tenant, job.job_id, answer)
         if job.phase == "parked" and (job.expires_at or 0) > self.model.now:
             job.happen("answered", "ready")
             job.answer = answer
-            assert self.world.run(call) == job.state
+            assert self.system.run(call) == job.state
         elif job.answer == answer:
-            assert self.world.run(call) == job.state
+            assert self.system.run(call) == job.state
         else:
             self._refused(AnswerUnavailableError, call)
 
@@ -272,7 +272,7 @@ class Machine(RuleBasedStateMachine):
 
     def _retry(self, job: ModelJob) -> None:
         """In place where the lifecycle draws it, otherwise as a new job."""
-        call = self.world.engine.retry(self.tenant, job.job_id, even_if_succeeded=True)
+        call = self.system.engine.retry(self.tenant, job.job_id, even_if_succeeded=True)
         in_place = any(transition.event == "retried" for transition in job.kind.lifecycle.transitions)
         can = [transition.source for transition in job.kind.lifecycle.transitions if transition.event == "retried"]
         if job.phase != "ended" or (in_place and job.state not in can):
@@ -280,10 +280,10 @@ class Machine(RuleBasedStateMachine):
         elif (refusal := self.model.refusal(job.account, job.price)) is not None:
             self._refused(refusal, call)
         elif in_place:
-            assert self.world.run(call).job_id == job.job_id
+            assert self.system.run(call).job_id == job.job_id
             self._revive(job)
         else:
-            again = ModelJob(self.world.run(call).job_id, job.kind, job.account, job.price, job.given)
+            again = ModelJob(self.system.run(call).job_id, job.kind, job.account, job.price, job.given)
             self.model.be_born(again, None)
 
     def _revive(self, job: ModelJob) -> None:
@@ -307,12 +307,12 @@ class Machine(RuleBasedStateMachine):
             self.grant(account, amount)
 
     def grant(self, account: str, amount: int) -> None:
-        left = self.world.run(self.world.engine.grant(self.tenant, account, amount))
+        left = self.system.run(self.system.engine.grant(self.tenant, account, amount))
         self.model.wallet(account).available += amount
         assert left == self.model.wallet(account).available
 
     def set_cap(self, account: str, limit: int | None) -> None:
-        self.world.run(self.world.engine.set_cap(self.tenant, account, limit))
+        self.system.run(self.system.engine.set_cap(self.tenant, account, limit))
         self.model.wallet(account).active_max = limit
 
     # Workers
@@ -330,8 +330,8 @@ class Machine(RuleBasedStateMachine):
             for job in self.model.jobs.values()
             if job.phase == "ready" and job.kind.name in kinds and (job.expires_at or 10**9) > self.model.now
         )
-        call = self.world.engine.claim(Lanes(sorted(kinds)), want, worker="w", duration=timedelta(seconds=LEASE))
-        held = self.world.run(call)
+        call = self.system.engine.claim(Lanes(sorted(kinds)), want, worker="w", duration=timedelta(seconds=LEASE))
+        held = self.system.run(call)
         assert sorted(lease.job_id for lease in held) == ready[:want]
         for lease in held:
             job = self.model.jobs[lease.job_id]
@@ -345,7 +345,7 @@ class Machine(RuleBasedStateMachine):
     @rule(pick=PICK)
     def extend(self, pick: Pick) -> None:
         lease = self._lease(pick)
-        pulse = self.world.run(self.world.engine.extend([lease], timedelta(seconds=LEASE)))
+        pulse = self.system.run(self.system.engine.extend([lease], timedelta(seconds=LEASE)))
         if self.model.leases.get(lease.token, 0) > self.model.now:
             self.model.leases[lease.token] = self.model.now + LEASE
         job = self.model.holds(lease)
@@ -359,11 +359,11 @@ class Machine(RuleBasedStateMachine):
 
     def _note(self, lease: Lease, number: int, value: float) -> None:
         job = self.model.holds(lease)
-        call = self.world.engine.note(Note(lease, number, "progress", "{}", value=value))
+        call = self.system.engine.note(Note(lease, number, "progress", "{}", value=value))
         if job is None:
             self._refused(LeaseLostError, call)
             return
-        assert self.world.run(call) == (job.cancel_at is not None)
+        assert self.system.run(call) == (job.cancel_at is not None)
         job.progress = max(job.progress, value)
         if number > job.noted:
             job.noted, job.events = number, job.events + 1
@@ -380,7 +380,7 @@ class Machine(RuleBasedStateMachine):
     def _finish(self, lease: Lease, outcome: Any, captured: int | None) -> None:
         job = self.model.holds(lease)
         captured = captured if outcome == "succeeded" else None
-        call = self.world.engine.finish(End(lease, outcome, "{}", captured=captured))
+        call = self.system.engine.finish(End(lease, outcome, "{}", captured=captured))
         if job is None:
             self._refused(LeaseLostError, call)
             return
@@ -388,36 +388,36 @@ class Machine(RuleBasedStateMachine):
             job.progress = 1.0
         whole = job.price if outcome == "succeeded" else 0
         self.model.end(job, outcome, whole if captured is None else min(captured, job.price))
-        assert self.world.run(call) == job.state
+        assert self.system.run(call) == job.state
 
     @HAS_LEASES
     @rule(pick=PICK, cause=st.sampled_from(["attempt", "interruption"]), delay=st.sampled_from([None, LATER]))
     def give_back(self, pick: Pick, cause: str, delay: int | None) -> None:
         lease = self._lease(pick)
         job = self.model.holds(lease)
-        call = self.world.engine.give_back(Return(lease, cause, ERROR, timedelta(seconds=delay) if delay else None))
+        call = self.system.engine.give_back(Return(lease, cause, ERROR, timedelta(seconds=delay) if delay else None))
         if job is None:
             self._refused(LeaseLostError, call)
         else:
-            assert self.world.run(call) == self.model.take_back(job, f"{cause}s", delay)
+            assert self.system.run(call) == self.model.take_back(job, f"{cause}s", delay)
 
     @precondition(lambda self: any(lease.kind in PARKING and self.model.holds(lease) for lease in self.leases))
     @rule(pick=PICK)
     def park(self, pick: Pick) -> None:
         lease = self._lease(pick, PARKING)
         job = self.model.holds(lease)
-        call = self.world.engine.park(lease)
+        call = self.system.engine.park(lease)
         if job is None or job.cancel_at is not None:
             self._refused(LeaseLostError, call)
         else:
             job.happen("parked", "parked")
-            assert self.world.run(call) == job.state
+            assert self.system.run(call) == job.state
 
     @HAS_LEASES
     @rule(pick=PICK)
     def abandon(self, pick: Pick) -> None:
         lease = self._lease(pick)
-        self.world.run(self.world.engine.abandon(lease.token))
+        self.system.run(self.system.engine.abandon(lease.token))
         for job in self._held_by(lease.token):
             self.model.take_back(job, "interruptions")
         self.model.leases.pop(lease.token, None)
@@ -427,33 +427,33 @@ class Machine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from(STEPS))
     def wait(self, seconds: int) -> None:
         self.model.now += seconds
-        self.world.run(self.world.clock.advance(timedelta(seconds=seconds)))
+        self.system.run(self.system.clock.advance(timedelta(seconds=seconds)))
 
     @rule(service=st.sampled_from(["lapse", "expire", "force_cancel", "promote"]))
     def serve(self, service: str) -> None:
         getattr(self, service)()
 
     def lapse(self) -> None:
-        self.world.run(leases.lapse(self.world.engine.db, 1_000))
+        self.system.run(leases.lapse(self.system.engine.db, 1_000))
         for token in [token for token, until in self.model.leases.items() if until <= self.model.now]:
             for job in self._held_by(token):
                 self.model.take_back(job, "lapses")
             del self.model.leases[token]
 
     def expire(self) -> None:
-        self.world.run(jobs.expire(self.world.engine.db, 1_000))
+        self.system.run(jobs.expire(self.system.engine.db, 1_000))
         for job in self._alive():
             if job.expires_at is not None and job.expires_at <= self.model.now:
                 self.model.end(job, "expired")
 
     def force_cancel(self) -> None:
-        self.world.run(jobs.force_cancel(self.world.engine.db, 1_000))
+        self.system.run(jobs.force_cancel(self.system.engine.db, 1_000))
         for job in self._alive():
             if job.cancel_at is not None and job.cancel_at <= self.model.now:
                 self.model.end(job, "canceled")
 
     def promote(self) -> None:
-        self.world.run(jobs.promote(self.world.engine.db, 1_000))
+        self.system.run(jobs.promote(self.system.engine.db, 1_000))
         for job in self._alive():
             is_due = job.phase == "waiting" and (job.run_at or 0) <= self.model.now
             if is_due and (job.expires_at is None or job.expires_at > self.model.now):
@@ -494,7 +494,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def jobs_agree(self) -> None:
-        rows = self.world.run(self._rows())
+        rows = self.system.run(self._rows())
         assert {row["id"]: tuple(row.values())[1:] for row in rows} == {
             job.job_id: (
                 job.state,
@@ -513,7 +513,7 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def wallets_agree(self) -> None:
         for account, wallet in self.model.wallets.items():
-            found = self.world.run(self.world.engine.balance(self.tenant, account))
+            found = self.system.run(self.system.engine.balance(self.tenant, account))
             assert (found.available, found.held, found.active, found.active_max) == (
                 wallet.available,
                 wallet.held,
@@ -528,10 +528,10 @@ class Machine(RuleBasedStateMachine):
                 service()
             self.jobs_agree()
             self.wallets_agree()
-            assert self.world.run(verify(self.world.engine.db)) == []
+            assert self.system.run(verify(self.system.engine.db)) == []
 
     async def _rows(self) -> list[Any]:
-        async with self.world.engine.db.transaction() as tx:
+        async with self.system.engine.db.transaction() as tx:
             return await tx.fetch(
                 "select id, state, phase, outcome, events, epoch, run, attempts, progress, captured"
                 " from millpond.jobs where tenant = $1",
@@ -540,7 +540,7 @@ class Machine(RuleBasedStateMachine):
 
     def _refused(self, error: type[MillpondError], call: Coroutine[Any, Any, Any]) -> None:
         with pytest.raises(error) as caught:
-            self.world.run(call)
+            self.system.run(call)
         assert type(caught.value) is error
 
     def _are(self, phase: str) -> bool:

@@ -13,7 +13,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from millpond.engine.engine import Engine
 from millpond.store.db import Database
 from tests.clocks import Clock
-from tests.model.machine import Machine, World
+from tests.model.machine import Machine, System
 from tests.product import app
 
 if TYPE_CHECKING:
@@ -33,15 +33,15 @@ STORIES = settings(
 
 
 @pytest.fixture
-def world(dsn: str) -> Iterator[World]:
+def system(dsn: str) -> Iterator[System]:
     with asyncio.Runner() as runner:
         db = runner.run(Database.open(dsn, size=2))
-        yield World(runner, Engine(db, app), Clock(db))
+        yield System(runner, Engine(db, app), Clock(db))
         runner.run(db.close())
 
 
 @pytest.mark.slow
-def test_the_engine_does_what_its_model_says(world: World) -> None:
+def test_the_engine_does_what_its_model_says(system: System) -> None:
     """States, counters, wallets and keys agree after every step, and every invariant holds at the end."""
-    told = type("Told", (Machine,), {"world": world})
+    told = type("Told", (Machine,), {"system": system})
     run_state_machine_as_test(told, settings=STORIES)

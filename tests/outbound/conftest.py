@@ -10,7 +10,7 @@ from tests.doubles.receivers import Receivers, receivers
 
 
 @dataclass
-class Insider:
+class PrivateServer:
     """A server of this machine that nobody may reach."""
 
     port: int
@@ -18,9 +18,9 @@ class Insider:
 
 
 @pytest.fixture(scope="module")
-async def insider(anyio_backend: str) -> AsyncIterator[Insider]:
+async def private_server(anyio_backend: str) -> AsyncIterator[PrivateServer]:
     """It listens on 127.0.0.1 and ::1, on one port."""
-    made = Insider(0)
+    made = PrivateServer(0)
 
     async def count(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         made.connections += 1

@@ -14,7 +14,7 @@ from millpond.errors import OutboundFailedError, OutboundRefusedError
 from millpond.outbound import Outbound
 from millpond.outbound.addresses import is_public
 from tests.doubles.receivers import Receivers
-from tests.outbound.conftest import Insider
+from tests.outbound.conftest import PrivateServer
 from tests.outbound.watch import watched
 
 # {port} is that of a server on this machine, so that each of those would arrive if it were let go.
@@ -227,9 +227,9 @@ def test_there_are_spellings_enough() -> None:
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-async def test_no_spelling_of_the_inside_opens_a_socket(spelling: str, insider: Insider) -> None:
+async def test_no_spelling_of_the_inside_opens_a_socket(spelling: str, private_server: PrivateServer) -> None:
     """Neither to whom it leads nor to a resolver: the interpreter would have told."""
-    url = spelling.replace("{port}", str(insider.port))
+    url = spelling.replace("{port}", str(private_server.port))
     outbound = Outbound()
     with watched() as seen:
         with pytest.raises(OutboundRefusedError) as checked:
@@ -242,29 +242,29 @@ async def test_no_spelling_of_the_inside_opens_a_socket(spelling: str, insider: 
             async with outbound.stream("GET", url, size_max=10):
                 pass
     assert seen == []
-    assert insider.connections == 0
+    assert private_server.connections == 0
     assert checked.value.as_dict() == admitted.value.as_dict()
     assert checked.value.field == "webhook_url"
     await outbound.close()
 
 
-async def test_the_watch_sees_what_is_opened(insider: Insider) -> None:
+async def test_the_watch_sees_what_is_opened(private_server: PrivateServer) -> None:
     """What is never seen by a watch that is blind proves nothing."""
     outbound = Outbound("loopback")
-    before = insider.connections
+    before = private_server.connections
     with watched() as seen:
         with pytest.raises(OutboundFailedError):
-            await outbound.send("POST", f"http://127.0.0.1:{insider.port}/")
+            await outbound.send("POST", f"http://127.0.0.1:{private_server.port}/")
         with pytest.raises(OutboundFailedError):
-            await outbound.send("POST", f"http://[::1]:{insider.port}/")
+            await outbound.send("POST", f"http://[::1]:{private_server.port}/")
         with pytest.raises(OutboundFailedError):
-            await outbound.send("POST", f"http://localhost:{insider.port}/")
+            await outbound.send("POST", f"http://localhost:{private_server.port}/")
     await outbound.close()
-    assert insider.connections == before + 3
-    assert ("socket.connect", ("127.0.0.1", insider.port)) in seen
+    assert private_server.connections == before + 3
+    assert ("socket.connect", ("127.0.0.1", private_server.port)) in seen
     assert any(event == "socket.connect" and place[0] == "::1" for event, place in seen)
     assert [host for event, host in seen if event == "socket.getaddrinfo"] == ["localhost"]
-    insider.connections = 0
+    private_server.connections = 0
 
 
 @pytest.mark.parametrize(
@@ -327,8 +327,10 @@ class Names:
         ["0.0.0.0"],  # noqa: S104 - an answer
     ],
 )
-async def test_one_address_inside_is_enough_to_refuse_a_name(addresses: list[str], insider: Insider) -> None:
-    url = f"http://hooks.example.com:{insider.port}/"
+async def test_one_address_inside_is_enough_to_refuse_a_name(
+    addresses: list[str], private_server: PrivateServer
+) -> None:
+    url = f"http://hooks.example.com:{private_server.port}/"
     outbound = Outbound(resolve=Names(addresses))
     with watched() as seen:
         with pytest.raises(OutboundRefusedError) as refused:
@@ -340,16 +342,16 @@ async def test_one_address_inside_is_enough_to_refuse_a_name(addresses: list[str
     await outbound.close()
 
 
-async def test_a_name_that_changes_its_mind_is_refused_when_it_is_called(insider: Insider) -> None:
+async def test_a_name_that_changes_its_mind_is_refused_when_it_is_called(private_server: PrivateServer) -> None:
     """DNS rebinding: public when it is checked, this machine when it is called."""
     names = Names(["8.8.8.8"], ["127.0.0.1"])
     outbound = Outbound(resolve=names)
-    url = f"http://rebinding.example.com:{insider.port}/"
+    url = f"http://rebinding.example.com:{private_server.port}/"
     assert (await outbound.admit(url)).host == "rebinding.example.com"
     with watched() as seen, pytest.raises(OutboundRefusedError):
         await outbound.send("POST", url)
     assert seen == []
-    assert insider.connections == 0
+    assert private_server.connections == 0
     await outbound.close()
 
 
@@ -389,24 +391,29 @@ async def test_a_resolver_that_is_silent_holds_nobody_up() -> None:
     assert failed.value.reason == "timeout"
 
 
-async def test_a_redirect_is_an_answer_and_leads_nowhere(others: Receivers, insider: Insider) -> None:
+async def test_a_redirect_is_an_answer_and_leads_nowhere(others: Receivers, private_server: PrivateServer) -> None:
     outbound = Outbound(f"127.0.0.1:{others.port}")
-    answer = await outbound.send("POST", others.url("redirects", to=f"http://127.0.0.1:{insider.port}/"), body=b"{}")
-    assert (answer.status, answer.headers["location"]) == (302, f"http://127.0.0.1:{insider.port}/")
-    assert insider.connections == 0
+    answer = await outbound.send(
+        "POST", others.url("redirects", to=f"http://127.0.0.1:{private_server.port}/"), body=b"{}"
+    )
+    assert (answer.status, answer.headers["location"]) == (302, f"http://127.0.0.1:{private_server.port}/")
+    assert private_server.connections == 0
     await outbound.close()
 
 
 async def test_no_proxy_is_asked_and_no_password_is_looked_for(
-    others: Receivers, insider: Insider, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+    others: Receivers,
+    private_server: PrivateServer,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     netrc = tmp_path_factory.mktemp("home") / ".netrc"
     netrc.write_text("machine 127.0.0.1 login ann password secret\n")
     monkeypatch.setenv("NETRC", str(netrc))
     for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "all_proxy", "ALL_PROXY"):
-        monkeypatch.setenv(name, f"http://127.0.0.1:{insider.port}")
+        monkeypatch.setenv(name, f"http://127.0.0.1:{private_server.port}")
     outbound = Outbound(f"127.0.0.1:{others.port}")
     assert (await outbound.send("POST", others.url("healthy", "direct"), body=b"{}")).status == 200
-    assert insider.connections == 0
+    assert private_server.connections == 0
     assert "authorization" not in others.of("direct")[0].headers
     await outbound.close()

@@ -16,7 +16,7 @@ from cryptography import x509
 
 from millpond.outbound import Outbound
 from millpond.outbound.proxy import Proxy
-from tests.outbound.conftest import Insider
+from tests.outbound.conftest import PrivateServer
 from tests.outbound.test_tls import Authority, serving
 from tests.waiting import PATIENCE
 
@@ -107,24 +107,24 @@ async def test_nobody_comes_through_without_the_password() -> None:
     ["127.0.0.1", "127.1", "2130706433", "0x7f.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "a@127.0.0.1"],
 )
 @pytest.mark.parametrize("form", ["CONNECT {place} HTTP/1.1", "GET http://{place}/ HTTP/1.1"])
-async def test_nothing_inside_is_reached(insider: Insider, host: str, form: str) -> None:
-    before = insider.connections
+async def test_nothing_inside_is_reached(private_server: PrivateServer, host: str, form: str) -> None:
+    before = private_server.connections
     async with proxied() as proxy:
-        answer = await said(proxy, form.format(place=f"{host}:{insider.port}"))
+        answer = await said(proxy, form.format(place=f"{host}:{private_server.port}"))
         assert answer.startswith(b"HTTP/1.1 403 ")
         assert proxy.refusal is not None
-    assert insider.connections == before
+    assert private_server.connections == before
 
 
-async def test_a_name_that_leads_inside_is_refused_when_it_is_called(insider: Insider) -> None:
+async def test_a_name_that_leads_inside_is_refused_when_it_is_called(private_server: PrivateServer) -> None:
     async def resolve(host: str, port: int) -> list[str]:
         return ["93.184.216.34", "127.0.0.1"]
 
-    before = insider.connections
+    before = private_server.connections
     async with proxied(resolve=resolve) as proxy:
         for form in ("CONNECT rebound.example.com:{0} HTTP/1.1", "GET http://rebound.example.com:{0}/ HTTP/1.1"):
-            assert (await said(proxy, form.format(insider.port))).startswith(b"HTTP/1.1 403 ")
-    assert insider.connections == before
+            assert (await said(proxy, form.format(private_server.port))).startswith(b"HTTP/1.1 403 ")
+    assert private_server.connections == before
 
 
 async def test_https_goes_through_untouched(tmp_path: Path) -> None:

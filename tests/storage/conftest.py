@@ -10,8 +10,8 @@ import httpx2
 import pytest
 
 from millpond.storage.local import Local
-from tests.storage.shelves import Shelf, file_server
-from tests.storage.weed import Weed, running_weed
+from tests.storage.backends import Backend, file_server
+from tests.storage.seaweedfs import SeaweedFS, running_seaweedfs
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def weed() -> Iterator[Weed]:
-    with running_weed() as running:
+def seaweedfs() -> Iterator[SeaweedFS]:
+    with running_seaweedfs() as running:
         yield running
 
 
@@ -48,20 +48,20 @@ def local(served: Local, tmp_path: Path) -> Local:
 
 
 @pytest.fixture
-def disk(local: Local, http: httpx2.AsyncClient) -> Shelf:
-    return Shelf("local", local, http)
+def disk(local: Local, http: httpx2.AsyncClient) -> Backend:
+    return Backend("local", local, http)
 
 
 @pytest.fixture
-def bucket(weed: Weed, http: httpx2.AsyncClient) -> Shelf:
-    return Shelf("s3", weed.store(f"test-{uuid4().hex[:8]}"), http)
+def bucket(seaweedfs: SeaweedFS, http: httpx2.AsyncClient) -> Backend:
+    return Backend("s3", seaweedfs.store(f"test-{uuid4().hex[:8]}"), http)
 
 
 @pytest.fixture(params=["local", "s3"])
-def shelf(request: pytest.FixtureRequest, served: Local, http: httpx2.AsyncClient) -> Shelf:
+def backend(request: pytest.FixtureRequest, served: Local, http: httpx2.AsyncClient) -> Backend:
     return request.getfixturevalue("disk" if request.param == "local" else "bucket")
 
 
 @pytest.fixture
-def store(shelf: Shelf) -> Storage:
-    return shelf.store
+def store(backend: Backend) -> Storage:
+    return backend.store

@@ -23,7 +23,7 @@ from millpond.errors import InvalidError, StorageUnavailableError
 from millpond.storage import files as file_server
 from millpond.storage.local import FOOTER, Local
 from tests.children import running
-from tests.storage.shelves import MINUTE, Shelf
+from tests.storage.backends import MINUTE, Backend
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def problem(answer: httpx2.Response) -> dict[str, Any]:
 # Its words
 
 
-async def test_a_refusal_is_precise(disk: Shelf) -> None:
+async def test_a_refusal_is_precise(disk: Backend) -> None:
     await disk.put(PATH, BODY)
     get, put = disk.store.sign_get(PATH, lifetime=MINUTE), disk.sign_put(f"{PATH}.png", BODY, sha256=SHA256)
     told = problem(await disk.put(PATH, BODY))
@@ -72,7 +72,7 @@ async def test_a_refusal_is_precise(disk: Shelf) -> None:
     assert told["allow"] == "GET, HEAD, OPTIONS, PUT"
 
 
-async def test_an_expired_url_is_told_apart_from_a_wrong_one(disk: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_expired_url_is_told_apart_from_a_wrong_one(disk: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     present = time.time()
     monkeypatch.setattr("millpond.storage.local.time.time", lambda: present - 120)
     late = disk.store.sign_get(PATH, lifetime=MINUTE)
@@ -83,7 +83,7 @@ async def test_an_expired_url_is_told_apart_from_a_wrong_one(disk: Shelf, monkey
     assert problem(await disk.send(late, url=late.url + "x"))["code"] == "bad_signature"
 
 
-async def test_nonsense_is_refused_and_never_a_fault_of_ours(disk: Shelf) -> None:
+async def test_nonsense_is_refused_and_never_a_fault_of_ours(disk: Backend) -> None:
     base = disk.store.url
     for target in (
         "/",
@@ -103,7 +103,7 @@ async def test_nonsense_is_refused_and_never_a_fault_of_ours(disk: Shelf) -> Non
             assert 400 <= answer.status_code < 500, (method, target)
 
 
-async def test_a_path_that_was_signed_cannot_be_bent_on_the_way(disk: Shelf) -> None:
+async def test_a_path_that_was_signed_cannot_be_bent_on_the_way(disk: Backend) -> None:
     await disk.put(PATH, BODY)
     signed = disk.store.sign_get(PATH, lifetime=MINUTE)
     for bent in (PATH.replace("jobs", "jobs/../jobs"), f"./{PATH}", f"/{PATH}", PATH.replace("/1/", "/1//")):
@@ -117,7 +117,7 @@ async def test_a_path_that_was_signed_cannot_be_bent_on_the_way(disk: Shelf) -> 
 # Its headers
 
 
-async def test_no_script_runs_in_what_is_served(disk: Shelf) -> None:
+async def test_no_script_runs_in_what_is_served(disk: Backend) -> None:
     await disk.put(PATH, b"<script>alert(1)</script>", content_type="text/html")
     for answer in (await disk.get(PATH), await disk.get(PATH, headers={"Range": "bytes=0-3"}), await disk.get("x/y")):
         assert "sandbox" in answer.headers["content-security-policy"]
@@ -128,7 +128,7 @@ async def test_no_script_runs_in_what_is_served(disk: Shelf) -> None:
     assert (await disk.get(PATH)).headers["content-disposition"].startswith("attachment; ")
 
 
-async def test_any_page_may_use_a_signed_url_and_none_with_credentials(disk: Shelf) -> None:
+async def test_any_page_may_use_a_signed_url_and_none_with_credentials(disk: Backend) -> None:
     origin = {"Origin": "https://shop.test"}
     asked = await disk.http.options(
         disk.sign_put(PATH, BODY).url, headers=origin | {"Access-Control-Request-Method": "PUT"}
@@ -144,7 +144,7 @@ async def test_any_page_may_use_a_signed_url_and_none_with_credentials(disk: She
     assert "ETag" in got.headers["access-control-expose-headers"]
 
 
-async def test_head_tells_all_but_the_bytes(disk: Shelf) -> None:
+async def test_head_tells_all_but_the_bytes(disk: Backend) -> None:
     await disk.put(PATH, BODY)
     signed = disk.store.sign_get(PATH, lifetime=MINUTE)
     head, got = await disk.send(signed, method="HEAD"), await disk.send(signed)
@@ -156,7 +156,7 @@ async def test_head_tells_all_but_the_bytes(disk: Shelf) -> None:
     assert got.headers["cache-control"] == "private, no-cache"
 
 
-async def test_a_part_is_only_of_the_file_that_one_has_begun_with(disk: Shelf) -> None:
+async def test_a_part_is_only_of_the_file_that_one_has_begun_with(disk: Backend) -> None:
     await disk.put(PATH, BODY)
     part = {"Range": "bytes=0-9"}
     assert (await disk.get(PATH, headers=part | {"If-Range": f'"{SHA256}"'})).status_code == 206
@@ -170,7 +170,7 @@ async def test_a_part_is_only_of_the_file_that_one_has_begun_with(disk: Shelf) -
         assert (await disk.get(PATH, headers={"If-None-Match": tag})).status_code == 304
 
 
-async def test_it_says_that_it_lives(disk: Shelf) -> None:
+async def test_it_says_that_it_lives(disk: Backend) -> None:
     answer = await disk.http.get(f"{disk.store.url}/healthz")
     assert (answer.status_code, answer.text) == (200, "ok")
 
@@ -178,7 +178,7 @@ async def test_it_says_that_it_lives(disk: Shelf) -> None:
 # Rude callers
 
 
-async def _raw(disk: Shelf, data: bytes) -> bytes:
+async def _raw(disk: Backend, data: bytes) -> bytes:
     """Bytes as they are, and what comes back until the server hangs up."""
     place = urlsplit(disk.store.url)
     reader, writer = await asyncio.open_connection(place.hostname, place.port)
@@ -199,7 +199,7 @@ def left(store: Local) -> list[str]:
     return [path.name for path in (store.root / ".drafts").iterdir()] if store.root.exists() else []
 
 
-async def test_a_body_that_stops_coming_is_given_up(disk: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_that_stops_coming_is_given_up(disk: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_server, "IDLE_SECONDS", 0.2)
     signed = disk.sign_put(PATH, BODY)
     answer = await _raw(disk, _head(signed, "Content-Type: image/png", "Content-Length: 2048") + BODY[:100])
@@ -209,7 +209,7 @@ async def test_a_body_that_stops_coming_is_given_up(disk: Shelf, monkeypatch: py
     assert left(disk.store) == []
 
 
-async def test_a_body_that_only_trickles_is_given_up(disk: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_that_only_trickles_is_given_up(disk: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_server, "GRACE_SECONDS", 0.3)
     place = urlsplit(disk.store.url)
     reader, writer = await asyncio.open_connection(place.hostname, place.port)
@@ -229,7 +229,7 @@ async def test_a_body_that_only_trickles_is_given_up(disk: Shelf, monkeypatch: p
     assert left(disk.store) == []
 
 
-async def test_a_body_without_end_is_cut_off(disk: Shelf) -> None:
+async def test_a_body_without_end_is_cut_off(disk: Backend) -> None:
     signed = disk.sign_put(PATH, BODY)
     sent = 0
 
@@ -246,7 +246,7 @@ async def test_a_body_without_end_is_cut_off(disk: Shelf) -> None:
     assert left(disk.store) == []
 
 
-async def test_who_hangs_up_leaves_nothing(disk: Shelf) -> None:
+async def test_who_hangs_up_leaves_nothing(disk: Backend) -> None:
     signed = disk.sign_put(PATH, BODY)
     place = urlsplit(disk.store.url)
     _, writer = await asyncio.open_connection(place.hostname, place.port)
@@ -258,7 +258,7 @@ async def test_who_hangs_up_leaves_nothing(disk: Shelf) -> None:
     assert await disk.store.head(PATH) is None
 
 
-async def test_who_asks_first_is_told_before_he_sends(disk: Shelf) -> None:
+async def test_who_asks_first_is_told_before_he_sends(disk: Backend) -> None:
     signed = disk.sign_put(PATH, BODY)
     lines = ("Content-Type: image/png", "Content-Length: 9999", "Expect: 100-continue", "Connection: close")
     answer = await _raw(disk, _head(signed, *lines))
@@ -275,7 +275,7 @@ async def _until(condition: Any) -> None:
 # The disk
 
 
-async def test_a_link_in_the_folder_leads_nowhere(disk: Shelf, tmp_path: Path) -> None:
+async def test_a_link_in_the_folder_leads_nowhere(disk: Backend, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     await disk.put("tenants/acme/in", BODY)
@@ -296,7 +296,7 @@ async def test_a_link_in_the_folder_leads_nowhere(disk: Shelf, tmp_path: Path) -
     assert (outside / "secret").stat().st_size == len(BODY) + FOOTER
 
 
-async def test_a_file_is_no_folder_and_a_folder_no_file(disk: Shelf) -> None:
+async def test_a_file_is_no_folder_and_a_folder_no_file(disk: Backend) -> None:
     await disk.put("a/b", BODY)
     assert (await disk.put("a/b/c", BODY)).status_code == 422
     assert (await disk.put("a", BODY)).status_code == 422
@@ -305,7 +305,7 @@ async def test_a_file_is_no_folder_and_a_folder_no_file(disk: Shelf) -> None:
     assert left(disk.store) == []
 
 
-async def test_what_the_disk_has_cut_short_is_no_file(disk: Shelf) -> None:
+async def test_what_the_disk_has_cut_short_is_no_file(disk: Backend) -> None:
     await disk.put(PATH, BODY)
     file = disk.store.root / PATH
     whole = file.read_bytes()
@@ -372,7 +372,7 @@ async def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
         store.sign_get(PATH, lifetime=timedelta(minutes=1))
 
 
-async def test_a_full_disk_is_told_and_leaves_nothing(disk: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_is_told_and_leaves_nothing(disk: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -404,7 +404,7 @@ async def test_a_kill_in_the_middle_of_an_upload_leaves_nothing_to_be_seen(tmp_p
     async with httpx2.AsyncClient(timeout=PATIENCE) as http:
         with process(root) as (server, url):
             store = Local(root, url)
-            disk = Shelf("local", store, http)
+            disk = Backend("local", store, http)
             assert (await disk.put("before", BODY)).status_code == 200
             half = asyncio.Event()
 

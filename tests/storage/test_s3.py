@@ -15,8 +15,8 @@ from millpond.storage import open_storage
 from millpond.storage.s3 import S3
 from tests.factories import ACCOUNT, TENANT
 from tests.product import app
-from tests.storage.shelves import MINUTE, Shelf
-from tests.storage.weed import BUCKET, KEYS, Weed, free_ports
+from tests.storage.backends import MINUTE, Backend
+from tests.storage.seaweedfs import BUCKET, KEYS, SeaweedFS, free_ports
 
 if TYPE_CHECKING:
     import httpx2
@@ -34,30 +34,30 @@ def keys_in_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_without_keys_of_its_own_the_library_signs(
-    weed: Weed, http: httpx2.AsyncClient, keys_in_environment: None
+    seaweedfs: SeaweedFS, http: httpx2.AsyncClient, keys_in_environment: None
 ) -> None:
     """Here they stand in the environment, as those of a machine's role would come from its metadata."""
-    store = S3(BUCKET, f"test-{uuid4().hex[:8]}", endpoint=weed.endpoint, keys=None)
+    store = S3(BUCKET, f"test-{uuid4().hex[:8]}", endpoint=seaweedfs.endpoint, keys=None)
     assert not store.is_binding
-    shelf = Shelf("s3", store, http)
-    assert (await shelf.put("a b/ü.png", BODY)).status_code == 200
-    assert (await shelf.get("a b/ü.png")).content == BODY
+    backend = Backend("s3", store, http)
+    assert (await backend.put("a b/ü.png", BODY)).status_code == 200
+    assert (await backend.get("a b/ü.png")).content == BODY
     signed = store.sign_get("a b/ü.png", lifetime=MINUTE)
-    assert (await shelf.send(signed, url=signed.url.replace("a%20b", "a%20c"))).status_code == 403
+    assert (await backend.send(signed, url=signed.url.replace("a%20b", "a%20c"))).status_code == 403
 
 
-async def test_the_settings_lead_to_the_bucket(weed: Weed, keys_in_environment: None) -> None:
-    store = open_storage(Settings(storage=weed.url("some/prefix"), upload_max=100))
+async def test_the_settings_lead_to_the_bucket(seaweedfs: SeaweedFS, keys_in_environment: None) -> None:
+    store = open_storage(Settings(storage=seaweedfs.url("some/prefix"), upload_max=100))
     assert isinstance(store, S3)
     assert (store.is_binding, store.size_max) == (True, 100)
     await store.write("x", BODY)
-    assert await weed.store().read("some/prefix/x") == BODY
+    assert await seaweedfs.store().read("some/prefix/x") == BODY
 
 
-async def test_a_bucket_that_is_not_there_is_told(weed: Weed, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bucket_that_is_not_there_is_told(seaweedfs: SeaweedFS, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millpond.storage.s3._RETRY", {"max_retries": 0})
     gone = S3(BUCKET, endpoint=f"http://127.0.0.1:{free_ports(1)[0]}", keys=KEYS)
-    wrong = S3(BUCKET, endpoint=weed.endpoint, keys=type(KEYS)("testkey", "wrong"))
+    wrong = S3(BUCKET, endpoint=seaweedfs.endpoint, keys=type(KEYS)("testkey", "wrong"))
     for store in (gone, wrong):
         for call in (store.head("x"), store.read("x"), store.write("x", BODY), store.list(), store.delete("x")):
             with pytest.raises(StorageUnavailableError) as raised:
@@ -66,24 +66,24 @@ async def test_a_bucket_that_is_not_there_is_told(weed: Weed, monkeypatch: pytes
 
 
 async def test_artifacts_live_in_a_bucket_as_they_do_in_a_folder(
-    db: Database, weed: Weed, http: httpx2.AsyncClient
+    db: Database, seaweedfs: SeaweedFS, http: httpx2.AsyncClient
 ) -> None:
-    engine = Engine(db, app, storage=weed.store(f"test-{uuid4().hex[:8]}"))
-    artifacts, shelf = engine.artifacts, Shelf("s3", engine.artifacts.store, http)
+    engine = Engine(db, app, storage=seaweedfs.store(f"test-{uuid4().hex[:8]}"))
+    artifacts, backend = engine.artifacts, Backend("s3", engine.artifacts.store, http)
     record, upload = await artifacts.upload(
         TENANT, ACCOUNT, name="cat.png", content_type="image/png", size=len(BODY), sha256=SHA256
     )
     with pytest.raises(ArtifactMissingError):
         await artifacts.confirm(TENANT, record.id)
-    assert (await shelf.send(upload, BODY)).status_code == 200
+    assert (await backend.send(upload, BODY)).status_code == 200
     with pytest.raises(ArtifactMismatchError):
         await artifacts.confirm(TENANT, record.id, sha256="0" * 64)
     stored = await artifacts.confirm(TENANT, record.id, size=len(BODY), sha256=SHA256)
     assert (stored.sha256, await artifacts.fetch(stored)) == (SHA256, BODY)
-    assert (await shelf.send(artifacts.sign_get(stored, MINUTE))).content == BODY
+    assert (await backend.send(artifacts.sign_get(stored, MINUTE))).content == BODY
     # A checksum that was not bound is looked at.
     loose, upload = await artifacts.upload(TENANT, ACCOUNT, name="x", content_type="text/plain", size=len(BODY))
-    await shelf.send(upload, BODY)
+    await backend.send(upload, BODY)
     with pytest.raises(ArtifactMismatchError) as raised:
         await artifacts.confirm(TENANT, loose.id, sha256="0" * 64)
     assert raised.value.details["found"] == SHA256

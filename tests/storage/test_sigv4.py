@@ -14,7 +14,7 @@ from botocore.credentials import Credentials
 from millpond.errors import SettingsError
 from millpond.storage.s3 import S3
 from millpond.storage.sigv4 import Keys, encode, presign
-from tests.storage.shelves import MINUTE
+from tests.storage.backends import MINUTE
 
 AT = datetime(2026, 11, 16, 3, 4, 5, tzinfo=UTC)
 KEYS = Keys("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")

@@ -118,13 +118,13 @@ async def _freezer(dsn: str, folder: Path) -> AsyncIterator[tuple[Freezer, str]]
 
 
 @pytest.fixture
-async def frozen(dsn: str, tmp_path: Path, hasty: None) -> AsyncIterator[tuple[Freezer, str]]:
+async def frozen(dsn: str, tmp_path: Path, short_timeouts: None) -> AsyncIterator[tuple[Freezer, str]]:
     async with _freezer(dsn, tmp_path / "s") as made:
         yield made
 
 
 @pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A shorter patience: what counts is which time ends a wait, and not how long it is."""
     monkeypatch.setattr(hosts_module, "SUSPECT_AFTER", 0.2)
     monkeypatch.setattr(hosts_module, "CONNECT_TIMEOUT", 2.0)

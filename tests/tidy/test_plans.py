@@ -232,7 +232,7 @@ async def _idle(connection: Connection) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-async def crowded(anyio_backend: str, server: DatabaseServer, template: str) -> AsyncIterator[Ear]:
+async def full(anyio_backend: str, server: DatabaseServer, template: str) -> AsyncIterator[Ear]:
     async with listening(server, template, FILL) as ear:
         yield ear
 
@@ -550,10 +550,10 @@ def indexes(nodes: list[dict[str, Any]]) -> set[str]:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-async def test_a_verb_uses_its_index_and_walks_over_nothing_else(crowded: Ear, verb: str) -> None:
+async def test_a_verb_uses_its_index_and_walks_over_nothing_else(full: Ear, verb: str) -> None:
     query, arguments, expected = VERBS[verb]
-    nodes = await crowded.plans(query, *arguments(crowded))
-    check(nodes, crowded.idle)
+    nodes = await full.plans(query, *arguments(full))
+    check(nodes, full.idle)
     assert indexes(nodes) >= expected
 
 
@@ -565,8 +565,8 @@ async def test_a_plan_made_on_an_empty_database_is_one_for_a_crowded_one(empty: 
 
 
 @pytest.mark.parametrize("read", READS)
-async def test_a_read_uses_its_index_and_walks_over_nothing_else(crowded: Ear, read: str) -> None:
+async def test_a_read_uses_its_index_and_walks_over_nothing_else(full: Ear, read: str) -> None:
     query, arguments, expected = READS[read]
-    nodes = await crowded.plans(query, *arguments(crowded))
-    check(nodes, crowded.idle)
+    nodes = await full.plans(query, *arguments(full))
+    check(nodes, full.idle)
     assert indexes(nodes) >= expected

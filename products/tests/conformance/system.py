@@ -32,8 +32,8 @@ from tests.aws.amazon import Amazon, running_moto
 from tests.cli.ups import Up, serving, up
 from tests.doubles.comfyui import Served, served
 from tests.doubles.replicate import TOKEN, Refusal, Replicate, Script
-from tests.storage.weed import KEYS as BUCKET
-from tests.storage.weed import running_weed
+from tests.storage.seaweedfs import KEYS as BUCKET
+from tests.storage.seaweedfs import running_seaweedfs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -444,7 +444,7 @@ class SystemUnderTest:
     # The server that dies
 
     async def begin_mortal(self) -> None:
-        weed, amazon = await asyncio.gather(self.open("weed", running_weed), self.amazon())
+        seaweedfs, amazon = await asyncio.gather(self.open("weed", running_seaweedfs), self.amazon())
         central, far = await self.postgres.create(), await self.postgres.create()
         self.far = self.postgres.named(far)
         self._mortal_environment = MORTAL | {
@@ -452,7 +452,7 @@ class SystemUnderTest:
             "MILLPOND_DATA_DIR": "mortal",
             "MILLPOND_PUBLIC_URL": f"http://127.0.0.1:{self._port}",
             "MILLPOND_TENANT_DATABASES": json.dumps({FAR: self.far}),
-            "MILLPOND_STORAGE": weed.url(fresh("mortal")),
+            "MILLPOND_STORAGE": seaweedfs.url(fresh("mortal")),
             "MILLPOND_REPLICATE_URL": self.provider.url,
             "AWS_ENDPOINT_URL": amazon.url,
             "AWS_REGION": "eu-central-1",

@@ -30,7 +30,7 @@ async def partner_deployment(
 
 
 @pytest.fixture(scope="package")
-def ground(partner_deployment: Deployment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sources]:
+def sources(partner_deployment: Deployment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sources]:
     """What ingests read."""
     with open_sources(partner_deployment, tmp_path_factory.mktemp("repositories")) as opened:
         yield opened

@@ -22,12 +22,12 @@ STAGES = ("fetching", "parsing", "merging_context")
 
 
 @pytest.fixture
-def sources(ground: Sources, deployment: Deployment) -> Sources:
-    ground.itunes.troubles.clear()
-    ground.itunes.asked.clear()
-    ground.itunes.apps = [LAMP]
-    ground.use()
-    return ground
+def sources(sources: Sources, deployment: Deployment) -> Sources:
+    sources.itunes.troubles.clear()
+    sources.itunes.asked.clear()
+    sources.itunes.apps = [LAMP]
+    sources.use()
+    return sources
 
 
 async def test_what_the_store_says_is_found_and_merged(sources: Sources, partner: Partner) -> None:

@@ -35,10 +35,10 @@ STAGES = ("cloning", "analyzing", "generating_sdk_patch", "opening_pr", "finaliz
 
 
 @pytest.fixture
-def sources(ground: Sources, deployment: Deployment) -> Sources:
-    ground.forge.reset()
-    ground.use(github_token=None)
-    return ground
+def sources(sources: Sources, deployment: Deployment) -> Sources:
+    sources.forge.reset()
+    sources.use(github_token=None)
+    return sources
 
 
 @pytest.fixture

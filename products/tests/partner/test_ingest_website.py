@@ -28,10 +28,10 @@ PAGE = """<!doctype html><html lang="en-GB"><head><title>Lumen — light for you
 
 
 @pytest.fixture
-def sources(ground: Sources, deployment: Deployment) -> Sources:
-    ground.shop.troubles.clear()
-    ground.use()
-    return ground
+def sources(sources: Sources, deployment: Deployment) -> Sources:
+    sources.shop.troubles.clear()
+    sources.use()
+    return sources
 
 
 async def test_what_a_page_says_is_found_and_merged(sources: Sources, partner: Partner) -> None:

@@ -35,7 +35,7 @@ FLOOD = "import sys\nfor _ in range(int(sys.argv[1])): sys.stdout.buffer.write((
 
 
 @dataclass(slots=True)
-class Works:
+class Deployment:
     """A server and a worker, each a process that can be looked at."""
 
     port: int
@@ -60,7 +60,7 @@ def files(command: Command) -> int:
 
 
 @asynccontextmanager
-async def running_works(dsn: str, folder: Path) -> AsyncIterator[Works]:
+async def running_deployment(dsn: str, folder: Path) -> AsyncIterator[Deployment]:
     with shell(folder, dsn) as sh:
         system = SystemUnderTest(sh, free_port())
         engine = await Engine.open(dsn, pool_size=1)
@@ -70,9 +70,9 @@ async def running_works(dsn: str, folder: Path) -> AsyncIterator[Works]:
         limits = httpx2.Limits(max_connections=None)
         url = f"http://{HOST}:{system.port}/actions"
         async with httpx2.AsyncClient(base_url=url, timeout=60, limits=limits) as http:
-            works = Works(system.port, server, worker, User(http, key, "flooded"))
-            await works.python("print('warm')")
-            yield works
+            deployment = Deployment(system.port, server, worker, User(http, key, "flooded"))
+            await deployment.python("print('warm')")
+            yield deployment
         for command in (server, worker):
             command.terminate()
             await asyncio.to_thread(command.wait)
@@ -84,14 +84,16 @@ async def main() -> None:
     megabytes: int = parser.parse_args().megabytes
     with running_server() as server, tempfile.TemporaryDirectory() as folder:
         async with migrated_template(server, PRODUCTS) as template, server.database(template) as dsn:
-            async with running_works(dsn, Path(folder)) as works:
-                before, began = memory(works.worker, "VmRSS"), time.monotonic()
+            async with running_deployment(dsn, Path(folder)) as deployment:
+                before, began = memory(deployment.worker, "VmRSS"), time.monotonic()
                 async with asyncio.timeout(600):
-                    job_id = await works.user.submit("run-command", command="python", arguments=[FLOOD, str(megabytes)])
-                    await works.user.watched(job_id)
-                job = await works.user.job(job_id)
-                kept = await works.user.lines(job_id)
-                seconds, grown = time.monotonic() - began, memory(works.worker) - before
+                    job_id = await deployment.user.submit(
+                        "run-command", command="python", arguments=[FLOOD, str(megabytes)]
+                    )
+                    await deployment.user.watched(job_id)
+                job = await deployment.user.job(job_id)
+                kept = await deployment.user.lines(job_id)
+                seconds, grown = time.monotonic() - began, memory(deployment.worker) - before
             spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(f"{megabytes} MiB of output: {job['state']} in {seconds:.1f} s, {len(kept)} lines kept")  # noqa: T201
     print(f"{job['output']}; the worker grew by {grown / MIB:.1f} MiB")  # noqa: T201

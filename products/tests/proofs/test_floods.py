@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from products.tests.actions.test_run_command import is_alive, until
-from products.tests.proofs.floods import FLOOD, MIB, Works, files, memory, running_works
+from products.tests.proofs.floods import FLOOD, MIB, Deployment, files, memory, running_deployment
 from products.tests.proofs.streams import HOST
 
 from millpond_products.actions.lines import BYTES_MAX, LENGTH_MAX, LINES_MAX
@@ -32,26 +32,26 @@ ROOM = 48 * MIB
 
 
 @pytest.fixture(scope="module")
-async def works(
+async def deployment(
     anyio_backend: str, server: DatabaseServer, template: str, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Works]:
-    async with server.database(template) as dsn, running_works(dsn, tmp_path_factory.mktemp("floods")) as running:
+) -> AsyncIterator[Deployment]:
+    async with server.database(template) as dsn, running_deployment(dsn, tmp_path_factory.mktemp("floods")) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-async def said(works: Works) -> dict[str, Any]:
+async def three_lines(deployment: Deployment) -> dict[str, Any]:
     """A job that has said three lines."""
-    return await works.python("print('one'); print('two'); print('three')")
+    return await deployment.python("print('one'); print('two'); print('three')")
 
 
-async def _asked(works: Works, job_id: str, head: bytes) -> bytes:
+async def _asked(deployment: Deployment, job_id: str, head: bytes) -> bytes:
     """The answer to a request for a stream with these very bytes in its head; of a stream, the beginning."""
-    reader, writer = await asyncio.open_connection(HOST, works.port)
+    reader, writer = await asyncio.open_connection(HOST, deployment.port)
     try:
         path = f"/actions/api/jobs/{job_id}/stream"
         writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n".encode())
-        writer.write(b"Authorization: Bearer %s\r\n%s\r\n" % (works.user.key.encode(), head))
+        writer.write(b"Authorization: Bearer %s\r\n%s\r\n" % (deployment.user.key.encode(), head))
         async with asyncio.timeout(PATIENCE):
             return await reader.read()
     finally:
@@ -91,13 +91,13 @@ async def _asked(works: Works, job_id: str, head: bytes) -> bytes:
     ],
 )
 async def test_a_last_event_id_is_a_line_of_this_job_or_is_refused(
-    works: Works, said: dict[str, Any], given: bytes, status: int, lines: int
+    deployment: Deployment, three_lines: dict[str, Any], given: bytes, status: int, lines: int
 ) -> None:
-    numbers = [line["seq"] for line in await works.user.lines(said["id"])]
+    numbers = [line["seq"] for line in await deployment.user.lines(three_lines["id"])]
     words = {"LAST": numbers[2] + 1, "SECOND": numbers[1], "FUTURE": numbers[2] + 2, "FOREIGN": numbers[0] - 1}
     for word, number in words.items():
         given = given.replace(word.encode(), str(number).encode())
-    answer = await _asked(works, said["id"], b"Last-Event-ID: %s\r\n" % given)
+    answer = await _asked(deployment, three_lines["id"], b"Last-Event-ID: %s\r\n" % given)
     assert answer.startswith(b"HTTP/1.1 %d " % status), answer[:300]
     assert answer.count(b"event: log") == lines
     assert answer.count(b"event: status") == (status == 200)
@@ -116,41 +116,42 @@ async def test_a_last_event_id_is_a_line_of_this_job_or_is_refused(
         b"Last-Event-ID: 3\n4\r\n",
     ],
 )
-async def test_a_head_that_is_none_is_never_an_error_of_ours(works: Works, said: dict[str, Any], head: bytes) -> None:
-    answer = await _asked(works, said["id"], head)
+async def test_a_head_that_is_none_is_never_an_error_of_ours(
+    deployment: Deployment, three_lines: dict[str, Any], head: bytes
+) -> None:
+    answer = await _asked(deployment, three_lines["id"], head)
     assert answer == b"" or 200 <= int(answer.split(b" ", 2)[1]) < 500, answer[:300]
-    assert len(await works.user.watched(said["id"])) == 4, "others are served as before"
+    assert len(await deployment.user.watched(three_lines["id"])) == 4, "others are served as before"
 
 
-async def test_readers_that_never_read_cost_little_and_hold_nobody_up(works: Works, tmp_path: Path) -> None:
+async def test_readers_that_never_read_cost_little_and_hold_nobody_up(deployment: Deployment, tmp_path: Path) -> None:
     """They have their stream opened and take nothing of it, while four megabytes are said; another reads it all."""
     go = tmp_path / "go"
     code = "import os,sys,time\nwhile not os.path.exists(sys.argv[2]): time.sleep(0.02)\n" + FLOOD
-    job_id = await works.user.submit("run-command", command="python", arguments=[code, "4", str(go)])
-    before = memory(works.server, "VmRSS")
-    silent = [_silent(works, job_id) for _ in range(SILENT)]
+    job_id = await deployment.user.submit("run-command", command="python", arguments=[code, "4", str(go)])
+    before = memory(deployment.server, "VmRSS")
+    silent = [_silent(deployment, job_id) for _ in range(SILENT)]
     try:
-        reading = asyncio.create_task(works.user.watched(job_id))
-        await works.user.until(job_id, "running")
+        reading = asyncio.create_task(deployment.user.watched(job_id))
+        await deployment.user.until(job_id, "running")
         go.touch()
         found = await reading
         assert found[-1].event == "status"
-        texts = [line["text"] for line in await works.user.lines(job_id)]
+        texts = [line["text"] for line in await deployment.user.lines(job_id)]
         assert [message.data["text"] for message in found[:-1]] == texts
         assert sum(map(len, texts)) > 4_000_000
-        assert memory(works.server) - before < ROOM
+        assert memory(deployment.server) - before < ROOM
     finally:
         for one in silent:
             one.close()
 
 
-def _silent(works: Works, job_id: str) -> socket.socket:
+def _silent(deployment: Deployment, job_id: str) -> socket.socket:
     one = socket.socket()
     one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-    one.connect((HOST, works.port))
-    head = (
-        f"GET /actions/api/jobs/{job_id}/stream HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {works.user.key}\r\n\r\n"
-    )
+    one.connect((HOST, deployment.port))
+    key = deployment.user.key
+    head = f"GET /actions/api/jobs/{job_id}/stream HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n\r\n"
     one.sendall(head.encode())
     return one
 
@@ -160,38 +161,38 @@ def _silent(works: Works, job_id: str) -> socket.socket:
     [b"x", b"\xff", b"\r", b"\x00"],
     ids=["letters", "no text", "returns", "nulls"],
 )
-async def test_ten_megabytes_without_a_line_end_are_cut_and_counted(works: Works, what: bytes) -> None:
-    before = memory(works.worker, "VmRSS")
+async def test_ten_megabytes_without_a_line_end_are_cut_and_counted(deployment: Deployment, what: bytes) -> None:
+    before = memory(deployment.worker, "VmRSS")
     code = f"import sys; sys.stdout.buffer.write({what!r} * {ENDLESS // len(what)})"
-    job = await works.python(code)
+    job = await deployment.python(code)
     assert job["state"] == "success", job
-    lines = await works.user.lines(job["id"])
+    lines = await deployment.user.lines(job["id"])
     assert lines[-1]["level"] == "warning"
     texts = [line["text"] for line in lines[:-1]]
     assert max(map(len, texts)) <= LENGTH_MAX
     assert len(texts) <= LINES_MAX
     assert sum(len(text.encode()) for text in texts) <= BYTES_MAX + 3 * LENGTH_MAX
     assert job["output"]["droppedBytes"] > 0
-    assert memory(works.worker) - before < ROOM
+    assert memory(deployment.worker) - before < ROOM
 
 
-async def test_what_steers_a_terminal_is_left_out_of_however_many_megabytes(works: Works) -> None:
-    before = memory(works.worker, "VmRSS")
-    job = await works.python(f"import sys; sys.stdout.write('\\x1b]' * {MIB}); print('\\x1b[1mseen\\x1b[0m')")
+async def test_what_steers_a_terminal_is_left_out_of_however_many_megabytes(deployment: Deployment) -> None:
+    before = memory(deployment.worker, "VmRSS")
+    job = await deployment.python(f"import sys; sys.stdout.write('\\x1b]' * {MIB}); print('\\x1b[1mseen\\x1b[0m')")
     assert job["state"] == "success", job
-    texts = await works.user.texts(job["id"])
+    texts = await deployment.user.texts(job["id"])
     assert len(texts) <= 2 * MIB // LENGTH_MAX + 1
     assert "".join(texts) == "seen"
-    assert memory(works.worker) - before < ROOM
+    assert memory(deployment.worker) - before < ROOM
 
 
-async def test_much_output_is_read_to_its_end_and_costs_no_memory(works: Works) -> None:
-    before = memory(works.worker, "VmRSS")
-    job = await works.python(FLOOD, "64")
+async def test_much_output_is_read_to_its_end_and_costs_no_memory(deployment: Deployment) -> None:
+    before = memory(deployment.worker, "VmRSS")
+    job = await deployment.python(FLOOD, "64")
     assert job["state"] == "success", job
-    kept = sum(len(line["text"]) + 1 for line in (await works.user.lines(job["id"]))[:-1])
+    kept = sum(len(line["text"]) + 1 for line in (await deployment.user.lines(job["id"]))[:-1])
     assert kept + job["output"]["droppedBytes"] == 64 * MIB
-    assert memory(works.worker) - before < ROOM
+    assert memory(deployment.worker) - before < ROOM
 
 
 DAEMON = """
@@ -210,16 +211,16 @@ os.read(heard, 1)
 """
 
 
-async def test_a_program_that_leaves_a_daemon_at_its_output_ends_all_the_same(works: Works) -> None:
+async def test_a_program_that_leaves_a_daemon_at_its_output_ends_all_the_same(deployment: Deployment) -> None:
     """It has left its group on purpose, and nobody can find it: but it holds neither the job nor a file of ours."""
-    before = files(works.worker)
+    before = files(deployment.worker)
     found: list[int] = []
     try:
         for _ in range(3):
-            job = await works.python(DAEMON)
+            job = await deployment.python(DAEMON)
             assert job["state"] == "success", job
-            found += [int(line["text"]) for line in await works.user.lines(job["id"]) if line["text"].isdigit()]
-        await until(lambda: files(works.worker) <= before + 2)
+            found += [int(line["text"]) for line in await deployment.user.lines(job["id"]) if line["text"].isdigit()]
+        await until(lambda: files(deployment.worker) <= before + 2)
     finally:
         for process in found:
             with contextlib.suppress(ProcessLookupError):
@@ -238,11 +239,11 @@ time.sleep(600)
 """
 
 
-async def test_a_crowd_that_ignores_being_asked_is_gone_after_a_cancel(works: Works) -> None:
-    job_id = await works.user.submit("run-command", command="python", arguments=[STUBBORN])
+async def test_a_crowd_that_ignores_being_asked_is_gone_after_a_cancel(deployment: Deployment) -> None:
+    job_id = await deployment.user.submit("run-command", command="python", arguments=[STUBBORN])
     async with asyncio.timeout(PATIENCE):
-        while len(told := await works.user.texts(job_id)) < 21:
+        while len(told := await deployment.user.texts(job_id)) < 21:
             await asyncio.sleep(0.05)
-    await works.user.send("POST", f"/api/jobs/{job_id}/cancel")
-    assert (await works.user.until(job_id, "cancelled", "failed", "success"))["state"] == "cancelled"
+    await deployment.user.send("POST", f"/api/jobs/{job_id}/cancel")
+    assert (await deployment.user.until(job_id, "cancelled", "failed", "success"))["state"] == "cancelled"
     await until(lambda: not any(is_alive(int(process)) for process in told))

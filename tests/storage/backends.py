@@ -23,7 +23,7 @@ MINUTE = timedelta(minutes=1)
 
 
 @dataclass(slots=True)
-class Shelf:
+class Backend:
     """A store, and plain HTTP to its server, as a browser or a worker would speak it."""
 
     name: str

@@ -33,7 +33,7 @@ _OFF = ("-master.telemetry=false", "-webdav=false", "-admin.ui=false", "-s3.port
 
 
 @dataclass(frozen=True, slots=True)
-class Weed:
+class SeaweedFS:
     """A server that runs."""
 
     endpoint: str
@@ -48,8 +48,8 @@ class Weed:
 
 
 @contextmanager
-def running_weed() -> Iterator[Weed]:
-    folder = Path(tempfile.mkdtemp(prefix="millpond-weed-"))
+def running_seaweedfs() -> Iterator[SeaweedFS]:
+    folder = Path(tempfile.mkdtemp(prefix="millpond-seaweedfs-"))
     ports = free_ports(2 * len(_PORTS))
     words = [f"-{name}={ports.pop()}" for name in (*_PORTS, *(f"{name}.grpc" for name in _PORTS))]
     port = next(word.partition("=")[2] for word in words if word.startswith("-s3.port="))
@@ -71,9 +71,9 @@ def running_weed() -> Iterator[Weed]:
             (folder / "log").open("wb") as log,
             running_other(command, cwd=folder, env=environment, stdout=log, stderr=log) as process,
         ):
-            weed = Weed(f"http://127.0.0.1:{port}")
-            _until_ready(weed, process, folder / "log")
-            yield weed
+            seaweedfs = SeaweedFS(f"http://127.0.0.1:{port}")
+            _until_ready(seaweedfs, process, folder / "log")
+            yield seaweedfs
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -85,9 +85,9 @@ def free_ports(count: int) -> list[int]:
         return [sock.getsockname()[1] for sock in socks]
 
 
-def _until_ready(weed: Weed, process: subprocess.Popen[bytes], log: Path) -> None:
+def _until_ready(seaweedfs: SeaweedFS, process: subprocess.Popen[bytes], log: Path) -> None:
     """It serves once the bucket is there and takes a file."""
-    store = weed.store()
+    store = seaweedfs.store()
     deadline = time.monotonic() + PATIENCE
     while True:
         assert process.poll() is None, log.read_text("utf-8")[-2000:]

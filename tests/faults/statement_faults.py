@@ -68,7 +68,7 @@ end $$;
 """
 
 
-class Strikes:
+class StatementFaults:
     """Faults to come, counted from the moment they are planned."""
 
     def __init__(self, db: Database) -> None:
