@@ -12,22 +12,17 @@ import pytest
 from millpond import ids
 from millpond.engine.queue.leases import Note
 from millpond.engine.reads import views
-from millpond.engine.reads.views import SQL, JobView
+from millpond.engine.reads.views import JobView
 from millpond.errors import InvalidError, NotFoundError
-from millpond.store.db import CLIENT_ROLE
 from tests.databases import Between
 from tests.factories import ACCOUNT, ERROR, OWNER, STRANGER, TENANT, progress, stage
-from tests.tidy.test_plans import FILL, LAST, check, indexes, listening, one
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from uuid import UUID
 
     from millpond.engine.engine import Engine
     from millpond.store.queries import Query
-    from tests.databases import DatabaseServer
     from tests.factories import Factory
-    from tests.tidy.test_plans import Ear
 
 OTHERS = (("bob", TENANT), (None, STRANGER), (ACCOUNT, STRANGER))
 """Callers of whom no job of the tests is."""
@@ -314,75 +309,3 @@ async def test_a_wallet_that_was_never_used_has_nothing(engine: Engine, make: Fa
         wallet = await engine.views.wallet(tenant, account)
         assert (wallet.tenant, wallet.account, wallet.available) == (tenant, account, 0)
         assert (await engine.views.entries(tenant, account)).data == []
-
-
-# Plans
-
-
-@pytest.fixture(scope="module")
-async def full(anyio_backend: str, server: DatabaseServer, template: str) -> AsyncIterator[Ear]:
-    """The plans of the role that reads for clients."""
-    async with listening(server, template, FILL) as ear:
-        await ear.connection.execute(f"set role {CLIENT_ROLE}")
-        yield ear
-
-
-@pytest.fixture(scope="module")
-async def empty(anyio_backend: str, server: DatabaseServer, template: str) -> AsyncIterator[Ear]:
-    async with listening(server, template, "select 1") as ear:
-        await ear.connection.execute(f"set role {CLIENT_ROLE}")
-        yield ear
-
-
-READS: dict[str, tuple[str, Any, str]] = {
-    "jobs": ("jobs", lambda ear: (["acme", "globex"], [job for job, _ in ear.samples["ended"]]), "jobs_*_pkey"),
-    "one job": ("jobs", lambda ear: (["acme"], [one(ear, "ended")]), "jobs_*_pkey"),
-    "page of an account": (
-        "page",
-        lambda _: ("acme", "account-7", LAST, None, None, None, 51, 1000, None, None),
-        "*_tenant_account_id_idx",
-    ),
-    "page of a tenant": (
-        "page",
-        lambda _: ("acme", None, LAST, None, None, None, 51, 1000, None, None),
-        "*_tenant_id_idx",
-    ),
-    "page of what is rare": (
-        "page",
-        lambda _: ("acme", None, LAST, "rare", None, None, 51, 1000, '{"team": "ads"}', None),
-        "*_tenant_id_idx",
-    ),
-    "page of what is named": (
-        "page",
-        lambda ear: ("acme", None, LAST, None, None, None, 51, 1000, None, [one(ear, "ended")]),
-        "jobs_*_pkey",
-    ),
-    "events": ("events", lambda ear: ("acme", None, one(ear, "ended"), 0, None, 501), "events_*_pkey"),
-    "logs": ("events", lambda ear: ("acme", None, one(ear, "ended"), 0, "log", 501), "events_*_pkey"),
-    "wallet": ("wallet", lambda _: ("acme", "account-7"), "accounts_pkey"),
-    "entries": ("entries", lambda _: ("acme", "account-7", 2**62, 51), "entries_pkey"),
-}
-
-
-@pytest.mark.parametrize("read", READS)
-async def test_a_view_uses_its_index_and_walks_over_nothing_else(full: Ear, read: str) -> None:
-    name, arguments, expected = READS[read]
-    nodes = await full.plans(SQL[name], *arguments(full))
-    check(nodes, full.idle)
-    assert expected in indexes(nodes)
-
-
-@pytest.mark.parametrize("read", READS)
-async def test_a_views_plan_made_on_an_empty_database_is_one_for_a_crowded_one(empty: Ear, read: str) -> None:
-    name, arguments, _ = READS[read]
-    check(await empty.plans(SQL[name], *arguments(empty)), set())
-
-
-async def test_an_operators_page_of_everything_goes_by_the_newest_ids(full: Ear) -> None:
-    await full.connection.execute("reset role")
-    try:
-        nodes = await full.plans(SQL["page"], None, None, LAST, None, None, None, 51, 1000, None, None)
-    finally:
-        await full.connection.execute(f"set role {CLIENT_ROLE}")
-    check(nodes, full.idle)
-    assert "jobs_*_pkey" in indexes(nodes)

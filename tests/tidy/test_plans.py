@@ -25,7 +25,7 @@ from millpond.engine.queue import dispatches, leases
 from millpond.engine.queue.dispatches import Lanes
 from millpond.engine.reads import details, fleet, search, summaries, views
 from millpond.engine.webhooks import deliveries, endpoints
-from millpond.store.db import connect, fetch
+from millpond.store.db import CLIENT_ROLE, connect, fetch
 from tests.product import app
 
 if TYPE_CHECKING:
@@ -570,3 +570,75 @@ async def test_a_read_uses_its_index_and_walks_over_nothing_else(full: Ear, read
     nodes = await full.plans(query, *arguments(full))
     check(nodes, full.idle)
     assert indexes(nodes) >= expected
+
+
+# Views: the plans of the role that reads for clients
+
+
+@asynccontextmanager
+async def as_client(ear: Ear) -> AsyncIterator[Ear]:
+    await ear.connection.execute(f"set role {CLIENT_ROLE}")
+    yield ear
+    await ear.connection.execute("reset role")
+
+
+@pytest.fixture
+async def full_as_client(full: Ear) -> AsyncIterator[Ear]:
+    async with as_client(full) as ear:
+        yield ear
+
+
+@pytest.fixture
+async def empty_as_client(empty: Ear) -> AsyncIterator[Ear]:
+    async with as_client(empty) as ear:
+        yield ear
+
+
+VIEWS: dict[str, tuple[str, Call, str]] = {
+    "jobs": ("jobs", lambda ear: (["acme", "globex"], [job for job, _ in ear.samples["ended"]]), "jobs_*_pkey"),
+    "one job": ("jobs", lambda ear: (["acme"], [one(ear, "ended")]), "jobs_*_pkey"),
+    "page of an account": (
+        "page",
+        lambda _: ("acme", "account-7", LAST, None, None, None, 51, 1000, None, None),
+        "*_tenant_account_id_idx",
+    ),
+    "page of a tenant": (
+        "page",
+        lambda _: ("acme", None, LAST, None, None, None, 51, 1000, None, None),
+        "*_tenant_id_idx",
+    ),
+    "page of what is rare": (
+        "page",
+        lambda _: ("acme", None, LAST, "rare", None, None, 51, 1000, '{"team": "ads"}', None),
+        "*_tenant_id_idx",
+    ),
+    "page of what is named": (
+        "page",
+        lambda ear: ("acme", None, LAST, None, None, None, 51, 1000, None, [one(ear, "ended")]),
+        "jobs_*_pkey",
+    ),
+    "events": ("events", lambda ear: ("acme", None, one(ear, "ended"), 0, None, 501), "events_*_pkey"),
+    "logs": ("events", lambda ear: ("acme", None, one(ear, "ended"), 0, "log", 501), "events_*_pkey"),
+    "wallet": ("wallet", lambda _: ("acme", "account-7"), "accounts_pkey"),
+    "entries": ("entries", lambda _: ("acme", "account-7", 2**62, 51), "entries_pkey"),
+}
+
+
+@pytest.mark.parametrize("read", VIEWS)
+async def test_a_view_uses_its_index_and_walks_over_nothing_else(full_as_client: Ear, read: str) -> None:
+    name, arguments, expected = VIEWS[read]
+    nodes = await full_as_client.plans(views.SQL[name], *arguments(full_as_client))
+    check(nodes, full_as_client.idle)
+    assert expected in indexes(nodes)
+
+
+@pytest.mark.parametrize("read", VIEWS)
+async def test_a_views_plan_made_on_an_empty_database_is_one_for_a_crowded_one(empty_as_client: Ear, read: str) -> None:
+    name, arguments, _ = VIEWS[read]
+    check(await empty_as_client.plans(views.SQL[name], *arguments(empty_as_client)), set())
+
+
+async def test_an_operators_page_of_everything_goes_by_the_newest_ids(full: Ear) -> None:
+    nodes = await full.plans(views.SQL["page"], None, None, LAST, None, None, None, 51, 1000, None, None)
+    check(nodes, full.idle)
+    assert "jobs_*_pkey" in indexes(nodes)
