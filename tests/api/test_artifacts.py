@@ -11,6 +11,7 @@ import httpx2
 import pytest
 
 from millpond.client import AsyncClient, Client
+from millpond.engine.engine import Engine
 from millpond.errors import (
     ArtifactMissingError,
     InvalidError,
@@ -23,6 +24,7 @@ from millpond.retry import Backoff
 from millpond.storage.files import Request
 from tests.api.sites import Site, running_site
 from tests.factories import ACCOUNT, STRANGER, TENANT
+from tests.product import app
 from tests.storage.backends import file_server
 from tests.waiting import PATIENCE
 
@@ -30,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from millpond.engine.engine import Engine
     from millpond.storage.local import Local
+    from millpond.store.db import Database
     from tests.factories import Factory
 
 BODY = b"some bytes"
@@ -98,9 +100,9 @@ async def test_what_cannot_be_uploaded_is_refused_with_its_field(site: Site) -> 
         assert (answer.status_code, answer.json()["field"]) == (status, field), answer.text
 
 
-async def test_without_storage_it_is_said_so(site: Site) -> None:
-    site.engine.artifacts._store = None
-    answer = await site.post("/v1/artifacts", CAT)
+async def test_without_storage_it_is_said_so(db: Database) -> None:
+    async with running_site(Engine(db, app)) as site:
+        answer = await site.post("/v1/artifacts", CAT)
     assert (answer.status_code, answer.json()["code"]) == (503, "storage_unavailable")
     assert answer.headers["retry-after"] == "1"
 

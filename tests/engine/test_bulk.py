@@ -18,6 +18,7 @@ from millpond import ids, wire
 from millpond.api.jobs.jobs import export_line
 from millpond.engine.bulk.operations import ACTS
 from millpond.engine.credits.ledger import RefundTarget
+from millpond.engine.engine import Engine
 from millpond.engine.queue.dispatches import Lanes
 from millpond.engine.queue.leases import End
 from millpond.errors import (
@@ -34,13 +35,14 @@ from millpond.services.bulk_runner import BulkRunner
 from tests.checks import refused, unchanged, until
 from tests.children import spawned
 from tests.factories import ACCOUNT, MINUTE, OWNER, STRANGER, TENANT
+from tests.product import app
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from millpond.engine.bulk.operations import BulkOperationRecord
-    from millpond.engine.engine import Engine
     from millpond.storage.local import Local
+    from millpond.store.db import Database
     from tests.factories import Factory
 
 ROOT = Path(__file__).parents[2]
@@ -587,10 +589,9 @@ async def test_an_export_that_is_too_large_fails_and_leaves_no_file(
     assert await files.head(f"bulk/{told.id}.ndjson") is None
 
 
-async def test_without_storage_nothing_is_exported(engine: Engine) -> None:
-    engine.artifacts._store = None
-    async with refused(engine.db, StorageUnavailableError):
-        await order(engine, "export", TENANT)
+async def test_without_storage_nothing_is_exported(db: Database) -> None:
+    async with refused(db, StorageUnavailableError):
+        await order(Engine(db, app), "export", TENANT)
 
 
 async def test_a_verification_is_kept_with_what_it_found(engine: Engine, make: Factory) -> None:
