@@ -8,8 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import httpx2
+import msgspec
 import pytest
 
+from millpond import wire
+from millpond.api import problems
 from millpond.api.native import ROUTES
 from tests.waiting import PATIENCE
 
@@ -167,6 +170,10 @@ async def test_each_route_is_open_to_exactly_the_scopes_of_the_table(site: Site,
             }
             answers["anybody"] = await http.request(method, f"{place}?unknown=1")
             assert max(answer.status_code for answer in answers.values()) < 500, path
+            for answer in answers.values():
+                if answer.status_code in REFUSALS:
+                    assert answer.headers["content-type"] == problems.MEDIA_TYPE.decode(), path
+                    assert msgspec.json.decode(answer.content, type=wire.Problem).status == answer.status_code, path
             admitted = {who for who, answer in answers.items() if answer.status_code not in REFUSALS}
             found[method, path] = frozenset({"anybody"} if "anybody" in admitted else admitted)
     wrong = {name: (found[name], MAY[name]) for name in MAY if found[name] != MAY[name]}
