@@ -93,7 +93,7 @@ async def weakened_site(
 ) -> AsyncIterator[Site]:
     """A site with one of its walls taken away, or none."""
     if request.param == "no condition in the statement":
-        await _lose_conditions(db)
+        await lose_conditions(db)
     reader = None
     if request.param == "no row-level security":
         reader, db._reader = db._reader, await Database.open(db.dsn, size=2)
@@ -108,7 +108,7 @@ async def weakened_site(
             db._reader = reader
 
 
-async def _lose_conditions(db: Database) -> None:
+async def lose_conditions(db: Database) -> None:
     functions = (
         *queries.functions("millpond.engine.reads", "views").values(),
         *queries.functions("millpond.engine.jobs", "artifacts").values(),
