@@ -1,14 +1,24 @@
 """Which scopes may call which route of a product: a table of its own, so that a wrong entry in the routes is noticed.
 
-That each route is open to what it declares, and to nothing else, is a matter of the native dispatch, which is tested
-over HTTP (tests/api/test_scopes.py). A route that is added has to be added here, too.
+A route that is added has to be added here, too.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from typing import TYPE_CHECKING, Final
 
+import pytest
+from products.tests.deployments import NOWHERE, Deployment, running_deployment
+
+from millpond.engine.access.access import Principal
 from millpond_products.catalog import PRODUCTS
+from tests.api.test_scopes import CALLERS, KEYS, PROXIED, REFUSALS
+from tests.factories import ACCOUNT, HOUR, TENANT
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
 
 TABLE: Final = """
 actions  GET    /api/actions                                               client
@@ -148,16 +158,53 @@ studio   GET    /openapi.json                                              anybo
 studio   GET    /docs                                                      anybody
 studio   GET    /docs/problems/{code}                                      anybody
 """
+MAY: Final = {
+    (name, method, path): frozenset(who) for name, method, path, *who in map(str.split, TABLE.strip().splitlines())
+}
 TOKENS: Final = {None: (), "read": ("reading-token",), "cancel": ("canceling-token",)}
 ROOT: Final = "(root)"
 """The path of a product itself."""
 
 
 def test_each_route_is_declared_for_exactly_the_scopes_of_the_table() -> None:
-    table = {(name, method, path): set(who) for name, method, path, *who in map(str.split, TABLE.strip().splitlines())}
     declared = {
         (product.name, route.method, route.path or ROOT): {*(route.who or ("anybody",)), *TOKENS[route.token]}
         for product in PRODUCTS
         for route in product.routes
     }
-    assert declared == table
+    assert declared == MAY
+
+
+@pytest.fixture
+async def deployment(dsn: str, tmp_path: Path) -> AsyncIterator[Deployment]:
+    async with running_deployment(dsn, tmp_path) as deployment:
+        yield deployment
+
+
+async def test_each_route_is_open_to_exactly_the_scopes_of_the_table(deployment: Deployment) -> None:
+    """An unknown query parameter ends each request after the check of the scope, so that none has an effect."""
+    engine = deployment.engine
+    job = await engine.submit("actions.http-request", {"url": NOWHERE}, tenant=TENANT, account=ACCOUNT)
+    owners = {"client": {"tenant": TENANT, "account": ACCOUNT}}
+    secrets = {scope: await deployment.key(scope=scope, **owners.get(scope, {})) for scope in KEYS}
+    for name, scope in {"reading-token": "read", "canceling-token": "cancel"}.items():
+        secrets[name], _ = await engine.access.make_token(TENANT, job.job_id, [scope], HOUR)
+    await engine.workers.open_route("effects:invert")
+    fleet = Principal("worker", None, None, "key_fleet")
+    _, secrets["fleet"] = await engine.workers.register(
+        worker="w1", routes=["effects:invert"], fleet=fleet, address="10.0.0.1"
+    )
+    found: dict[tuple[str, str, str], frozenset[str]] = {}
+    for name, method, path in MAY:
+        place = f"/{name}{re.sub('{.*?}', job.id, path.removeprefix(ROOT))}?unknown=1"
+        answers = {
+            who: await deployment.http.request(method, place, headers=PROXIED | {"Authorization": f"Bearer {secret}"})
+            for who, secret in secrets.items()
+        }
+        answers["anybody"] = await deployment.http.request(method, place, headers=PROXIED)
+        assert max(answer.status_code for answer in answers.values()) < 500, place
+        admitted = {who for who, answer in answers.items() if answer.status_code not in REFUSALS}
+        found[name, method, path] = frozenset({"anybody"} if "anybody" in admitted else admitted)
+    assert {*secrets} == {*CALLERS}
+    wrong = {place: (found[place], MAY[place]) for place in MAY if found[place] != MAY[place]}
+    assert wrong == {}

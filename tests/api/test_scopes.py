@@ -5,6 +5,7 @@ A route that is added has to be added here, too.
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
 import httpx2
@@ -14,10 +15,16 @@ import pytest
 from millpond import wire
 from millpond.api import problems
 from millpond.api.native import ROUTES
+from millpond.api.webhooks import inbox
+from millpond.ui import dashboard
+from tests.api.sites import Site, running_site
+from tests.ui.servers import Visitor
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
-    from tests.api.sites import Site
+    from collections.abc import AsyncIterator
+
+    from millpond.engine.engine import Engine
 
 TABLE: Final = """
 POST   /v1/jobs                                    client operator admin
@@ -125,6 +132,10 @@ GET    /metrics                                    viewer operator admin
 GET    /openapi.json                               anybody
 GET    /docs                                       anybody
 GET    /docs/problems/{code}                       anybody
+POST   /inbox/{name}                               anybody
+GET    /inbox.json                                 viewer operator admin
+POST   /inbox.json                                 operator admin
+DELETE /inbox.json                                 operator admin
 """
 MAY: Final = {(method, path): frozenset(who) for method, path, *who in map(str.split, TABLE.strip().splitlines())}
 KEYS: Final = ("client", "worker", "viewer", "operator", "admin")
@@ -134,11 +145,25 @@ REFUSALS: Final = (401, 403, 429)
 """The last one for whoever was refused too often."""
 PROXIED: Final = {"X-Forwarded-For": "192.0.2.7"}
 """A caller on this machine needs no key for some routes; one that comes through a proxy does."""
+SESSIONS: Final = ("viewer", "operator", "admin")
+"""Who can sign in to the dashboard."""
+NOT_THERE: Final = {
+    ("GET", "/metrics"),
+    *((method, path) for (method, path), who in MAY.items() if who.isdisjoint({*SESSIONS, *ACCOUNTS})),
+} - {("GET", "/docs/problems/{code}")}
+"""What the dashboard does not serve: its users have no use for it."""
 
 
 def test_the_table_has_every_route_and_no_other() -> None:
-    assert {(route.method, route.path) for route in ROUTES} == set(MAY)
+    assert {(route.method, route.path) for route in (*ROUTES, *inbox.ROUTES)} == set(MAY)
     assert {who for each in MAY.values() for who in each} == {*CALLERS, "anybody"}
+
+
+@pytest.fixture
+async def site(engine: Engine) -> AsyncIterator[Site]:
+    """The API with all that can be served with it."""
+    async with running_site(engine, inbox=inbox.Inbox(), ui=dashboard) as running:
+        yield running
 
 
 @pytest.fixture
@@ -177,4 +202,35 @@ async def test_each_route_is_open_to_exactly_the_scopes_of_the_table(site: Site,
             admitted = {who for who, answer in answers.items() if answer.status_code not in REFUSALS}
             found[method, path] = frozenset({"anybody"} if "anybody" in admitted else admitted)
     wrong = {name: (found[name], MAY[name]) for name in MAY if found[name] != MAY[name]}
+    assert wrong == {}
+
+
+async def test_the_dashboard_serves_a_route_to_sessions_of_exactly_these_scopes(site: Site) -> None:
+    """The same routes, by cookie instead of by key: neither a key nor a token of a job opens any of them."""
+    found: dict[tuple[str, str], frozenset[str]] = {}
+    key = {"Authorization": f"Bearer {site.admin_key}"}
+    async with AsyncExitStack() as stack:
+        visitors: dict[str, Visitor] = {}
+        for who in ("nobody", *SESSIONS):
+            http = await stack.enter_async_context(httpx2.AsyncClient(base_url=site.url, timeout=PATIENCE))
+            visitors[who] = Visitor(http)
+            if who in SESSIONS:
+                made = await visitors[who].sign_in(await site.key(scope=who, tenant=None, account=None))
+                assert made.status_code == 201, made.text
+        for method, path in MAY:
+            place = f"/api{path.replace('{', '').replace('}', '')}?unknown=1"
+            answers = {who: await visitor.act(method, place) for who, visitor in visitors.items()}
+            answers["key"] = await visitors["nobody"].act(method, place, **key)
+            statuses = {who: answer.status_code for who, answer in answers.items()}
+            assert max(statuses.values()) < 500, path
+            if set(statuses.values()) == {404}:
+                continue
+            admitted = frozenset(who for who, status in statuses.items() if status not in REFUSALS)
+            found[method, path] = frozenset({"anybody"} if "nobody" in admitted else admitted)
+    expected = {
+        name: who if "anybody" in who else who & frozenset(SESSIONS)
+        for name, who in MAY.items()
+        if name not in NOT_THERE
+    }
+    wrong = {name: (found.get(name), expected.get(name)) for name in MAY if found.get(name) != expected.get(name)}
     assert wrong == {}
