@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.catalog import ROOT, Mutant, mutants
-from tests.mutants.trials import copied
+from tests.mutants.trials import TestRun, copied
 
 ALL = mutants()
 LEAST = 60
@@ -94,3 +94,9 @@ def test_tests_that_hang_do_not_count_as_a_catch(tree: Path) -> None:
     with copied(tree, seconds=3) as copy:
         trial = copy.attempt(bug)
     assert (trial.fate, trial.detail) == ("did not run", "no result within 3 s")
+
+
+def test_tests_that_hang_without_a_mutant_are_ended_too(tree: Path) -> None:
+    (tree / "src/half.py").write_text("while True:\n    pass\n")
+    with copied(tree) as copy:
+        assert copy.check(["test_half.py"], seconds=3) == TestRun(error="no result within 3 s")

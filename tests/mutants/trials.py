@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 SECONDS: Final = 300.0
 """How long the tests of a mutant may take. A test that hangs tells nobody what is wrong: that is no catch."""
+CHECK_SECONDS: Final = 5_400.0
+"""How long the tests of all mutants may take without any."""
 _BUILT: Final = ("src/millpond/ui/static",)
 """What is not in the repository but is needed by tests."""
 _PYTEST: Final = ("-m", "pytest", "-q", "--exitfirst", "-p", "no:cacheprovider", "-p", "no:xdist")
@@ -68,9 +70,9 @@ class Copy:
         if (root / ".venv").exists():
             (tree / ".venv").symlink_to(root / ".venv")
 
-    def check(self, tests: Iterable[str]) -> TestRun:
-        """Run tests without a mutant, however long they take."""
-        return self._run(tests, None)
+    def check(self, tests: Iterable[str], *, seconds: float = CHECK_SECONDS) -> TestRun:
+        """Run tests without a mutant."""
+        return self._run(tests, seconds)
 
     def attempt(self, mutant: Mutant) -> Trial:
         """Apply a mutant, run its tests, and restore its file."""
@@ -96,7 +98,7 @@ class Copy:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
-    def _run(self, tests: Iterable[str], seconds: float | None) -> TestRun:
+    def _run(self, tests: Iterable[str], seconds: float) -> TestRun:
         report = self._tree / "report.xml"
         report.unlink(missing_ok=True)
         command = [sys.executable, *_PYTEST, f"--junitxml={report}", *tests]
