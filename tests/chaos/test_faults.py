@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 
 from tests.chaos.faults.__main__ import Plan, run
 from tests.chaos.faults.deployment import SKEW
+from tests.chaos.faults.postgres import Postgres
 
 FAULTS = ("block_a_log", "cut_the_workers", "kill_all_processes", "kill_the_database", "move_the_clocks")
 
@@ -38,6 +40,16 @@ async def test_a_loss_is_found_if_commits_are_acknowledged_before_they_are_durab
     plan = Plan(rounds=1, seconds=0.5, customers=2, faults=("kill_the_database",), is_durable=False)
     report = await run(plan, folder)
     assert "is lost" in "".join(report.complaints)
+
+
+@pytest.mark.slow
+async def test_a_killed_database_leaves_no_shared_memory_behind(anyio_backend: str, folder: Path) -> None:
+    postgres = Postgres(folder / "data", folder / "postgres.log", is_durable=True)
+    await postgres.start()
+    segments = postgres.segments()
+    await postgres.stop(signal.SIGKILL)
+    assert segments
+    assert not any(each.exists() for each in segments)
 
 
 def test_all_clocks_of_a_process_under_fault_are_off_by_the_same(tmp_path: Path) -> None:

@@ -128,14 +128,17 @@ async def block_a_log(scene: Scene) -> None:
     await scene.deployment.heal()
     number = scene.dice.randrange(2)
     program, url = scene.deployment.programs[f"api-{number + 1}"], scene.deployment.urls[number]
-    async with asyncio.timeout(PATIENCE), httpx2.AsyncClient(timeout=PATIENCE) as http:
-        await until_ready(http, f"{url}/readyz")
-        program.stop_reading()
-        while program.unread_bytes() < PIPE_BYTES * 3 / 4:
-            await http.get(f"{url}/healthz")
-        await scene.last()
-        await until_ready(http, f"{url}/readyz")
-        assert program.unread_bytes() >= PIPE_BYTES * 3 / 4, "The log was not blocked."
+    try:
+        async with asyncio.timeout(PATIENCE), httpx2.AsyncClient(timeout=PATIENCE) as http:
+            await until_ready(http, f"{url}/readyz")
+            program.stop_reading()
+            while program.unread_bytes() < PIPE_BYTES * 3 / 4:
+                await http.get(f"{url}/healthz")
+            await scene.last()
+            await until_ready(http, f"{url}/readyz")
+    except TimeoutError:
+        raise AssertionError(f"{program.name} does not answer while nobody reads its log") from None
+    assert program.unread_bytes() >= PIPE_BYTES * 3 / 4, "The log was not blocked."
 
 
 async def move_the_clocks(scene: Scene) -> None:

@@ -103,7 +103,7 @@ class Postgres:
         child = self._child
         if child is None:
             return
-        segments = _segments(child.pid)
+        segments = self.segments()
         if number == signal.SIGKILL:
             self._signal_all(number)
         elif child.poll() is None:
@@ -111,6 +111,13 @@ class Postgres:
         await asyncio.to_thread(child.wait, _STOP_SECONDS)
         for segment in segments:
             segment.unlink(missing_ok=True)
+
+    def segments(self) -> list[Path]:
+        """The shared memory that the server leaves behind if it is killed."""
+        with suppress(OSError):
+            maps = Path(f"/proc/{self._child.pid}/maps").read_text() if self._child is not None else ""
+            return [Path(each) for each in set(_SEGMENT.findall(maps))]
+        return []
 
     def kill_backend(self, dice: random.Random) -> None:
         """Kill one of its processes, for which PostgreSQL ends all others and recovers."""
@@ -141,13 +148,6 @@ class Postgres:
 
     async def promote(self) -> None:
         await asyncio.to_thread(self.execute, "select pg_promote(true, 60)")
-
-
-def _segments(pid: int) -> list[Path]:
-    """The shared memory that a server leaves behind if it is killed."""
-    with suppress(OSError):
-        return [Path(each) for each in set(_SEGMENT.findall(Path(f"/proc/{pid}/maps").read_text()))]
-    return []
 
 
 class SmallDisk:
