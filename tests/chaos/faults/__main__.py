@@ -101,7 +101,9 @@ async def run(plan: Plan, folder: Path) -> Report:
 async def _rounds(
     plan: Plan, faults: list[str], deployment: Deployment, engine: Engine, receiver: Receivers, report: Report
 ) -> None:
-    dice = random.Random(plan.seed)
+    # The customers have dice of their own: how often they cast them depends on time, and the faults on the seed alone.
+    dice, customers_dice = random.Random(plan.seed), random.Random(plan.seed)
+    drawn = _draw(faults, plan.rounds, dice)
     await engine.grant(TENANT, ACCOUNT, GRANT)
     _, fleet_secret = await engine.access.make_key(scope="worker", actor="faults")
     _, api_key = await engine.access.make_key(scope="client", tenant=TENANT, account=ACCOUNT, actor="faults")
@@ -111,24 +113,15 @@ async def _rounds(
     )
     await deployment.start(fleet_secret)
     await asyncio.to_thread(deployment.postgres.execute, "checkpoint")  # what is lost without durability is jobs
-    load = Load(deployment.urls, api_key, dice, report.complaints)
-    checks = Checks(engine.db, load, deployment, receiver, secret, GRANT, dice, report.complaints)
+    load = Load(deployment.urls, api_key, customers_dice, report.complaints)
+    checks = Checks(engine.db, load, deployment, receiver, secret, GRANT, customers_dice, report.complaints)
     report.statuses = load.statuses
     scene = Scene(deployment, dice, plan.seconds)
-    deck: list[str] = []
-    while report.rounds <= plan.rounds and not report.complaints:
-        # The first round has no fault: everything is up when it has ended. Then faults come alone and in twos, and
-        # each has come once before any comes again.
-        names: list[str] = []
-        for _ in range(dice.choice([1, 1, 2]) if report.rounds else 0):
-            deck = deck or dice.sample(faults, len(faults))
-            names.append(deck.pop())
+    for names in ([], *drawn):  # the first round has no fault: everything is up when it has ended
         began, before = time.monotonic(), len(load.orders)
         try:
             async with asyncio.timeout(ROUND_SECONDS):
                 await _round(plan, names, scene, load, checks)
-            if report.rounds == plan.rounds and not report.complaints:
-                await checks.webhooks(are_all_due=True)
         except Exception:  # noqa: BLE001 - whatever it is, the report says so
             report.complaints.append(traceback.format_exc())
         report.faults.update(names)
@@ -138,6 +131,22 @@ async def _rounds(
         took = time.monotonic() - began
         _print(f"{report.rounds:4} {' + '.join(names):44} {report.jobs - before:5} jobs {took:6.1f} s  {state}")
         report.rounds += 1
+        if report.complaints:
+            return
+    await checks.webhooks(are_all_due=True)
+    report.webhooks = checks.webhooks_read
+
+
+def _draw(faults: list[str], rounds: int, dice: random.Random) -> list[list[str]]:
+    """The faults of each round, alone or in twos; each comes once before any comes again."""
+    deck: list[str] = []
+    drawn: list[list[str]] = []
+    for _ in range(rounds):
+        drawn.append([])
+        for _ in range(dice.choice([1, 1, 2])):
+            deck = deck or dice.sample(faults, len(faults))
+            drawn[-1].append(deck.pop())
+    return drawn
 
 
 async def _round(plan: Plan, names: list[str], scene: Scene, load: Load, checks: Checks) -> None:
