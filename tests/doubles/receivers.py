@@ -1,7 +1,8 @@
 """Receivers of webhooks on one port, well and sick: the path says how each behaves.
 
 http://127.0.0.1:PORT/healthy/NAME        takes everything, and remembers it under its name
-http://127.0.0.1:PORT/flaky/NAME?times=2  answers 500 to the first tries of a message, and then takes it
+http://127.0.0.1:PORT/flaky/NAME?times=2  answers 500 to the first tries of a message, and then takes it;
+                                          with &of=4, only to those of about one message in four
 http://127.0.0.1:PORT/slow/NAME?seconds=3 takes its time
 … and see SICK
 
@@ -17,6 +18,7 @@ import socket
 import struct
 import sys
 import time
+import zlib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -97,7 +99,8 @@ class Receivers:
 
     async def flaky(self, call: Call) -> None:
         key = (call.name, call.headers.get("webhook-id", ""))
-        if self.failed[key] >= int(call.query.get("times", "1")):
+        is_spared = zlib.crc32(key[1].encode()) % int(call.query.get("of", "1")) != 0
+        if is_spared or self.failed[key] >= int(call.query.get("times", "1")):
             return await self.healthy(call)
         self.failed[key] += 1
         await call.body()

@@ -109,7 +109,7 @@ async def _rounds(
     _, api_key = await engine.access.make_key(scope="client", tenant=TENANT, account=ACCOUNT, actor="faults")
     _, secret = await engine.endpoints.make(TENANT, url=receiver.url("healthy", "all"))
     await engine.endpoints.make(
-        TENANT, url=receiver.url("flaky", "flaky"), secret=secret, kinds=[FLAKY_KIND], events=["started", *ENDS]
+        TENANT, url=receiver.url("flaky", "flaky", of=4), secret=secret, kinds=[FLAKY_KIND], events=["started", *ENDS]
     )
     await deployment.start(fleet_secret)
     await asyncio.to_thread(deployment.postgres.execute, "checkpoint")  # what is lost without durability is jobs

@@ -47,7 +47,7 @@ OUTCOMES: Final = {
     "endless": ("canceled", 0),
 }
 FLAKY_KIND: Final = "part"
-"""Its webhooks go to a receiver too that refuses each at first."""
+"""Its webhooks go to a receiver too that refuses some at first."""
 SETTLE_SECONDS: Final = 240.0
 WEBHOOK_SECONDS: Final = 420.0
 """A webhook that was refused twice, once for a fault, comes after 5 seconds and 5 minutes more."""
