@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from millpond.services.service import Service
     from millpond.storage import Signed
     from millpond.store.queries import queries
-    from millpond.supervisor import Supervisor
+    from millpond.supervisor import Supervisor, report_ready
     from millpond.worker.loops import run_async, stop_on_signals
 
 __all__ = [
@@ -147,6 +147,7 @@ __all__ = [
     "queries",
     "reply",
     "report_denied",
+    "report_ready",
     "run_async",
     "stop_on_signals",
     "targets",
@@ -270,7 +271,7 @@ _MODULES: Final = {
     "millpond.services.service": ("Service",),
     "millpond.storage": ("Signed",),
     "millpond.store.queries": ("queries",),
-    "millpond.supervisor": ("Supervisor",),
+    "millpond.supervisor": ("Supervisor", "report_ready"),
     "millpond.worker.loops": (
         "run_async",
         "stop_on_signals",

@@ -18,6 +18,7 @@ from tests.acceptance.processes import shell, until
 from tests.children import descendants, living, running
 from tests.cli.families import MILLPOND, all_gone, family_of, starter
 from tests.cli.ups import SLOW, serving, up, write_app
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from tests.acceptance.processes import Shell
@@ -63,7 +64,10 @@ async def test_a_program_of_ours_ends_with_its_starter(sh: Shell, verb: str) -> 
         with running(command, env=os.environ | given, pass_fds=[sock.fileno()], stdout=subprocess.PIPE) as first:
             assert first.stdout is not None
             started = living(int(first.stdout.readline()))
-            assert first.stdout.readline().startswith(b"{")  # it is ready
+            if verb == "files":
+                assert httpx2.get(f"http://127.0.0.1:{sock.getsockname()[1]}/healthz", timeout=PATIENCE).text == "ok"
+            else:
+                assert first.stdout.readline().startswith(b"{")  # it is ready
             assert started is not None
             assert started.is_alive
             first.kill()

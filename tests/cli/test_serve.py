@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from tests.acceptance.processes import Shell
     from tests.cli.ups import Up
 
+MORE_THAN_A_PIPE_HOLDS = 200_000
+CHATTY = f"""
+@app.kind("chatty")
+def chatty(job: Job) -> None:
+    print("x" * {MORE_THAN_A_PIPE_HOLDS})
+"""
 PUBLIC = "0.0.0.0"  # noqa: S104 - that it is refused is the point
 OWNER = ("--tenant", "acme", "--account", "mary")
 
@@ -111,6 +117,17 @@ async def test_a_second_signal_ends_all_processes_at_once(sh: Shell) -> None:
         return not any(map(is_alive, left))
 
     await until(are_gone)
+
+
+async def test_what_handlers_print_stops_no_process_and_is_not_lost(sh: Shell) -> None:
+    server = await serve(sh, str(write_app(sh.folder, CHATTY)), "--processes", "2", "--role", "api,services,worker")
+    give_key(sh, server)
+    job_ids = [await server.submit("chatty") for _ in range(4)]
+    for job_id in job_ids:
+        assert (await server.until("ended", job_id))["outcome"] == "succeeded"
+    server.command.terminate()
+    assert server.command.wait() == 0
+    assert server.command.stdout.count("x") == MORE_THAN_A_PIPE_HOLDS * len(job_ids)
 
 
 async def test_a_process_that_cannot_begin_is_not_started_again_and_again(sh: Shell) -> None:

@@ -29,15 +29,14 @@ def files(
     """Serve the files of the storage folder on an inherited socket."""
     import socket
 
-    from millpond.cli.output import print_json
     from millpond.cli.processes import configure_logs, exit_at_once, run_async
     from millpond.settings import Settings
+    from millpond.supervisor import report_ready
 
     settings = Settings.from_env()
     configure_logs(settings)
     sock = socket.socket(fileno=inherited)
-    on_ready = lambda: print_json({"pid": os.getpid()})  # noqa: E731 - the parent waits for this line
-    if not run_async(serve_files(settings, sock, on_ready)):
+    if not run_async(serve_files(settings, sock, report_ready)):
         exit_at_once()
 
 

@@ -247,11 +247,10 @@ def _serve_files(settings: Settings, processes: int, serving: Announcement, inhe
 
     from millpond.cli.deployment import bind
     from millpond.cli.files import serve_files
-    from millpond.cli.output import print_json
+    from millpond.supervisor import report_ready
 
     if inherited is not None:
-        sock, on_ready = socket.socket(fileno=inherited), lambda: print_json({"pid": os.getpid()})
-        _run(serve_files(settings, sock, on_ready))
+        _run(serve_files(settings, socket.socket(fileno=inherited), report_ready))
         return
     _files(dataclasses.replace(settings, port=0)).close()  # raises if files are in a bucket
     with bind(settings) as sock:
@@ -289,6 +288,7 @@ class Announcement:
         from millpond.cli.development import announced
         from millpond.cli.output import print_json
         from millpond.cli.processes import notify_systemd
+        from millpond.supervisor import report_ready
 
         line: dict[str, Any] = {"url": self.sock and url_of(self.sock), "pid": os.getpid()}
         line |= {"files_url": self._files_url} if self._files_url else {}
@@ -297,6 +297,7 @@ class Announcement:
         self._withdrawal.callback(logs.emit, "server.stopped", **line)
         if self._as_json:
             print_json(line)
+        report_ready()
         notify_systemd("READY=1")
 
 
@@ -346,5 +347,5 @@ def _run_child(settings: Settings, roles: tuple[str, ...], descriptor: int, sele
     import socket
 
     sock = None if descriptor < 0 else socket.socket(fileno=descriptor)
-    serving = Announcement(sock, None, as_json=True)
+    serving = Announcement(sock, None, as_json=False)
     _run(_serve(settings, roles, sock, serving, selection))

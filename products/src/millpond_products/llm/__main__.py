@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import secrets
 from typing import TYPE_CHECKING, Any
 
 from millpond.errors import SettingsError
-from millpond.product import run_async, stop_on_signals
+from millpond.product import report_ready, run_async, stop_on_signals
 from millpond_products import programs
 from millpond_products.llm import companion, model
 
@@ -36,8 +37,11 @@ def _run(words: Sequence[str] | None) -> None:
 async def _serve(line: dict[str, Any], given: argparse.Namespace) -> None:
     stop = stop_on_signals()
     exports = {f"MILLPOND_CHAT_{name.upper()}": line[name] for name in ("url", "key", "model")}
-    shown = {"pid": line["pid"]} if given.child else line
-    with programs.announced(shown, given.ready_file, {} if given.child else exports):
+    with contextlib.ExitStack() as announcements:
+        if given.child:  # without the key: the output of the supervisor may go anywhere
+            report_ready()
+        else:
+            announcements.enter_context(programs.announced(line, given.ready_file, exports))
         await stop.wait()
 
 

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from millpond.errors import SettingsError
-from millpond.product import run_async, stop_on_signals
+from millpond.product import report_ready, run_async, stop_on_signals
 from millpond_products import programs
 from millpond_products.renderer import companion
 
@@ -58,7 +58,7 @@ async def _serve(options: process.RendererOptions, sock: socket.socket, given: a
 
         def announce() -> None:
             if given.socket is not None:  # without the token: the output of the supervisor may go anywhere
-                announcements.enter_context(programs.announced({"pid": os.getpid()}, None, {}))
+                report_ready()
             else:
                 announcements.enter_context(programs.announced(line, given.ready_file, exports))
 
