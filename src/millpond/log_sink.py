@@ -50,6 +50,11 @@ def open_sink(stream: Any, render: Callable[..., str]) -> Sink:
     return DescriptorSink(descriptor, render)
 
 
+def write_soon(stream: Any, text: str) -> None:
+    """Write what a command prints while it runs: as with the log, neither a full disk nor an unread pipe stops it."""
+    open_sink(stream, lambda *_, **_fields: "").write(text)
+
+
 class StreamSink:
     """Writes to an object that has no file descriptor, such as a buffer in memory, immediately."""
 

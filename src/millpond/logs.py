@@ -177,6 +177,12 @@ def _console(sink: Sink, *, is_colored: bool) -> Any:
     )
 
 
+def write(text: str) -> None:
+    """Write text for people, in order with the lines of the log."""
+    if _sink is not None:
+        _sink.write(text)
+
+
 def drain(seconds: float = FLUSH_SECONDS) -> None:
     """Wait until the lines so far are written, at most the given time."""
     if _sink is not None:

@@ -59,7 +59,14 @@ async def up(sh: Shell, *words: str | Path, verb: str = "up", **environment: str
     file = sh.folder / f"ready-{len(sh.commands)}.json"
     command = sh.start(verb, *words, "--port", "0", "--ready-file", file, **BRISK | environment)
     await serving(command, file)
+    if verb == "up":
+        await until(lambda: has_welcomed(command))
     return Up(command, file, msgspec.json.decode(file.read_bytes()))
+
+
+async def has_welcomed(command: Command) -> bool:
+    """It writes its welcome after its ready file."""
+    return "Press Ctrl-C to stop." in command.stderr
 
 
 async def serving(command: Command, file: Path) -> None:

@@ -14,6 +14,7 @@ import msgspec
 
 from millpond import lifeline, logs
 from millpond.errors import ConflictError, MillpondError, SettingsError
+from millpond.log_sink import write_soon
 
 if TYPE_CHECKING:
     import argparse
@@ -49,10 +50,9 @@ def announced(line: dict[str, Any], file: Path | None, exports: dict[str, str]) 
     if file is not None:
         _write_private(file, text)  # before the line is printed, because its reader may open the file at once
     try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        write_soon(sys.stdout, text)
         if exports and sys.stderr.isatty():
-            sys.stderr.write("export " + " ".join(f"{name}={value}" for name, value in exports.items()) + "\n")
+            logs.write("export " + " ".join(f"{name}={value}" for name, value in exports.items()) + "\n")
         yield
     finally:
         if file is not None:

@@ -57,7 +57,7 @@ def comfyui(
     or SIGINT lets running jobs finish within the grace period and returns the others to the queue; the second one ends
     the worker immediately. With --json, the worker prints a line when it starts.
     """
-    from millpond.cli.output import print_json
+    from millpond.cli.output import announce
     from millpond.integrations.comfyui import program
     from millpond.worker.process import configure_logs
 
@@ -78,4 +78,4 @@ def comfyui(
         on_spot=spot,
         drain=drain,
     )
-    program.run(options, print_json if as_json else lambda _: None)
+    program.run(options, announce if as_json else lambda _: None)

@@ -47,10 +47,21 @@ class UsageError(MillpondError):
 
 
 def print_json(data: Any) -> None:
+    sys.stdout.write(_json_line(data))
+    sys.stdout.flush()
+
+
+def announce(data: Any) -> None:
+    """Print JSON about a command that continues. It does not wait, and if that fails, the command continues."""
+    from millpond.log_sink import write_soon
+
+    write_soon(sys.stdout, _json_line(data))
+
+
+def _json_line(data: Any) -> str:
     import msgspec
 
-    sys.stdout.write(msgspec.json.encode(data, enc_hook=str).decode() + "\n")
-    sys.stdout.flush()
+    return msgspec.json.encode(data, enc_hook=str).decode() + "\n"
 
 
 def say(text: str) -> None:

@@ -286,7 +286,7 @@ class Announcement:
         from millpond import logs
         from millpond.cli.deployment import url_of
         from millpond.cli.development import announced
-        from millpond.cli.output import print_json
+        from millpond.cli.output import announce
         from millpond.cli.processes import notify_systemd
         from millpond.supervisor import report_ready
 
@@ -296,7 +296,7 @@ class Announcement:
         logs.emit("server.started", **line)
         self._withdrawal.callback(logs.emit, "server.stopped", **line)
         if self._as_json:
-            print_json(line)
+            announce(line)
         report_ready()
         notify_systemd("READY=1")
 

@@ -227,17 +227,18 @@ class Serving:
         """Write the ready files for programs, and print the welcome text for people."""
         import msgspec
 
+        from millpond import logs
         from millpond.cli.deployment import url_of
         from millpond.cli.development import RunningUp, announced
-        from millpond.cli.output import print_json, say
+        from millpond.cli.output import announce
 
         line = RunningUp(
             url=url_of(self._sock), pid=os.getpid(), files_url=self._files_url(), **msgspec.structs.asdict(keys)
         )
         words.enter_context(announced(line, self._folder.running, self._ready_file))
         if self._as_json:
-            print_json(line)
-        say(self._welcome(line))
+            announce(line)
+        logs.write(f"{self._welcome(line)}\n")
 
     def _files_url(self) -> str | None:
         """The URL of the file server; None if files are in a bucket."""

@@ -120,7 +120,7 @@ def _work_remotely(
     as_json: bool,
 ) -> None:
     from millpond.cli.apps import load_app
-    from millpond.cli.output import print_json
+    from millpond.cli.output import announce
     from millpond.cli.processes import configure_logs
     from millpond.settings import Settings
     from millpond.worker.process import remote_worker, run_worker
@@ -143,7 +143,7 @@ def _work_remotely(
         machine=machine,
     )
     if as_json:
-        print_json({"worker": worker.name, "slots": worker.slots, "kinds": sorted(loaded.kinds), "pid": os.getpid()})
+        announce({"worker": worker.name, "slots": worker.slots, "kinds": sorted(loaded.kinds), "pid": os.getpid()})
     run_worker(worker, drain=drain, machine=machine)
 
 
@@ -162,7 +162,7 @@ async def _work(
 
     from millpond.api.product import register_gates
     from millpond.cli.outbound import outbound
-    from millpond.cli.output import print_json
+    from millpond.cli.output import announce
     from millpond.cli.processes import check_encryption_key, run_in_order, services, stop_on_signals
     from millpond.cli.providers import provide
     from millpond.engine.engine import Engine
@@ -185,7 +185,7 @@ async def _work(
     notifier = Notifier(engine)
     worker = make_worker(engine, settings, name, stall_limit, selection.products)
     if as_json:
-        print_json(
+        announce(
             {"worker": worker.name, "slots": worker.slots, "kinds": sorted(selection.app.kinds), "pid": os.getpid()}
         )
     try:
