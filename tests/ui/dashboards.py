@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx2
+from playwright.async_api import expect
 
 from tests.acceptance.processes import shell, until
 from tests.browsers import opened
@@ -19,7 +20,7 @@ from tests.waiting import PATIENCE
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from playwright.async_api import Browser, Page, ViewportSize
+    from playwright.async_api import Browser, Locator, Page, ViewportSize
 
     from tests.databases import DatabaseServer
     from tests.doubles.receivers import Receivers
@@ -194,6 +195,15 @@ async def running_dash(
             limits = httpx2.Limits(max_connections=None)
             async with httpx2.AsyncClient(base_url=running.url, timeout=PATIENCE, limits=limits) as http:
                 yield Dash(running.url, running.ready["admin_key"], http, there, browser, dsn, folder)
+
+
+async def shows_traceback(place: Locator) -> None:
+    """It is there of the kind `broken`, folded away until somebody asks for it."""
+    text = place.locator(".traceback pre")
+    await expect(text).to_be_hidden()
+    await place.locator(".traceback summary").click()
+    await expect(text).to_contain_text("Traceback (most recent call last):")
+    await expect(text).to_contain_text('raise ValueError(f"there are {number} bytes left')
 
 
 async def serious(page: Page) -> list[str]:

@@ -12,10 +12,18 @@ from playwright.async_api import expect
 
 from tests.acceptance.processes import until
 from tests.browsers import fits, photograph
-from tests.ui.dashboards import serious
+from tests.ui.dashboards import serious, shows_traceback
 
 if TYPE_CHECKING:
     from tests.ui.dashboards import Dash
+
+
+async def test_a_failure_shows_the_traceback_of_its_example(dash: Dash) -> None:
+    shop = await dash.client("fails")
+    await shop.done("broken")
+    mark = (await dash.admin.get("failures", since="1h", tenant=shop.tenant))["data"][0]["fingerprint"]
+    async with dash.page(f"/failures/{mark}?tenant={shop.tenant}", "viewer") as page:
+        await shows_traceback(page.locator("main"))
 
 
 async def test_failures_are_grouped_and_retried_all_at_once(dash: Dash) -> None:

@@ -13,7 +13,7 @@ from playwright.async_api import expect
 from tests.acceptance.processes import until
 from tests.browsers import fits, photograph
 from tests.children import spawned
-from tests.ui.dashboards import serious
+from tests.ui.dashboards import serious, shows_traceback
 
 if TYPE_CHECKING:
     from playwright.async_api import Page, Route
@@ -114,6 +114,17 @@ async def test_a_failed_job_tells_why_first_and_is_retried(dash: Dash) -> None:
         made = (await client.get("jobs", kind="broken"))["data"][0]
         assert (made["retry_of"], made["input"]) == (job["id"], {"number": 41})
         await expect(page.locator(".job-side")).to_contain_text("Retry of")
+
+
+async def test_a_failed_job_shows_the_tracebacks_of_its_attempts(dash: Dash) -> None:
+    job = await (await dash.client()).done("broken", {"number": 41})
+    async with dash.page(f"/jobs/{job['id']}", "viewer") as page:
+        await shows_traceback(page.get_by_role("region", name="Error"))
+        await page.get_by_role("tab", name="Attempts").click()
+        attempts = page.get_by_role("table", name="Attempts").locator("tbody tr")
+        await expect(attempts).to_have_count(2)
+        for attempt in await attempts.all():
+            await shows_traceback(attempt)
 
 
 async def test_a_job_that_is_retried_in_place_is_followed_on(dash: Dash) -> None:
