@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import io
 import os
 import signal
 import socket
@@ -11,23 +13,38 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import httpx2
+import msgspec
 import pytest
 from fastapi import FastAPI
 
-from millpond import Engine
+from millpond import Engine, logs
 from millpond.api.mount import Mount
+from millpond.errors import SettingsError
 from millpond.settings import Settings
 from tests.api.hosts import product, served, shop, who
 from tests.checks import until
 from tests.children import running_other
+from tests.databases import plain_user
 from tests.docs.blocks import ROOT
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
 
+    from tests.databases import DatabaseServer
+
+ENCRYPTION_KEYS = [base64.b64encode(bytes([number]) * 32).decode() for number in (1, 2)]
 HERE = "/shop/jobs"
 ANN = {"x-user": "ann"}
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    stream = io.StringIO()
+    logs.configure("warning", as_json=True, stream=stream)
+    yield stream
+    logs.silence()
 
 
 @pytest.fixture
@@ -194,6 +211,35 @@ async def test_the_embedded_database_is_used_where_none_is_named(tmp_path: Any) 
     async with jobs.running():
         assert (await jobs.engine.balance("shop", "ann")).available == 0
     assert (tmp_path / "postgres").is_dir()
+
+
+async def test_what_does_not_isolate_tenants_is_logged_when_it_starts(
+    server: DatabaseServer, empty_dsn: str, tmp_path: Path, log: io.StringIO
+) -> None:
+    async with plain_user(server) as dsn:
+        given = [Settings(database_url=url) for url in (dsn, empty_dsn)]
+        for settings in (*given, Settings(data_dir=tmp_path)):
+            async with Mount(product, settings=settings, worker=False, services=False).running():
+                pass
+    events = [line["event"] for line in map(msgspec.json.decode, log.getvalue().splitlines())]
+    assert [event for event in events if event.startswith(("isolation.", "vault."))] == [
+        *("isolation.incomplete", "vault.missing"),
+        *("isolation.superuser", "vault.missing"),
+    ]
+
+
+async def test_an_encryption_key_that_is_not_the_one_in_use_is_refused_when_it_starts(empty_dsn: str) -> None:
+    right, wrong = (
+        Mount(product, settings=Settings(database_url=empty_dsn, encryption_key=key), worker=False, services=False)
+        for key in ENCRYPTION_KEYS
+    )
+    async with right.running():
+        await right.engine.endpoints.make("shop", url="https://1.1.1.1/")
+    with pytest.raises(SettingsError, match="encrypted with another key"):
+        async with wrong.running():
+            pass
+    async with right.running():
+        pass
 
 
 # A process of its own

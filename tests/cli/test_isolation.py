@@ -1,4 +1,4 @@
-"""What ``serve`` and ``doctor`` report of the isolation of tenants, and what the production guide gives."""
+"""What ``serve``, ``worker`` and ``doctor`` report of the isolation of tenants, and what the production guide gives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from millpond.store.embedded import open_embedded
 from tests.acceptance.processes import shell
-from tests.cli.ups import up
+from tests.cli.ups import SLOW, up, write_app
 from tests.databases import DatabaseServer, plain_user
 from tests.docs.blocks import ROOT
 
@@ -48,6 +48,11 @@ async def test_serve_warns_on_every_start_while_row_level_security_is_missing(
 async def test_serve_warns_if_it_runs_as_a_superuser(sh: Shell) -> None:
     (warning,) = await warnings(sh)
     assert (warning["event"], warning["level"]) == ("isolation.superuser", "warning")
+
+
+def test_a_worker_warns_if_it_runs_as_a_superuser(sh: Shell) -> None:
+    worker = sh.run("worker", write_app(sh.folder, SLOW), "--drain")
+    assert [line["event"] for line in worker.log if line["event"].startswith("isolation.")] == ["isolation.superuser"]
 
 
 async def test_serve_warns_of_a_tenants_database(server: DatabaseServer, dsn: str, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from millpond.api.jobs.jobs import export_line
 from millpond.api.jobs.streams import Hub
 from millpond.api.principals import TOKEN_PREFIX
 from millpond.api.product import bound
+from millpond.api.startup import check_encryption_key, report_isolation
 from millpond.engine.access.access import Principal
 from millpond.engine.engine import Engine
 from millpond.engine.webhooks.vault import open_vault
@@ -115,6 +116,9 @@ class Mount:
             engine.providers.callbacks_url = callbacks_url(settings.public_url)
             engine.gates.report(self.app.kinds.values())
             try:
+                if keeper is None:
+                    await report_isolation(engine)
+                    await check_encryption_key(engine, is_needed=True)
                 notifier = Notifier(engine)
                 hub = Hub(engine, notifier)
                 keeping = [] if keeper is None else [partial(keeper.run, engine.db)]

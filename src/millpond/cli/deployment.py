@@ -11,7 +11,6 @@ import socket
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from millpond import logs
 from millpond.api.app import create_app
 from millpond.api.jobs.streams import Hub
 from millpond.api.server import listen, serve
@@ -22,7 +21,6 @@ from millpond.cli.worker import make_worker
 from millpond.errors import ConflictError, ForbiddenError, SettingsError
 from millpond.services.notifier import Notifier
 from millpond.storage.storage import is_bucket
-from millpond.store.isolation import inspect
 from millpond.ui import dashboard
 
 if TYPE_CHECKING:
@@ -161,19 +159,6 @@ async def check_exposure(engine: Engine, host: str) -> None:
             field="host",
             hint="Create one with `millpond keys create --scope admin`, or allow it with --expose.",
         )
-
-
-async def report_isolation(engine: Engine) -> None:
-    """Write a warning for each database in which only one of two mechanisms isolates tenants."""
-
-    async def report(db: Database) -> None:
-        found, tenants = await inspect(db), engine.tenant_databases.tenants_of(db)
-        if found.missing is not None:
-            logs.emit("isolation.incomplete", reason=found.missing, tenants=tenants)
-        if found.is_superuser:
-            logs.emit("isolation.superuser", role=found.owner, tenants=tenants)
-
-    await engine.tenant_databases.each(report)
 
 
 def _is_good(key: KeyRecord, present: datetime) -> bool:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = [
     "QUIET_LIBRARIES",
     "Relay",
-    "check_encryption_key",
     "configure_logs",
     "exit_at_once",
     "notify_systemd",
@@ -73,20 +72,6 @@ def services(engine: Engine, settings: Settings, products: Sequence[Product] = (
 
     more = [service for product in products for service in product.services(engine, settings)]
     return [lambda stop: run_services([*all_services(engine, settings, export_line), *more], stop)]
-
-
-async def check_encryption_key(engine: Engine, *, is_needed: bool) -> None:
-    """Refuse to start with a key that is not the one of this installation; report that a needed one is missing."""
-    from millpond import logs
-    from millpond.errors import SettingsError, VaultError
-
-    try:
-        status = await engine.safe.status()
-    except VaultError as error:
-        raise SettingsError(error.message, field="encryption_key", hint=error.hint) from error
-    if is_needed and not status.has_key:
-        hint = "Set MILLPOND_ENCRYPTION_KEY in every process."
-        logs.emit("vault.missing", has_secrets=status.has_secrets, hint=hint)
 
 
 def notify_systemd(word: str) -> None:

@@ -138,7 +138,8 @@ def _check(settings: Settings, *, is_exposed: bool) -> None:
     """Check the database before anything is served; here, so that only one process reports what is wrong."""
     import asyncio
 
-    from millpond.cli.deployment import check_exposure, report_isolation
+    from millpond.api.startup import report_isolation
+    from millpond.cli.deployment import check_exposure
     from millpond.engine.engine import Engine
 
     async def look() -> None:
@@ -169,9 +170,10 @@ async def _serve(
     beside: Sequence[Part] = (),
 ) -> None:
     from millpond.api.product import prepare
+    from millpond.api.startup import check_encryption_key
     from millpond.cli.deployment import parts
     from millpond.cli.outbound import outbound
-    from millpond.cli.processes import check_encryption_key, run_in_order, stop_on_signals
+    from millpond.cli.processes import run_in_order, stop_on_signals
     from millpond.cli.providers import provide
     from millpond.engine.engine import Engine
     from millpond.engine.webhooks.vault import open_vault

@@ -159,11 +159,11 @@ async def _work(
     drain: bool,
     as_json: bool,
 ) -> None:
-
     from millpond.api.product import register_gates
+    from millpond.api.startup import check_encryption_key, report_isolation
     from millpond.cli.outbound import outbound
     from millpond.cli.output import announce
-    from millpond.cli.processes import check_encryption_key, run_in_order, services, stop_on_signals
+    from millpond.cli.processes import run_in_order, services, stop_on_signals
     from millpond.cli.providers import provide
     from millpond.engine.engine import Engine
     from millpond.engine.webhooks.vault import open_vault
@@ -190,6 +190,7 @@ async def _work(
         )
     try:
         if settings.database_url is not None:  # in development, the key is created with the first secret
+            await report_isolation(engine)
             await check_encryption_key(engine, is_needed=with_services)
         if drain:
             await worker.drain(stop)

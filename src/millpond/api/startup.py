@@ -1,0 +1,37 @@
+"""What a process checks when it starts: whether the database isolates tenants, and whether the encryption key fits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millpond import logs
+from millpond.errors import SettingsError, VaultError
+from millpond.store.isolation import inspect
+
+if TYPE_CHECKING:
+    from millpond.engine.engine import Engine
+    from millpond.store.db import Database
+
+
+async def report_isolation(engine: Engine) -> None:
+    """Write a warning for each database in which only one of two mechanisms isolates tenants."""
+
+    async def report(db: Database) -> None:
+        found, tenants = await inspect(db), engine.tenant_databases.tenants_of(db)
+        if found.missing is not None:
+            logs.emit("isolation.incomplete", reason=found.missing, tenants=tenants)
+        if found.is_superuser:
+            logs.emit("isolation.superuser", role=found.owner, tenants=tenants)
+
+    await engine.tenant_databases.each(report)
+
+
+async def check_encryption_key(engine: Engine, *, is_needed: bool) -> None:
+    """Refuse to start with a key that is not the one of this installation; report that a needed one is missing."""
+    try:
+        status = await engine.safe.status()
+    except VaultError as error:
+        raise SettingsError(error.message, field="encryption_key", hint=error.hint) from error
+    if is_needed and not status.has_key:
+        hint = "Set MILLPOND_ENCRYPTION_KEY in every process."
+        logs.emit("vault.missing", has_secrets=status.has_secrets, hint=hint)
