@@ -102,6 +102,11 @@ CATALOGUE: Final[dict[str, tuple[Level, str]]] = {
     "server.stopped": ("info", "The server stopped."),
     "service.failed": ("error", "A background service met an error. It continues to run."),
     "session.refused": ("warning", "A sign-in to the dashboard was rejected."),
+    "storage.mutable": (
+        "warning",
+        "The bucket ignores conditional writes, so a signed URL can replace a stored file. Use another server.",
+    ),
+    "storage.unavailable": ("warning", "The file storage could not be used when the process started."),
     "stream.dropped": ("info", "A stream was closed because its reader stopped reading."),
     "notices.absent": ("debug", "No EC2 metadata service is available. Interruption notices are not monitored."),
     "notices.unavailable": ("warning", "The EC2 metadata service did not respond. The check is repeated."),

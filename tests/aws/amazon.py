@@ -143,7 +143,8 @@ def _door(amazon: Amazon) -> ThreadingHTTPServer:
                 status, code = amazon.refusals.popleft()
                 self._reply(status, _ERROR.format(code).encode())
             else:
-                kept = {name: self.headers[name] for name in ("Authorization", "Content-Type", "X-Amz-Date")}
+                names = ("Authorization", "Content-Type", "X-Amz-Date")
+                kept = {name: self.headers[name] for name in names if name in self.headers}
                 answer = amazon.http.post(amazon.moto, content=body, headers=kept)
                 self._reply(answer.status_code, answer.content)
 

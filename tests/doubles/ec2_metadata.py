@@ -89,7 +89,8 @@ class Machine:
             return 403, ""
         if (method, path) == ("PUT", "/latest/api/token"):
             return self._token(headers.get("X-aws-ec2-metadata-token-ttl-seconds", ""))
-        if self.tokens.get(headers.get("X-aws-ec2-metadata-token", ""), 0.0) < time.monotonic():
+        token = headers.get("Authorization") or headers.get("X-aws-ec2-metadata-token", "")  # the former to containers
+        if self.tokens.get(token, 0.0) < time.monotonic():
             return 401, ""
         found = self.files.get(path.removeprefix("/latest/"))
         return (404, "") if found is None else (200, found)

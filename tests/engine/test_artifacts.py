@@ -127,24 +127,6 @@ async def test_a_file_that_is_not_as_its_maker_says_does_not_count(engine: Engin
         await engine.artifacts.confirm(TENANT, record.id, sha256="0" * 64)
 
 
-async def test_a_checksum_that_nobody_has_held_the_file_to_is_looked_at(engine: Engine) -> None:
-    """A bucket whose keys come and go signs no checksums, and tells none."""
-
-    class Loose(Local):
-        is_binding = False  # pyright: ignore[reportAssignmentType, reportIncompatibleMethodOverride]
-
-        async def head(self, path: str) -> Any:
-            about = await super().head(path)
-            return about and type(about)(about.path, about.size, about.changed_at, about.content_type)
-
-    loose = Engine(engine.db, app, storage=Loose(engine.artifacts.store.root, "http://files.test"))  # pyright: ignore[reportAttributeAccessIssue]
-    record = await announced(loose, sha256="0" * 64)
-    await loose.artifacts.store.write(record.path, BODY)
-    with pytest.raises(ArtifactMismatchError) as raised:
-        await loose.artifacts.confirm(TENANT, record.id)
-    assert raised.value.details["found"] == SHA256
-
-
 async def test_a_file_can_be_saved_from_here(engine: Engine) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         for _ in range(3):

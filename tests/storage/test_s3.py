@@ -13,6 +13,7 @@ from millpond.errors import ArtifactMismatchError, ArtifactMissingError, Storage
 from millpond.settings import Settings
 from millpond.storage import open_storage
 from millpond.storage.s3 import S3
+from tests.doubles.careless_bucket import careless_bucket
 from tests.factories import ACCOUNT, TENANT
 from tests.product import app
 from tests.storage.backends import MINUTE, Backend
@@ -33,23 +34,10 @@ def keys_in_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", KEYS.secret_key)
 
 
-async def test_without_keys_of_its_own_the_library_signs(
-    seaweedfs: SeaweedFS, http: httpx2.AsyncClient, keys_in_environment: None
-) -> None:
-    """Here they stand in the environment, as those of a machine's role would come from its metadata."""
-    store = S3(BUCKET, f"test-{uuid4().hex[:8]}", endpoint=seaweedfs.endpoint, keys=None)
-    assert not store.is_binding
-    backend = Backend("s3", store, http)
-    assert (await backend.put("a b/ü.png", BODY)).status_code == 200
-    assert (await backend.get("a b/ü.png")).content == BODY
-    signed = store.sign_get("a b/ü.png", lifetime=MINUTE)
-    assert (await backend.send(signed, url=signed.url.replace("a%20b", "a%20c"))).status_code == 403
-
-
 async def test_the_settings_lead_to_the_bucket(seaweedfs: SeaweedFS, keys_in_environment: None) -> None:
     store = open_storage(Settings(storage=seaweedfs.url("some/prefix"), upload_max=100))
     assert isinstance(store, S3)
-    assert (store.is_binding, store.size_max) == (True, 100)
+    assert store.size_max == 100
     await store.write("x", BODY)
     assert await seaweedfs.store().read("some/prefix/x") == BODY
 
@@ -63,6 +51,14 @@ async def test_a_bucket_that_is_not_there_is_told(seaweedfs: SeaweedFS, monkeypa
             with pytest.raises(StorageUnavailableError) as raised:
                 await call
             assert KEYS.secret_key not in str(raised.value)
+
+
+async def test_whether_uploads_can_replace_files_is_tried(seaweedfs: SeaweedFS) -> None:
+    store = seaweedfs.store(f"test-{uuid4().hex[:8]}")
+    assert [await store.refuses_replacement() for _ in range(2)] == [True, True]
+    with careless_bucket() as url:
+        keys = {"AWS_ACCESS_KEY_ID": KEYS.access_key, "AWS_SECRET_ACCESS_KEY": KEYS.secret_key}
+        assert not await S3.from_url(url, keys).refuses_replacement()
 
 
 async def test_artifacts_live_in_a_bucket_as_they_do_in_a_folder(

@@ -23,7 +23,7 @@ from millpond.api.jobs.jobs import export_line
 from millpond.api.jobs.streams import Hub
 from millpond.api.principals import TOKEN_PREFIX
 from millpond.api.product import bound
-from millpond.api.startup import check_encryption_key, report_isolation
+from millpond.api.startup import check_encryption_key, report_isolation, report_storage
 from millpond.engine.access.access import Principal
 from millpond.engine.engine import Engine
 from millpond.engine.webhooks.vault import open_vault
@@ -119,6 +119,7 @@ class Mount:
                 if keeper is None:
                     await report_isolation(engine)
                     await check_encryption_key(engine, is_needed=True)
+                await report_storage(engine.artifacts.store)
                 notifier = Notifier(engine)
                 hub = Hub(engine, notifier)
                 keeping = [] if keeper is None else [partial(keeper.run, engine.db)]

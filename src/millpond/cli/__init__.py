@@ -39,7 +39,7 @@ COMMANDS: Final = {
     "tenants": "Show and create tenants; limit their accounts.",
     "keys": "Create, rotate and revoke API keys.",
     "verify": "Check every invariant of the database.",
-    "doctor": "Check the settings, the database, the clocks and the server.",
+    "doctor": "Check the settings, the database, the storage, the clocks and the server.",
     "system": "Show the state of a server and its database.",
     "db": "Migrate the database schema; repair counters.",
     "config": "Show the settings in effect.",

@@ -1,4 +1,4 @@
-"""``millpond doctor``: checks the settings, the database, the clocks and the server."""
+"""``millpond doctor``: checks the settings, the database, the storage, the clocks and the server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def doctor(
     database_url: DatabaseUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check the settings, the database, the clocks and the server.
+    """Check the settings, the database, the storage, the clocks and the server.
 
     The exit status is 0 if all checks pass, and 1 if one fails. A failed check says what to do.
     """
@@ -65,6 +65,7 @@ async def _examine(
     return [
         CheckResult("settings", is_well=True, detail="valid"),
         *await _database(settings),
+        await _storage(settings),
         *await _server(url, key),
     ]
 
@@ -110,6 +111,22 @@ async def _encryption_key(settings: Settings, database: Database) -> CheckResult
     else:
         detail = f"not set: webhook secrets are disabled; to use webhooks, {action}"
     return CheckResult(name, is_well=status.has_key or not status.has_secrets, detail=detail)
+
+
+async def _storage(settings: Settings) -> CheckResult:
+    from millpond.errors import MillpondError
+    from millpond.storage import open_storage
+    from millpond.storage.storage import is_bucket
+    from millpond.store.doctor import CheckResult
+
+    try:
+        is_well = await open_storage(settings).refuses_replacement()
+    except MillpondError as error:
+        return CheckResult("storage", is_well=False, detail=str(error))
+    detail = f"a {'bucket' if is_bucket(settings) else 'folder'} whose files no upload replaces"
+    if not is_well:
+        detail = "the bucket ignores conditional writes, so a signed URL can replace a stored file; use another server"
+    return CheckResult("storage", is_well=is_well, detail=detail)
 
 
 async def _server(url: str | None, key: str | None) -> list[CheckResult]:

@@ -138,14 +138,16 @@ def _check(settings: Settings, *, is_exposed: bool) -> None:
     """Check the database before anything is served; here, so that only one process reports what is wrong."""
     import asyncio
 
-    from millpond.api.startup import report_isolation
+    from millpond.api.startup import report_isolation, report_storage
     from millpond.cli.deployment import check_exposure
     from millpond.engine.engine import Engine
+    from millpond.storage import open_storage
 
     async def look() -> None:
         engine = await Engine.open(settings.database_url or "", pool_size=1, tenant_databases=settings.tenant_databases)
         try:
             await report_isolation(engine)
+            await report_storage(open_storage(settings))
             if is_exposed:
                 await check_exposure(engine, settings.host)
         finally:

@@ -88,10 +88,6 @@ class Local:
         """The URL of the file server; without one, no URLs can be signed."""
         self._key: bytes | None = None
 
-    @property
-    def is_binding(self) -> bool:
-        return True
-
     # Signing
 
     def sign_get(
@@ -275,6 +271,9 @@ class Local:
                 with contextlib.suppress(FileNotFoundError):
                     about = entry.stat(follow_symlinks=False)
                     yield Object(path, max(about.st_size - FOOTER, 0), _time(about.st_mtime))
+
+    async def refuses_replacement(self) -> bool:
+        return True
 
     async def tidy(self) -> int:
         return await in_thread(self._tidy)

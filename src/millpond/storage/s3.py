@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 import obstore
-from obstore.exceptions import BaseError
+from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import S3Store
 
 from millpond.errors import NotFoundError, SettingsError, StorageUnavailableError
+from millpond.storage.credentials import RoleKeys
 from millpond.storage.sigv4 import Keys, encode, presign
 from millpond.storage.storage import (
     SCHEME,
@@ -40,6 +41,8 @@ _TIMEOUTS: Final = {"timeout": "60s", "connect_timeout": "5s"}
 _PIECE: Final = 1024 * 1024
 _ONCE: Final = {"If-None-Match": "*"}
 """Refuse the upload if the object exists. The header is signed, so that a client cannot leave it out."""
+_PROBE: Final = "conditional-write"
+"""An empty file, which stays in the bucket: to find it there is the proof."""
 
 
 class S3:
@@ -53,20 +56,21 @@ class S3:
         endpoint: str | None = None,
         region: str = _REGION,
         style: str | None = None,
-        keys: Keys | None = None,
+        keys: Keys | RoleKeys | None = None,
         size_max: int = SIZE_MAX,
     ) -> None:
+        """Without ``keys``, those of the role that this process has are used."""
         self.size_max = size_max
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self._region = region
-        self._keys = keys
+        self._keys = keys or RoleKeys(os.environ)
         is_host = (style or ("path" if endpoint else "host")) == "host"
         self._base = _base(bucket, endpoint or f"https://s3.{region}.amazonaws.com", is_host=is_host)
-        self._store = _store(bucket, endpoint, region, keys, self._base, is_host=is_host)
+        self._store = _store(bucket, endpoint, region, self._keys, self._base, is_host=is_host)
 
     @classmethod
     def from_url(cls, url: str, environ: Mapping[str, str] | None = None, *, size_max: int = SIZE_MAX) -> S3:
-        """From ``s3://bucket/prefix?endpoint=…&region=…&style=path|host``, with the keys from the environment."""
+        """From ``s3://bucket/prefix?endpoint=…&region=…&style=path|host``, with the environment's keys or role."""
         environ = os.environ if environ is None else environ
         place = urlsplit(url)
         options = dict(parse_qsl(place.query))
@@ -78,7 +82,7 @@ class S3:
             )
         given = [environ.get(f"AWS_{name}") for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN")]
         region = options.pop("region", None) or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
-        keys = Keys(given[0], given[1], given[2] or None) if given[0] and given[1] else None
+        keys = Keys(given[0], given[1], given[2] or None) if given[0] and given[1] else RoleKeys(environ)
         endpoint = options.pop("endpoint", None) or environ.get("AWS_ENDPOINT_URL") or None
         return cls(
             place.netloc,
@@ -89,10 +93,6 @@ class S3:
             keys=keys,
             size_max=size_max,
         )
-
-    @property
-    def is_binding(self) -> bool:
-        return self._keys is not None
 
     # Signing
 
@@ -124,22 +124,19 @@ class S3:
         """``implied`` headers are signed too, but not returned: the client's HTTP library sets them itself."""
         seconds, at = check_lifetime(lifetime), datetime.now(UTC).replace(microsecond=0)
         key = self._prefix + check_path(path)
-        if self._keys is None:
-            # obstore finds temporary keys, and signs with them, but only the path. `confirm` checks uploads in any
-            # case.
-            with _translated():
-                url = obstore.sign(self._store, method, key, timedelta(seconds=seconds))
-        else:
-            url = presign(
-                self._keys,
-                method,
-                f"{self._base}/{encode(key, safe='/')}",
-                region=self._region,
-                at=at,
-                seconds=seconds,
-                headers={**(headers or {}), **(implied or {})},
-                query=query,
-            )
+        keys = self._keys if isinstance(self._keys, Keys) else self._keys()
+        if keys.expires_at is not None:  # the URL expires with its keys
+            seconds = max(1, min(seconds, int((keys.expires_at - at).total_seconds())))
+        url = presign(
+            keys,
+            method,
+            f"{self._base}/{encode(key, safe='/')}",
+            region=self._region,
+            at=at,
+            seconds=seconds,
+            headers={**(headers or {}), **(implied or {})},
+            query=query,
+        )
         return Signed(method=method, url=url, headers=headers or {}, expires_at=at + timedelta(seconds=seconds))
 
     # Files
@@ -195,6 +192,15 @@ class S3:
                     break
         return found[:limit]
 
+    async def refuses_replacement(self) -> bool:
+        for _ in range(2):
+            with _translated():
+                try:
+                    await obstore.put_async(self._store, self._prefix + _PROBE, b"", mode="create", use_multipart=False)
+                except AlreadyExistsError:
+                    return True
+        return False
+
     async def tidy(self) -> int:
         """Do nothing: an incomplete upload is no object, and a lifecycle rule of the bucket should remove its parts."""
         return 0
@@ -243,16 +249,31 @@ def _base(bucket: str, endpoint: str, *, is_host: bool) -> str:
     return f"{place.scheme}://{bucket}.{host}{root}" if is_host else f"{place.scheme}://{host}{root}/{bucket}"
 
 
-def _store(bucket: str, endpoint: str | None, region: str, keys: Keys | None, base: str, *, is_host: bool) -> S3Store:
+def _store(
+    bucket: str, endpoint: str | None, region: str, keys: Keys | RoleKeys, base: str, *, is_host: bool
+) -> S3Store:
     config: dict[str, Any] = {"region": region, "virtual_hosted_style_request": is_host}
     if endpoint is not None:
         config["endpoint"] = base if is_host else endpoint
-    if keys is not None:
+    client: dict[str, Any] = {**_TIMEOUTS, "allow_http": base.startswith("http://")}
+    options: dict[str, Any] = {"config": config, "client_options": client, "retry_config": _RETRY}
+    if isinstance(keys, RoleKeys):
+        options["credential_provider"] = lambda: _credential(keys())
+    else:
         config |= {"access_key_id": keys.access_key, "secret_access_key": keys.secret_key}
         if keys.session_token is not None:
             config["session_token"] = keys.session_token
-    client: dict[str, Any] = {**_TIMEOUTS, "allow_http": base.startswith("http://")}
-    return S3Store(bucket, config=config, client_options=client, retry_config=_RETRY)  # pyright: ignore[reportArgumentType]
+    return S3Store(bucket, **options)
+
+
+def _credential(keys: Keys) -> dict[str, Any]:
+    """Keys as the library takes them."""
+    return {
+        "access_key_id": keys.access_key,
+        "secret_access_key": keys.secret_key,
+        "token": keys.session_token,
+        "expires_at": keys.expires_at,
+    }
 
 
 def _listed(each: Any, prefix: str) -> Object:

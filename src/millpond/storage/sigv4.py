@@ -29,6 +29,7 @@ class Keys:
     access_key: str
     secret_key: str = field(repr=False)
     session_token: str | None = field(default=None, repr=False)
+    expires_at: datetime | None = None
 
 
 def presign(

@@ -52,11 +52,6 @@ class Storage(Protocol):
     size_max: int
     """The largest upload, in bytes."""
 
-    @property
-    def is_binding(self) -> bool:
-        """Whether a signed URL enforces the type, size and checksum of an upload, and never replaces a file."""
-        ...
-
     def sign_get(
         self, path: str, *, lifetime: timedelta, filename: str | None = None, content_type: str | None = None
     ) -> Signed:
@@ -66,7 +61,7 @@ class Storage(Protocol):
     def sign_put(
         self, path: str, *, lifetime: timedelta, content_type: str, size: int | None, sha256: str | None = None
     ) -> Signed:
-        """Sign a request that writes a file with this type and size, and with this checksum if one is given.
+        """Sign a request that writes a file with exactly this type and size, and this checksum if one is given.
 
         Without a size, which a worker does not know in advance, the file may have any size up to ``size_max``. The
         request is refused with HTTP 412 if a file is stored at the path, so that no URL can replace a stored file.
@@ -99,6 +94,10 @@ class Storage(Protocol):
 
     async def list(self, prefix: str = "", *, after: str = "", limit: int = 1_000) -> list[Object]:
         """The files below a prefix, which ends in a slash, ordered by path; only those after the path ``after``."""
+        ...
+
+    async def refuses_replacement(self) -> bool:
+        """Whether the store keeps its promise that no upload replaces a file. A bucket is tried."""
         ...
 
     async def tidy(self) -> int:

@@ -206,9 +206,9 @@ class Artifacts:
         return await self._stored(record, head.size, await self._verified(record, head, sha256))
 
     async def _verified(self, record: ArtifactRecord, head: Object, sha256: str | None) -> str | None:
-        """The checksum of a file. A store that is binding has enforced the announced one; any other is compared."""
+        """The checksum of a file. The signed URL has enforced the announced one; any other is compared."""
         wanted = record.sha256 or sha256
-        if wanted is None or (record.sha256 is not None and head.sha256 is None and self.store.is_binding):
+        if wanted is None or (record.sha256 is not None and head.sha256 is None):
             return head.sha256 or wanted
         found = head.sha256 or await self._hash(record)
         _compare(record, "sha256", wanted, found)
