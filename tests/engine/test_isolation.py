@@ -326,6 +326,30 @@ async def test_when_somebody_grants_the_role_it_is_taken_and_the_doctor_is_conte
             await db.close()
 
 
+async def test_a_process_whose_readers_have_another_role_is_to_be_restarted(
+    server: DatabaseServer, template: str
+) -> None:
+    """It has read before the grant, and keeps the connections that it has."""
+    async with plain_user(server) as dsn:
+        await migrate(dsn)
+        user = urlsplit(dsn).username
+        running = await Database.open(dsn, size=2)
+        try:
+            await running.read(WHO)
+            await server.order(f"grant {CLIENT_ROLE} to {user}")
+            finding = wall(await examine(running))
+            assert not finding.is_well
+            assert f"does not restrict the reads of clients, which have the role {user}" in finding.detail
+            assert "restart Millpond" in finding.detail
+        finally:
+            await running.close()
+        restarted = await Database.open(dsn, size=2)
+        try:
+            assert wall(await examine(restarted)).is_well
+        finally:
+            await restarted.close()
+
+
 async def test_the_doctor_finds_a_wall_that_was_taken_down_and_says_how_to_raise_it(db: Database) -> None:
     async with db.transaction() as tx:
         await tx.execute("alter table millpond.jobs disable row level security")
