@@ -87,7 +87,11 @@ _PLANS: Final = {
     "random_page_cost": "1.1",
     "seq_page_cost": "1",
 }
-"""Settings on which our plans depend. Memory and durability are for the administrator to choose."""
+"""Settings on which our plans depend.
+
+Durability is for the administrator to choose, and so is what describes the machine: memory, effective_cache_size and
+max_parallel_workers_per_gather.
+"""
 
 _TIMEOUT: Final = 60.0
 _PROBE_ROUNDS: Final = 3
