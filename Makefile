@@ -53,9 +53,10 @@ test-fast: $(READY) ui ## Run the tests of the engine and the layers below it, e
 	@$(TRY_PACKAGES)
 	@$(PYTEST) -m 'not slow' $(FAST) $(ARGS)
 
-# One process: the default of a server is 100 connections.
-INSTALLED := $(addprefix tests/,engine migrations races services store)
-test-installed: $(READY) ui ## Run the tests of the engine on an installed PostgreSQL: as it comes, then with hostile settings
+# At most two processes (ARGS='-n 2'): the default of a server is 100 connections.
+INSTALLED := $(addprefix tests/,api client engine faults migrations providers races services store tenant_databases worker)
+INSTALLED += products/tests
+test-installed: $(READY) ui ## Run the tests that use a database on an installed PostgreSQL: as it comes, then with hostile settings
 	@sh scripts/installed-postgres $(PY) -m pytest $(INSTALLED) $(ARGS)
 	@HOSTILE=1 sh scripts/installed-postgres $(PY) -m pytest $(INSTALLED) $(ARGS)
 
