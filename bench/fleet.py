@@ -31,7 +31,7 @@ from millpond import Engine, Millpond, ids
 from millpond.api.app import create_app
 from millpond.api.jobs.streams import Hub
 from millpond.engine.access.access import Principal
-from millpond.engine.fleet.workers import Rules
+from millpond.engine.fleet.workers import FleetSettings
 from millpond.services.notifier import Notifier
 from millpond.settings import Settings
 
@@ -120,7 +120,7 @@ def completions(leases: list[tuple[str, str, str]]) -> Iterator[bytes]:
 
 
 async def measure(engine: Engine) -> None:
-    engine.workers.rules = Rules.of(settings())
+    engine.workers.settings = FleetSettings.of(settings())
     await engine.grant(TENANT, ACCOUNT, CREDITS)
     workers = [
         await engine.workers.register(worker=f"worker-{n}", routes=[KIND], slots=1_000, fleet=FLEET, address="bench")

@@ -34,7 +34,7 @@ from millpond.engine.verify import SQL as INVARIANTS
 from millpond.engine.verify import verify
 from millpond.lifecycle import LIFECYCLE_EVENTS
 from millpond.store.embedded import open_embedded
-from millpond.store.queries import Query
+from millpond.store.queries import NamedQuery
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -54,7 +54,7 @@ FRAME_SECONDS = 0.1
 LINE_SECONDS = 1.0
 PATIENCE_SECONDS = 120.0
 
-LEASES = Query(
+LEASES = NamedQuery(
     "demo.leases",
     "many",
     "select d.job_id, l.worker, extract(epoch from l.expires_at - millpond.clock())::float8 as seconds"

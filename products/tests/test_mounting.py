@@ -272,7 +272,7 @@ def test_a_refusal_is_described_with_the_status_it_has_here() -> None:
     assert "402" not in responses
     form = responses["422"]["content"][problems.MEDIA_TYPE.decode()]
     assert "insufficient_credits" in form["examples"]
-    assert form["schema"] == {"$ref": "#/components/schemas/Refusal"}
+    assert form["schema"] == {"$ref": "#/components/schemas/ErrorBody"}
     example = document["components"]["examples"]["insufficient_credits"]["value"]
     assert (example["status"], example["message"]) == (422, "Insufficient token balance.")
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from millpond.store.queries import Query
+    from millpond.store.queries import NamedQuery
 
 LAMP: Final = {"name": "Lumen Desk Lamp", "price": "89", "currency": "EUR"}
 THINGS: Final = {
@@ -113,7 +113,7 @@ def _lose_conditions_of_products(monkeypatch: pytest.MonkeyPatch) -> None:
     for statements in STATEMENTS:
         for name, query in statements.items():
             text, number = _CONDITION.subn("c.tenant is not null", query.text)
-            monkeypatch.setitem(cast("dict[str, Query]", statements), name, replace(query, text=text))
+            monkeypatch.setitem(cast("dict[str, NamedQuery]", statements), name, replace(query, text=text))
             lost += number
     assert lost == 11
 

@@ -56,7 +56,7 @@ class Transition:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class LifecycleState:
     """A state with the phase in which it begins, and the outcome if it is terminal."""
 
     name: str
@@ -70,7 +70,7 @@ class Lifecycle:
 
     name: str
     initial: str
-    states: Mapping[str, State]
+    states: Mapping[str, LifecycleState]
     transitions: tuple[Transition, ...]
 
     def after(self, state: str, event: str) -> str:
@@ -182,17 +182,17 @@ def _read_ends(name: str, text: str) -> Iterator[tuple[str, Outcome]]:
             raise LifecycleError(f"Lifecycle {name!r}: {outcome!r} of {state!r} is not an outcome.")
 
 
-def _states(transitions: Iterable[Transition], outcomes: Mapping[str, Outcome]) -> dict[str, State]:
+def _states(transitions: Iterable[Transition], outcomes: Mapping[str, Outcome]) -> dict[str, LifecycleState]:
     """The states, each with the phase of the first event that leads to it."""
-    states: dict[str, State] = {}
+    states: dict[str, LifecycleState] = {}
     for transition in transitions:
         outcome = outcomes.get(transition.target)
         phase: Phase = "ended" if outcome else LIFECYCLE_EVENTS[transition.event]
-        states.setdefault(transition.target, State(transition.target, phase, outcome))
+        states.setdefault(transition.target, LifecycleState(transition.target, phase, outcome))
     return states
 
 
-def _kept(declared: Iterable[Transition], states: Mapping[str, State]) -> Iterator[Transition]:
+def _kept(declared: Iterable[Transition], states: Mapping[str, LifecycleState]) -> Iterator[Transition]:
     """The events that do not change a state, because the table has no transition for them."""
     taken = {(transition.source, transition.event) for transition in declared}
     for state in states.values():

@@ -21,7 +21,7 @@ from millpond.errors import (
     UnavailableError,
 )
 from millpond.retry import Backoff
-from millpond.storage.files import Request
+from millpond.storage.files import FileRequest
 from tests.api.sites import Site, running_site
 from tests.factories import ACCOUNT, STRANGER, TENANT
 from tests.product import app
@@ -160,16 +160,16 @@ async def test_an_upload_whose_response_was_lost_is_found_stored(
 ) -> None:
     """The client sends the file again, and storage refuses to replace the one that it has."""
     monkeypatch.setattr("millpond.client.requests._BACKOFF", Backoff(first=timedelta(0)))
-    answer, lost = Request.reply, 0
+    answer, lost = FileRequest.reply, 0
 
-    async def lose_the_first(request: Request, status: int, *rest: Any, **options: Any) -> None:
+    async def lose_the_first(request: FileRequest, status: int, *rest: Any, **options: Any) -> None:
         nonlocal lost
         if request.method == "PUT" and not lost:
             lost += 1
             raise StorageUnavailableError
         await answer(request, status, *rest, **options)
 
-    monkeypatch.setattr(Request, "reply", lose_the_first)
+    monkeypatch.setattr(FileRequest, "reply", lose_the_first)
     async with AsyncClient(site.url, site.client_key) as client:
         made = await client.upload(BODY, name="cat.png")
         assert made.stored_at is not None

@@ -14,7 +14,7 @@ import pytest
 
 from millpond import ids
 from millpond.engine.engine import Engine
-from millpond.engine.fleet.workers import Rules
+from millpond.engine.fleet.workers import FleetSettings
 from millpond.engine.queue.leases import BYTES_MAX
 from millpond.errors import StorageUnavailableError
 from millpond.settings import Settings
@@ -244,7 +244,7 @@ async def test_a_caller_that_has_gone_is_handed_nothing(fleet_server: FleetServe
 
 async def test_many_wait_without_a_connection_to_the_database(fleet_server: FleetServer) -> None:
     """More polls than the pool has connections, and yet there is one for whoever wants to know something."""
-    fleet_server.site.engine.workers.rules = replace(Rules(), workers_max=200)
+    fleet_server.site.engine.workers.settings = replace(FleetSettings(), workers_max=200)
     remote_workers = [await fleet_server.joined(f"w{n}") for n in range(15)]
     polls = [asyncio.create_task(remote_worker.polled(wait=30)) for remote_worker in remote_workers]
     await _waiting(fleet_server, 15)

@@ -13,7 +13,7 @@ import pytest
 
 from millpond import ids
 from millpond.engine.engine import Engine
-from millpond.engine.fleet.workers import Rules
+from millpond.engine.fleet.workers import FleetSettings
 from millpond.engine.providers import predictions
 from millpond.engine.queue.leases import Note
 from millpond.engine.reads import details, system
@@ -280,7 +280,7 @@ async def beaten(site: Site, token: str) -> None:
 
 async def test_the_fleet_is_shown_with_its_jobs_and_who_went_deaf(make: Factory) -> None:
     engine = Engine(make.engine.db, app)
-    engine.workers.rules = Rules(silence=timedelta(seconds=30))
+    engine.workers.settings = FleetSettings(silence=timedelta(seconds=30))
     async with running_site(engine) as site:
         remote_worker, deaf = await joined(site, "hand", slots=2), await joined(site, "deaf")
         job = await make.submitted(KIND)

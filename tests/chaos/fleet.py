@@ -33,22 +33,22 @@ from millpond.ids import text
 from millpond.settings import Settings
 from millpond.storage.local import Local
 from millpond.store.db import Database
-from millpond.store.queries import Query
+from millpond.store.queries import NamedQuery
 from tests.children import start
 
 APP = Path(__file__).with_name("prints.py")
 PRICE = 3
 PATIENCE = 1_200.0
 
-JOBS = Query(
+JOBS = NamedQuery(
     "chaos.jobs",
     "many",
     "select j.id, j.state, j.epoch, j.output ->> 'sheet' as sheet, (j.output ->> 'epoch')::int as won,"
     " (select count(*) from millpond.events e where e.job_id = j.id and e.type = 'succeeded') as ends"
     " from millpond.jobs j",
 )
-SHEETS = Query("chaos.sheets", "many", "select id, job_id, epoch, path, stored_at from millpond.artifacts")
-LEFT = Query(
+SHEETS = NamedQuery("chaos.sheets", "many", "select id, job_id, epoch, path, stored_at from millpond.artifacts")
+LEFT = NamedQuery(
     "chaos.left",
     "one",
     "select (select count(*) from millpond.dispatches) as dispatches, (select count(*) from millpond.ready) as ready",
@@ -260,7 +260,7 @@ async def _check_jobs(db: Database, data: Path, plan: Plan, told: Told) -> None:
     left = await db.run(LEFT)
     if left["dispatches"] or left["ready"]:
         say(f"left over: {dict(left)}")
-    wallet = await db.run(Query("chaos.wallet", "one", "select available, held, active from millpond.accounts"))
+    wallet = await db.run(NamedQuery("chaos.wallet", "one", "select available, held, active from millpond.accounts"))
     if (wallet["available"], wallet["held"], wallet["active"]) != (1_000, 0, 0):
         say(f"the wallet has {dict(wallet)}")
 

@@ -44,7 +44,7 @@ from millpond.ids import text
 from millpond.outbound import Outbound
 from millpond.services.notifier import Notifier
 from millpond.settings import Settings
-from millpond.store.queries import Query
+from millpond.store.queries import NamedQuery
 from millpond.webhooks import Hook
 from tests.chaos.tellings import app
 from tests.children import start
@@ -60,7 +60,7 @@ TICK = 0.1
 LEASE = timedelta(minutes=10)
 APP = Path(__file__).with_name("tellings.py")
 
-HAPPENED = Query(
+HAPPENED = NamedQuery(
     "chaos.happened",
     "many",
     "select job_id, tenant, seq, type from millpond.events where type = any(array"

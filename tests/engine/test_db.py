@@ -13,7 +13,7 @@ import pytest
 
 from millpond.errors import BusyError, InvalidError, OverdueError, StoreError, TransitionDeniedError, UnavailableError
 from millpond.store.db import Database, DuplicateError, connect
-from millpond.store.queries import Query
+from millpond.store.queries import NamedQuery
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -34,12 +34,12 @@ end $$
 """
 
 
-def query(text: str, shape: Shape = "one") -> Query:
-    return Query("test.query", shape, text)
+def query(text: str, shape: Shape = "one") -> NamedQuery:
+    return NamedQuery("test.query", shape, text)
 
 
 @pytest.fixture
-async def flaky(db: Database) -> Query:
+async def flaky(db: Database) -> NamedQuery:
     """Fails as often as it is told, with the state it is told."""
     async with db.transaction() as tx:
         await tx.execute(FLAKY)
@@ -47,11 +47,11 @@ async def flaky(db: Database) -> Query:
 
 
 @pytest.mark.parametrize("state", ["40P01", "40001"], ids=["deadlock", "serialization"])
-async def test_what_the_database_wants_again_is_run_again(db: Database, flaky: Query, state: str) -> None:
+async def test_what_the_database_wants_again_is_run_again(db: Database, flaky: NamedQuery, state: str) -> None:
     assert (await db.run(flaky, 3, state))["calls"] == 4
 
 
-async def test_not_for_ever(db: Database, flaky: Query) -> None:
+async def test_not_for_ever(db: Database, flaky: NamedQuery) -> None:
     with pytest.raises(StoreError, match="again, please"):
         await db.run(flaky, 1_000, "40P01")
     assert (await db.run(query("select last_value from public.calls")))["last_value"] == 5
@@ -79,7 +79,7 @@ WORDS: dict[str, tuple[str, tuple[Any, ...], type[Exception]]] = {
 
 @pytest.mark.parametrize(("text", "arguments", "error"), WORDS.values(), ids=WORDS)
 async def test_errors_are_told_in_our_own_words(
-    db: Database, flaky: Query, text: str, arguments: tuple[Any, ...], error: type[Exception]
+    db: Database, flaky: NamedQuery, text: str, arguments: tuple[Any, ...], error: type[Exception]
 ) -> None:
     with pytest.raises(error) as caught:
         await db.run(query(text, "exec"), *arguments)

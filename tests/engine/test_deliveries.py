@@ -14,7 +14,7 @@ from millpond import ids, webhooks
 from millpond.engine.engine import Engine
 from millpond.engine.jobs import jobs, transactions
 from millpond.engine.webhooks import deliveries
-from millpond.engine.webhooks.deliveries import Result
+from millpond.engine.webhooks.deliveries import TryResult
 from millpond.errors import (
     ConflictError,
     IdempotencyConflictError,
@@ -47,7 +47,7 @@ async def claimed(post: Post) -> list[Claimed]:
 
 
 async def settled(post: Post, item: Claimed, status: int) -> str:
-    settlement = deliveries.judged(item, Result(status), NATIVE)
+    settlement = deliveries.judged(item, TryResult(status), NATIVE)
     return (await deliveries.settle(post.engine, post.engine.db, [settlement]))[0]
 
 
@@ -245,13 +245,13 @@ async def test_a_receiver_that_asks_for_time_gets_it(post: Post) -> None:
     [("120", 120), ("0", 0), ("999999999999", 86_400), ("soon", None), ("", None), ("-5", None)],
 )
 def test_a_pause_that_is_asked_for_is_read_and_bounded(said: str, seconds: int | None) -> None:
-    pause = Result(503, headers={"Retry-After": said}).retry_after
+    pause = TryResult(503, headers={"Retry-After": said}).retry_after
     assert pause == (None if seconds is None else timedelta(seconds=seconds))
 
 
 def test_a_pause_may_be_a_date() -> None:
-    assert Result(503, headers={"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}).retry_after == timedelta(0)
-    assert Result(503, headers={"retry-after": "Wed, 21 Oct 2115 07:28:00 GMT"}).retry_after == DAY
+    assert TryResult(503, headers={"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}).retry_after == timedelta(0)
+    assert TryResult(503, headers={"retry-after": "Wed, 21 Oct 2115 07:28:00 GMT"}).retry_after == DAY
 
 
 @pytest.mark.parametrize("mode", ["redirects", "resets", "down", "error", "garbage"])
@@ -276,7 +276,9 @@ async def test_what_is_logged_of_an_answer_is_bounded(post: Post) -> None:
     await post.endpoint()
     await post.make.ended("free")
     (item,) = await claimed(post)
-    result = Result(500, "x" * 5_000, 0.1, {f"h{n}": "v" * 1_000 for n in range(100)} | {"z": "\0"}, b"\xff\0" * 5_000)
+    result = TryResult(
+        500, "x" * 5_000, 0.1, {f"h{n}": "v" * 1_000 for n in range(100)} | {"z": "\0"}, b"\xff\0" * 5_000
+    )
     await deliveries.settle(post.engine, post.engine.db, [deliveries.judged(item, result, NATIVE)])
     (found,) = (await logged(post)).log
     assert len(found.response_headers) < 10
@@ -399,7 +401,7 @@ async def test_all_that_failed_since_are_sent_once_more_or_all(post: Post) -> No
         await post.make.ended("free")
         await post.make.clock.advance(HOUR)
         (item,) = await claimed(post)
-        settlement = deliveries.Settlement(item, Result(status), "delivered" if status == 200 else "failed", HOUR)
+        settlement = deliveries.Settlement(item, TryResult(status), "delivered" if status == 200 else "failed", HOUR)
         await deliveries.settle(post.engine, post.engine.db, [settlement])
     begin = await post.make.clock.now() - 5 * HOUR
     resend = post.engine.deliveries.resend_since
@@ -474,15 +476,15 @@ async def test_a_listener_comes_for_what_is_due_and_says_what_became_of_it(post:
     (first,) = await pull(TENANT, made.id, 10)
     assert webhooks.verify(first.body, first.headers, secret)["type"] == "job.submitted"
     assert await pull(TENANT, made.id, 10) == []
-    await report(TENANT, first.id, Result(200, seconds=0.25, headers={"x": "y"}, body=b"fine"))
-    await report(TENANT, first.id, Result(500))  # it was settled
+    await report(TENANT, first.id, TryResult(200, seconds=0.25, headers={"x": "y"}, body=b"fine"))
+    await report(TENANT, first.id, TryResult(500))  # it was settled
     found = await post.engine.deliveries.read(TENANT, first.id)
     assert (found.state, found.log[0].seconds, found.log[0].response_body) == ("delivered", 0.25, "fine")
     (second,) = await pull(TENANT, made.id, 10)
     await post.make.clock.advance(MINUTE + timedelta(seconds=1))
     (again,) = await pull(TENANT, made.id, 10)
     assert (again.id, again.body) == (second.id, second.body)
-    await report(TENANT, again.id, Result(None, "refused"))
+    await report(TENANT, again.id, TryResult(None, "refused"))
     assert await pull(TENANT, made.id, 10) == []
     await post.make.clock.advance(MINUTE)
     assert [each.id for each in await pull(TENANT, made.id, 10)] == [second.id]
@@ -509,14 +511,14 @@ async def test_what_a_listener_cannot_say_is_refused(post: Post) -> None:
     own = next(each for each in await post.engine.deliveries.list(TENANT) if each.endpoint_id is None)
     for call in (
         post.engine.deliveries.pull(TENANT, called.id),
-        post.engine.deliveries.report(TENANT, own.id, Result(200)),
+        post.engine.deliveries.report(TENANT, own.id, TryResult(200)),
     ):
         with pytest.raises(ConflictError):
             await call
     for limit in (0, 101, True):
         with pytest.raises(InvalidError):
             await post.engine.deliveries.pull(TENANT, made.id, limit)
-    for wrong in (Result(99), Result(600), Result(200, seconds=-1), Result(200, seconds=float("nan"))):
+    for wrong in (TryResult(99), TryResult(600), TryResult(200, seconds=-1), TryResult(200, seconds=float("nan"))):
         with pytest.raises(InvalidError):
             await post.engine.deliveries.report(TENANT, own.id, wrong)
     with pytest.raises(NotFoundError):
@@ -622,7 +624,7 @@ async def test_what_nobody_concluded_is_concluded_by_the_next_who_looks(post: Po
     lease = await post.make.leased("told", hook=post.hook())
     await post.make.finish(lease)
     (item,) = await claimed(post)
-    columns = deliveries._columns([deliveries.judged(item, Result(200), NATIVE)])
+    columns = deliveries._columns([deliveries.judged(item, TryResult(200), NATIVE)])
     await post.engine.db.run(deliveries.SQL["settle"], *columns, DAY)  # and then it was killed
     assert (await post.make.read(lease.job_id)).phase == "delivering"
     await post.deliver()
@@ -633,7 +635,7 @@ async def test_news_that_was_taken_in_time_is_concluded_also_past_the_deadline(p
     lease = await post.make.leased("told", hook=post.hook())
     await post.make.finish(lease)
     (item,) = await claimed(post)
-    columns = deliveries._columns([deliveries.judged(item, Result(200), NATIVE)])
+    columns = deliveries._columns([deliveries.judged(item, TryResult(200), NATIVE)])
     await post.engine.db.run(deliveries.SQL["settle"], *columns, DAY)  # and then it was killed
     await post.make.clock.advance(HOUR + MINUTE)
     await expirer(post.engine).run_once()
@@ -646,7 +648,7 @@ async def test_what_was_concluded_is_counted_and_nothing_else(post: Post) -> Non
     lease = await post.make.leased("told", hook=post.hook())
     await post.make.finish(lease)
     (item,) = await claimed(post)
-    columns = deliveries._columns([deliveries.judged(item, Result(200), NATIVE)])
+    columns = deliveries._columns([deliveries.judged(item, TryResult(200), NATIVE)])
     await post.engine.db.run(deliveries.SQL["settle"], *columns, DAY)
     left = await post.engine.db.run(deliveries.SQL["undecided"], 10)
     assert [await deliveries.conclude(post.engine, left) for _ in range(2)] == [1, 0]
@@ -683,7 +685,7 @@ WILD = (
 
 @pytest.mark.parametrize("said", WILD, ids=range(len(WILD)))
 def test_whatever_a_receiver_asks_for_is_a_pause_or_none(said: str) -> None:
-    pause = Result(503, headers={"Retry-After": said}).retry_after
+    pause = TryResult(503, headers={"Retry-After": said}).retry_after
     assert pause is None or timedelta(0) <= pause <= DAY
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from millpond import webhooks
 from millpond.engine.webhooks import deliveries
-from millpond.engine.webhooks.deliveries import Result
+from millpond.engine.webhooks.deliveries import TryResult
 from millpond.engine.webhooks.endpoints import ENDPOINTS_MAX, PAGE_MAX
 from millpond.errors import (
     ConflictError,
@@ -315,7 +315,7 @@ async def test_one_that_is_disabled_while_it_is_called_waits_from_then_on(post: 
     await ended(post)
     (item,) = await taken(post.engine.db, 5, MINUTE)
     await post.engine.endpoints.disable(TENANT, made.id)
-    result = deliveries.judged(item, Result(500), webhooks.NATIVE)
+    result = deliveries.judged(item, TryResult(500), webhooks.NATIVE)
     assert await deliveries.settle(post.engine, post.engine.db, [result]) == ["pending"]
     assert await post.pass_time(DAY) == 0
 

@@ -19,7 +19,7 @@ from millpond.store.db import CLIENT_ROLE, Database
 from millpond.store.doctor import examine
 from millpond.store.embedded import open_embedded
 from millpond.store.migrate import migrate
-from millpond.store.queries import Query
+from millpond.store.queries import NamedQuery
 from tests.databases import DatabaseServer, plain_user
 from tests.factories import ACCOUNT, STRANGER, TENANT
 from tests.product import app
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tests.factories import Factory
 
 WALLED = ("accounts", "artifacts", "entries", "events", "idempotency", "jobs")
-WHO: Query = Query("test.who", "one", "select current_user::text as name")
+WHO: NamedQuery = NamedQuery("test.who", "one", "select current_user::text as name")
 MANY = 10
 LAST = UUID(int=2**128 - 1)
 
@@ -228,7 +228,7 @@ async def look_around(engine: Engine, two: dict[str, UUID]) -> None:
 async def test_the_callers_of_one_call_are_forgotten_before_the_next(
     engine: Engine, db: Database, two: dict[str, UUID]
 ) -> None:
-    named = Query("test.named", "one", "select coalesce(current_setting('millpond.callers', true), '') as callers")
+    named = NamedQuery("test.named", "one", "select coalesce(current_setting('millpond.callers', true), '') as callers")
     for call in (
         engine.views.job(TENANT, ACCOUNT, two[TENANT]),
         engine.views.jobs(TENANT),
@@ -238,7 +238,7 @@ async def test_the_callers_of_one_call_are_forgotten_before_the_next(
     ):
         await call
         assert (await db.read(named))["callers"] == ""
-        assert await db.read(Query("test.jobs", "many", "select id from millpond.jobs")) == []
+        assert await db.read(NamedQuery("test.jobs", "many", "select id from millpond.jobs")) == []
 
 
 async def test_the_engine_itself_works_as_the_owner(db: Database, two: dict[str, UUID]) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from millpond.engine.engine import Engine
-    from millpond.store.queries import Query
+    from millpond.store.queries import NamedQuery
     from tests.factories import Factory
 
 OTHERS = (("bob", TENANT), (None, STRANGER), (ACCOUNT, STRANGER))
@@ -33,7 +33,7 @@ def statements(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is asked for clients, by name."""
     asked: list[str] = []
 
-    async def count(query: Query, *arguments: Any) -> Any:
+    async def count(query: NamedQuery, *arguments: Any) -> Any:
         asked.append(query.name)
         return await engine.db.read(query, *arguments)
 

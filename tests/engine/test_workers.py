@@ -13,7 +13,7 @@ import pytest
 
 from millpond.engine.access.access import Principal
 from millpond.engine.engine import Engine
-from millpond.engine.fleet.workers import Rules, WorkerRecord, shortened
+from millpond.engine.fleet.workers import FleetSettings, WorkerRecord, shortened
 from millpond.errors import (
     FleetFullError,
     ForbiddenError,
@@ -162,7 +162,7 @@ async def test_one_that_comes_back_replaces_its_silent_self(engine: Engine, make
 
 
 async def test_the_fleet_has_a_cap_and_the_silent_do_not_count(engine: Engine, clock: Clock) -> None:
-    engine.workers.rules = Rules(workers_max=2)
+    engine.workers.settings = FleetSettings(workers_max=2)
     await joined(engine, "a")
     await joined(engine, "b")
     with pytest.raises(FleetFullError) as full:
@@ -173,14 +173,14 @@ async def test_the_fleet_has_a_cap_and_the_silent_do_not_count(engine: Engine, c
 
 
 async def test_the_cap_holds_when_all_come_at_once(engine: Engine) -> None:
-    engine.workers.rules = Rules(workers_max=3)
+    engine.workers.settings = FleetSettings(workers_max=3)
     came = await asyncio.gather(*(joined(engine, f"w{n}") for n in range(8)), return_exceptions=True)
     assert sum(isinstance(one, RemoteWorker) for one in came) == 3
     assert {type(one) for one in came} == {RemoteWorker, FleetFullError}
 
 
 async def test_one_that_must_be_approved_waits_until_it_is(engine: Engine, make: Factory) -> None:
-    engine.workers.rules = Rules(is_open=False)
+    engine.workers.settings = FleetSettings(is_open=False)
     remote_worker = await joined(engine)
     assert not remote_worker.record.is_approved
     with pytest.raises(WorkerUnapprovedError):

@@ -14,7 +14,7 @@ from millpond.engine.queue.dispatches import Lanes
 from millpond.engine.queue.leases import End, Lease
 from millpond.engine.verify import verify
 from millpond.engine.webhooks import deliveries
-from millpond.engine.webhooks.deliveries import Result, Settlement
+from millpond.engine.webhooks.deliveries import Settlement, TryResult
 from millpond.errors import InsufficientCreditsError, LeaseLostError, MillpondError, RetryUnavailableError
 from millpond.services.pruner import pruner
 from millpond.webhooks import NATIVE, Hook
@@ -196,7 +196,7 @@ async def answered(make: Factory) -> list[Settlement]:
     for _ in range(2):
         await delivering(make)
     items = await taken(make.engine.database(TENANT), 5, HOUR / 2)
-    return [deliveries.judged(item, Result(status), NATIVE) for item, status in zip(items, (200, 410), strict=True)]
+    return [deliveries.judged(item, TryResult(status), NATIVE) for item, status in zip(items, (200, 410), strict=True)]
 
 
 async def delivering_past_its_deadline(make: Factory) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from asyncpg.transaction import Transaction
 
     from millpond.store.db import Connection, Database
-    from millpond.store.queries import Query
+    from millpond.store.queries import NamedQuery
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class Held:
     transaction: Transaction
     rivals: list[asyncio.Task[Any]] = field(default_factory=list)
 
-    async def run(self, query: Query, *arguments: Any) -> Any:
+    async def run(self, query: NamedQuery, *arguments: Any) -> Any:
         with translated():
             return await fetch(self.connection, query, *arguments)
 

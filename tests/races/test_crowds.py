@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from millpond.engine.queue.leases import Lease
-    from millpond.store.queries import Query
+    from millpond.store.queries import NamedQuery
     from tests.factories import Factory
 
 ENGINES = 4
@@ -321,7 +321,7 @@ class Meddled:
         self.db = db
         self.meddle: Callable[[], Awaitable[Any]] | None = meddle
 
-    async def run(self, query: Query, *arguments: Any) -> Any:
+    async def run(self, query: NamedQuery, *arguments: Any) -> Any:
         answer = await self.db.run(query, *arguments)
         if query.name == "jobs.judge" and self.meddle is not None:
             meddle, self.meddle = self.meddle, None

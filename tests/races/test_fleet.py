@@ -14,7 +14,7 @@ import pytest
 
 from millpond.engine.access.access import Principal
 from millpond.engine.engine import Engine
-from millpond.engine.fleet.workers import SQL, Rules
+from millpond.engine.fleet.workers import SQL, FleetSettings
 from millpond.engine.jobs.jobs import Submitted
 from millpond.errors import BusyError, LeaseLostError, MillpondError
 from millpond.services.reaper import reaper
@@ -43,8 +43,8 @@ async def engines(engine: Engine, dsn: str) -> AsyncIterator[list[Engine]]:
     """As of several processes; the last one lends for so short a time that leases run out."""
     opened = [Engine(await Database.open(dsn, size=5), app) for _ in range(ENGINES)]
     for one in opened:
-        one.workers.rules = Rules(workers_max=1_000)
-    opened[-1].workers.rules = replace(opened[-1].workers.rules, lease=BRIEF)
+        one.workers.settings = FleetSettings(workers_max=1_000)
+    opened[-1].workers.settings = replace(opened[-1].workers.settings, lease=BRIEF)
     yield opened
     for one in opened:
         await one.close()

@@ -14,7 +14,7 @@ import pytest
 from millpond.app import Millpond
 from millpond.engine.engine import Engine
 from millpond.engine.webhooks import deliveries, endpoints
-from millpond.engine.webhooks.deliveries import Result
+from millpond.engine.webhooks.deliveries import TryResult
 from millpond.services.courier import ROOM, Courier, courier
 from millpond.webhooks import SCHEDULE
 from tests.checks import until
@@ -382,7 +382,7 @@ async def test_an_engine_without_a_vault_sends_nothing(post: Post) -> None:
 )
 def test_room_grows_with_quick_answers_and_goes_with_trouble(status: int | None, seconds: float, room: int) -> None:
     receiver = couriers._Receiver(room=4)
-    receiver.answered(Result(status, seconds=seconds), 100.0)
+    receiver.answered(TryResult(status, seconds=seconds), 100.0)
     assert receiver.room == room
 
 
@@ -390,15 +390,15 @@ def test_rest_grows_with_each_failure_and_ends_with_the_first_answer() -> None:
     receiver = couriers._Receiver()
     rests: list[float] = []
     for _ in range(9):
-        receiver.answered(Result(503), 100.0)
+        receiver.answered(TryResult(503), 100.0)
         rests.append(receiver.rests_until - 100.0)
     assert rests[:4] == [0.0, 0.5, 1.0, 2.0]
     assert rests == sorted(rests)
     assert rests[-1] == 10.0
     assert receiver.left(101.0) == 0
-    receiver.answered(Result(429, headers={"retry-after": "30"}), 100.0)
+    receiver.answered(TryResult(429, headers={"retry-after": "30"}), 100.0)
     assert receiver.rests_until == 130.0
-    receiver.answered(Result(200), 100.0)
+    receiver.answered(TryResult(200), 100.0)
     assert (receiver.rests_until, receiver.failures) == (0.0, 0)
 
 
@@ -440,7 +440,7 @@ async def test_what_goes_wrong_here_after_it_was_sent_counts_as_a_try(
         await right(*args, **options)
         raise ValueError("wild")
 
-    def judged(item: Any, result: Result, words: Any) -> Any:
+    def judged(item: Any, result: TryResult, words: Any) -> Any:
         if result.status is not None:
             raise ValueError("wild")
         return right(item, result, words)

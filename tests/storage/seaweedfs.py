@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import httpx2
 
 from millpond.storage.s3 import S3
-from millpond.storage.sigv4 import Keys
+from millpond.storage.sigv4 import SigningKeys
 from tests.children import running_other
 from tests.waiting import PATIENCE
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BUCKET = "artifacts"
-KEYS = Keys("testkey", "testsecret")
+KEYS = SigningKeys("testkey", "testsecret")
 _MINUTE = timedelta(minutes=1)
 _PORTS = ("master.port", "volume.port", "filer.port", "s3.port", "admin.port")
 _OFF = ("-master.telemetry=false", "-webdav=false", "-admin.ui=false", "-s3.port.iceberg=0", "-s3.port.lance=0")

@@ -15,11 +15,11 @@ from millpond.errors import StorageUnavailableError
 from millpond.storage import credentials
 from millpond.storage.credentials import RoleKeys, fetch_keys
 from millpond.storage.s3 import S3
-from millpond.storage.sigv4 import Keys
+from millpond.storage.sigv4 import SigningKeys
 from tests.checks import until
 from tests.doubles.ec2_metadata import Machine, served
-from tests.storage.shelves import MINUTE, Shelf
-from tests.storage.weed import BUCKET, KEYS, Weed, free_ports
+from tests.storage.backends import MINUTE, Backend
+from tests.storage.seaweedfs import BUCKET, KEYS, SeaweedFS, free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,26 +56,26 @@ def instance(machine: Machine) -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture
-def shelf(weed: Weed, http: httpx2.AsyncClient, machine: Machine, instance: dict[str, str]) -> Shelf:
+def backend(seaweedfs: SeaweedFS, http: httpx2.AsyncClient, machine: Machine, instance: dict[str, str]) -> Backend:
     give_role(machine, answer())
     prefix = f"test-{uuid4().hex[:8]}"
-    return Shelf("s3", S3.from_url(weed.url(prefix), instance), http)
+    return Backend("s3", S3.from_url(seaweedfs.url(prefix), instance), http)
 
 
 # What a URL enforces
 
 
-async def test_with_the_keys_of_a_role_a_url_enforces_what_it_is_signed_for(shelf: Shelf) -> None:
-    signed = shelf.sign_put("a b/ü.png", BODY)
+async def test_with_the_keys_of_a_role_a_url_enforces_what_it_is_signed_for(backend: Backend) -> None:
+    signed = backend.sign_put("a b/ü.png", BODY)
     bare = {name: value for name, value in signed.headers.items() if name != "If-None-Match"}
-    assert (await shelf.http.put(signed.url, content=BODY, headers=bare)).status_code == 403
-    assert (await shelf.send(signed, BODY + b"x")).status_code == 403
-    assert (await shelf.send(signed, BODY, headers={"Content-Type": "text/html"})).status_code == 403
-    assert (await shelf.send(signed, BODY)).status_code == 200
+    assert (await backend.http.put(signed.url, content=BODY, headers=bare)).status_code == 403
+    assert (await backend.send(signed, BODY + b"x")).status_code == 403
+    assert (await backend.send(signed, BODY, headers={"Content-Type": "text/html"})).status_code == 403
+    assert (await backend.send(signed, BODY)).status_code == 200
     for headers in (bare, signed.headers):
-        assert (await shelf.http.put(signed.url, content=b"else bytes", headers=headers)).status_code in {403, 412}
-    assert (await shelf.get("a b/ü.png")).content == BODY
-    assert await shelf.store.read("a b/ü.png") == BODY
+        assert (await backend.http.put(signed.url, content=b"else bytes", headers=headers)).status_code in {403, 412}
+    assert (await backend.get("a b/ü.png")).content == BODY
+    assert await backend.store.read("a b/ü.png") == BODY
 
 
 async def test_a_url_expires_with_its_keys(machine: Machine, instance: dict[str, str]) -> None:
@@ -118,8 +118,8 @@ async def test_a_service_that_is_gone_is_not_asked_by_every_request(machine: Mac
     assert machine.asked.count(("GET", f"/latest/{ROLE}")) == 1
 
 
-async def test_without_keys_and_role_the_bucket_cannot_be_used(weed: Weed) -> None:
-    store = S3.from_url(weed.url(), {"AWS_EC2_METADATA_DISABLED": "true"})
+async def test_without_keys_and_role_the_bucket_cannot_be_used(seaweedfs: SeaweedFS) -> None:
+    store = S3.from_url(seaweedfs.url(), {"AWS_EC2_METADATA_DISABLED": "true"})
     for call in (store.read("x"), asyncio.to_thread(store.sign_get, "x", lifetime=MINUTE)):
         with pytest.raises(StorageUnavailableError, match="could not be fetched"):
             await call
@@ -158,4 +158,4 @@ async def test_a_service_that_is_not_there_is_an_error() -> None:
 
 def test_keys_of_the_environment_come_first(instance: dict[str, str]) -> None:
     given = {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"}
-    assert S3.from_url(f"s3://{BUCKET}", instance | given)._keys == Keys("k", "s")
+    assert S3.from_url(f"s3://{BUCKET}", instance | given)._keys == SigningKeys("k", "s")

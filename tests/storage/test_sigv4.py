@@ -13,16 +13,16 @@ from botocore.credentials import Credentials
 
 from millpond.errors import SettingsError
 from millpond.storage.s3 import S3
-from millpond.storage.sigv4 import Keys, encode, presign
+from millpond.storage.sigv4 import SigningKeys, encode, presign
 from tests.storage.backends import MINUTE
 
 AT = datetime(2026, 11, 16, 3, 4, 5, tzinfo=UTC)
-KEYS = Keys("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
-SESSION = Keys("ASIAEXAMPLE", "secret", "a+very/long==token")
+KEYS = SigningKeys("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
+SESSION = SigningKeys("ASIAEXAMPLE", "secret", "a+very/long==token")
 
 
 def by_botocore(
-    monkeypatch: pytest.MonkeyPatch, keys: Keys, method: str, url: str, region: str, seconds: int, **given: Any
+    monkeypatch: pytest.MonkeyPatch, keys: SigningKeys, method: str, url: str, region: str, seconds: int, **given: Any
 ) -> str:
     monkeypatch.setattr(auth, "get_current_datetime", lambda: AT.replace(tzinfo=None))
     asked = f"?{urlencode(given['query'], quote_via=quote)}" if given.get("query") else ""

@@ -17,7 +17,7 @@ from millpond.services.notifier import CHANNEL
 from millpond.store import migrate
 from millpond.store.db import Database, connect
 from millpond.store.doctor import examine
-from millpond.store.queries import Query
+from millpond.store.queries import NamedQuery
 from tests.factories import ACCOUNT, TENANT
 from tests.hostile import CALLERS, HARMLESS, HOSTILE, statements
 from tests.product import app
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.databases import DatabaseServer
 
 # What a session has of the settings that matter, and what the server has built in.
-FOUND = Query(
+FOUND = NamedQuery(
     "test.found",
     "many",
     "select name, setting, boot_val from pg_settings where name = any("
@@ -162,7 +162,9 @@ async def test_a_job_is_submitted_in_a_transaction_of_the_caller_whatever_its_se
 async def test_what_a_caller_calls_sets_what_its_plans_need(db: Database) -> None:
     """The settings of the session would apply to a caller's own statements as well."""
     found = await db.run(
-        Query("test.set", "many", "select proconfig from pg_proc where proname in ('submit', 'admit') and prolang > 14")
+        NamedQuery(
+            "test.set", "many", "select proconfig from pg_proc where proname in ('submit', 'admit') and prolang > 14"
+        )
     )
     assert len(found) == 2
     for (settings,) in found:

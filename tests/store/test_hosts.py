@@ -14,7 +14,7 @@ from millpond.errors import SettingsError, UnavailableError
 from millpond.store import hosts as hosts_module
 from millpond.store.db import Database, connect
 from millpond.store.hosts import split
-from millpond.store.queries import Query
+from millpond.store.queries import NamedQuery
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -138,8 +138,8 @@ def both(first: str, second: str) -> str:
     return urlsplit(first)._replace(query=query).geturl()
 
 
-def query(text: str, **options: Any) -> Query:
-    return Query("test.query", options.get("shape", "one"), text)
+def query(text: str, **options: Any) -> NamedQuery:
+    return NamedQuery("test.query", options.get("shape", "one"), text)
 
 
 async def test_a_first_host_that_hangs_leaves_the_second_its_time(frozen: tuple[Freezer, str], dsn: str) -> None:

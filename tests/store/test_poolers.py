@@ -13,7 +13,7 @@ from millpond.services.notifier import CHANNEL
 from millpond.store.connections import CLIENT_ROLE
 from millpond.store.db import Database, connect
 from millpond.store.doctor import examine
-from millpond.store.queries import Query
+from millpond.store.queries import NamedQuery
 from tests.acceptance.processes import shell
 from tests.factories import ACCOUNT, TENANT
 from tests.poolers import NO_PGBOUNCER, PGBOUNCER, running_pgbouncer
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(PGBOUNCER is None, reason=NO_PGBOUNCER)
 
 ALL = "extra_float_digits, idle_session_timeout, options, role, statement_timeout"
-WHO = Query("test.who", "one", "select current_user::text as name, current_setting('jit') as jit")
+WHO = NamedQuery("test.who", "one", "select current_user::text as name, current_setting('jit') as jit")
 
 SESSION: dict[str, dict[str, str]] = {
     "that accepts no settings": {},

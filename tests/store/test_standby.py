@@ -11,7 +11,7 @@ from millpond.engine.engine import Engine
 from millpond.errors import UnavailableError
 from millpond.store.db import connect
 from millpond.store.embedded import open_embedded
-from millpond.store.queries import Query
+from millpond.store.queries import NamedQuery
 from tests.acceptance.processes import until
 from tests.api.sites import Site, running_site
 from tests.factories import ACCOUNT, TENANT
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from millpond.store.embedded import EmbeddedPostgres
 
 ANY = "&target_session_attrs=any"
-PID = Query("test.pid", "one", "select pg_backend_pid() as pid")
+PID = NamedQuery("test.pid", "one", "select pg_backend_pid() as pid")
 
 
 class Primary:
@@ -102,6 +102,6 @@ async def backend(engine: Engine) -> Any:
 async def backend_after_a_write(engine: Engine) -> Any:
     """The backend that serves the next statement after one that the standby refused."""
     with pytest.raises(UnavailableError) as caught:
-        await engine.db.run(Query("test.write", "exec", "delete from millpond.queues"))
+        await engine.db.run(NamedQuery("test.write", "exec", "delete from millpond.queues"))
     assert caught.value.state == "read-only"
     return await backend(engine)

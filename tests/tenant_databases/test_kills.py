@@ -15,7 +15,7 @@ import pytest
 
 from millpond.engine.queue.dispatches import Lanes
 from millpond.engine.webhooks import deliveries
-from millpond.engine.webhooks.deliveries import Result
+from millpond.engine.webhooks.deliveries import TryResult
 from millpond.webhooks import NATIVE
 from tests.checks import until
 from tests.factories import ACCOUNT, HOUR, TENANT
@@ -134,7 +134,7 @@ async def all_is_told(system: SystemUnderTest) -> None:
     async with system.database.transaction() as tx:
         await tx.execute("update millpond.deliveries set due_at = millpond.clock() where is_out")
     while items := await taken(system.database, 10, HOUR):
-        settled = [deliveries.judged(item, Result(200), NATIVE) for item in items]
+        settled = [deliveries.judged(item, TryResult(200), NATIVE) for item in items]
         await deliveries.settle(system.engine, system.database, settled)
     async with system.database.transaction() as tx:
         waiting = "select count(*) from millpond.deliveries where due_at is not null and due_at <> 'infinity'"

@@ -17,7 +17,7 @@ from millpond.engine.queue.dispatches import Lanes
 from millpond.engine.reads import summaries, views
 from millpond.engine.tenant_databases import databases
 from millpond.engine.webhooks import deliveries
-from millpond.engine.webhooks.deliveries import Result
+from millpond.engine.webhooks.deliveries import TryResult
 from millpond.errors import (
     ConflictError,
     IdempotencyConflictError,
@@ -561,7 +561,7 @@ async def test_news_that_was_taken_in_time_is_concluded_also_past_the_deadline(s
     """Who sent it was killed before he could."""
     lease = await delivering(system.make)
     (item,) = await taken(system.database, 5, HOUR / 2)
-    columns = deliveries._columns([deliveries.judged(item, Result(200), NATIVE)])
+    columns = deliveries._columns([deliveries.judged(item, TryResult(200), NATIVE)])
     await system.database.run(deliveries.SQL["settle"], *columns, HOUR)
     await system.make.clock.advance(2 * HOUR)
     await expirer(system.engine).run_once()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
     from millpond.store.db import Connection
-    from millpond.store.queries import Query
+    from millpond.store.queries import NamedQuery
     from tests.databases import DatabaseServer
 
 HOT = (
@@ -167,7 +167,7 @@ class Ear:
     """The partitions of other weeks: they are empty, and may be looked at as a whole."""
     heard: list[dict[str, Any]] = field(default_factory=list)
 
-    async def plans(self, query: Query, *arguments: Any) -> list[dict[str, Any]]:
+    async def plans(self, query: NamedQuery, *arguments: Any) -> list[dict[str, Any]]:
         """Every node of every plan in a query; nothing that it wrote remains."""
         self.heard.clear()
         transaction = self.connection.transaction()
@@ -274,7 +274,7 @@ def settle_arguments(ear: Ear) -> tuple[Any, ...]:
     job_ids, _ = held(ear)
     row = ["acme", None, None, "", "r", NOW, "", False, 0, NOW, None, None, None, None, False, False]
     settled = [
-        deliveries.Settlement(deliveries.Claimed(job_id, *row), deliveries.Result(200), "delivered", MINUTE)
+        deliveries.Settlement(deliveries.Claimed(job_id, *row), deliveries.TryResult(200), "delivered", MINUTE)
         for job_id in job_ids
     ]
     return (*deliveries._columns(settled), MINUTE)
@@ -289,7 +289,7 @@ def taken_in() -> list[jobs.Submission]:
 
 Call: TypeAlias = "Callable[[Ear], tuple[Any, ...]]"
 
-VERBS: dict[str, tuple[Query, Call, set[str]]] = {
+VERBS: dict[str, tuple[NamedQuery, Call, set[str]]] = {
     "claim": (
         leases.SQL["claim"],
         lambda _: (*Lanes(["brief"]).columns()[1], [10], [uuid4()], ["w"], MINUTE, None),
@@ -357,7 +357,7 @@ VERBS: dict[str, tuple[Query, Call, set[str]]] = {
 }
 """Each verb with its arguments and the indexes it must use."""
 
-READS: dict[str, tuple[Query, Call, set[str]]] = {
+READS: dict[str, tuple[NamedQuery, Call, set[str]]] = {
     "read": (jobs.SQL["read"], lambda ear: (one(ear, "ended"), "acme"), set()),
     "list": (
         jobs.SQL["list"],

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import pytest
 from products.tests.effects.deployments import Deployment, Worker, lease, picture
 
-from millpond.engine.fleet.workers import Rules
+from millpond.engine.fleet.workers import FleetSettings
 from tests.waiting import PATIENCE
 
 
@@ -131,15 +131,15 @@ async def test_efx_11_a_name_is_one_workers_while_that_one_lives(deployment: Dep
 async def test_efx_11_the_fleet_has_an_end(deployment: Deployment) -> None:
     slug = await deployment.workflow()
     present = len(await deployment.engine.workers.list())
-    before = deployment.engine.workers.rules
-    deployment.engine.workers.rules = Rules(workers_max=present)
+    before = deployment.engine.workers.settings
+    deployment.engine.workers.settings = FleetSettings(workers_max=present)
     try:
         body = {"worker_id": "w-one-too-many", "workflow_slugs": [slug]}
         secret = {"X-Fleet-Secret": deployment.fleet_secret}
         answer = await deployment.http.post("/api/worker/register", json=body, headers=secret)
         assert (answer.status_code, answer.json()["code"]) == (429, "fleet_full")
     finally:
-        deployment.engine.workers.rules = before
+        deployment.engine.workers.settings = before
 
 
 # Leases
@@ -297,13 +297,13 @@ async def test_efx_13_operators_manage_workers_and_make_none(deployment: Deploym
 
 async def test_efx_13_a_worker_that_is_not_approved_waits(deployment: Deployment) -> None:
     slug = await deployment.workflow()
-    before = deployment.engine.workers.rules
-    deployment.engine.workers.rules = Rules(is_open=False)
+    before = deployment.engine.workers.settings
+    deployment.engine.workers.settings = FleetSettings(is_open=False)
     try:
         worker = await deployment.worker(slug)
         assert (await worker.refused("POST", "/api/worker/poll", {}, status=403))["code"] == "worker_unapproved"
     finally:
-        deployment.engine.workers.rules = before
+        deployment.engine.workers.settings = before
     assert (await deployment.admin.post(f"/api/admin/workers/{worker.name}/approve"))["is_approved"]
     assert await worker.poll() is None
 

@@ -27,7 +27,7 @@ from millpond.api.open_streams import OpenStreams
 from millpond.api.routes import parts_of, tree
 from millpond.api.scopes import WORKERS
 from millpond.api.webhooks.inbox import ROUTES as INBOX_ROUTES
-from millpond.engine.fleet.workers import Rules
+from millpond.engine.fleet.workers import FleetSettings
 from millpond.errors import NotFoundError, RateLimitedError, UnauthorizedError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def create_app(
     the paths that this product does not have, and as a whole under ``/native``. An ``inbox`` is for development only.
     ``ui`` creates the dashboard, :func:`millpond.ui.dashboard`; the application must then be closed.
     """
-    engine.workers.rules = Rules.of(settings)
+    engine.workers.settings = FleetSettings.of(settings)
     routes = ROUTES if inbox is None else (*ROUTES, *INBOX_ROUTES)
     state = AppState(engine, hub, settings, routes, Metrics(), inbox=inbox)
     return Api(state, authenticate, products=products, alone=alone, ui=ui)

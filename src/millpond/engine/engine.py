@@ -16,7 +16,7 @@ from millpond.engine.access.access import Access
 from millpond.engine.batcher import Batcher
 from millpond.engine.bulk.operations import BulkOperations
 from millpond.engine.credits import ledger
-from millpond.engine.fleet.scaling import Scaling
+from millpond.engine.fleet.scaling import RouteLoads
 from millpond.engine.fleet.source import HEARTBEAT, LEASE, EngineSource
 from millpond.engine.fleet.workers import Workers
 from millpond.engine.jobs import events, gates, jobs, tracebacks, transactions
@@ -116,7 +116,7 @@ class Engine:
         self.counters = Counters(self.tenant_databases)
         self.artifacts = Artifacts(self.database, self.databases, storage)
         self.workers = Workers(self)
-        self.scaling = Scaling(self)
+        self.scaling = RouteLoads(self)
         self.endpoints = Endpoints(self)
         self.deliveries = Deliveries(self)
         self.providers = Providers(self, providers)
@@ -203,7 +203,7 @@ class Engine:
         made._is_shared = True
         made.providers = self.providers.beside(made)
         made.gates, made.notifier, made.audience = self.gates, self.notifier, self.audience
-        made.workers.rules = self.workers.rules
+        made.workers.settings = self.workers.settings
         made.deliveries.listen(self.deliveries.poll_soon)
         for listener in (made.access.hear, made.workers.hear):
             self.notifier.listen(listener)
@@ -636,7 +636,7 @@ class Engine:
 
     async def queue_health(self) -> list[QueueHealth]:
         """The health of all queues, by name."""
-        return await health.queues(self.db, self.tenant_databases, self.workers.rules.silence)
+        return await health.queues(self.db, self.tenant_databases, self.workers.settings.silence)
 
     async def queue_flow(self, first: UUID, limit: int) -> list[QueueFlow]:
         """The flow of each queue in each database, among the newest ``limit`` jobs from the id ``first`` on."""

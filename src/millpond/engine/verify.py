@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from millpond.engine.tenant_databases.databases import TenantDatabases
     from millpond.engine.tenant_databases.remote import RemoteExecutor
     from millpond.store.db import Database, Row
-    from millpond.store.queries import Query
+    from millpond.store.queries import NamedQuery
 
 SQL: Final = queries("millpond.engine", "verify")
 
@@ -113,7 +113,7 @@ async def _differences(pair: RemoteExecutor) -> dict[UUID, tuple[Row, tuple[obje
     }
 
 
-async def _pages(db: Database, query: Query, tenants: Sequence[str]) -> dict[UUID, Row]:
+async def _pages(db: Database, query: NamedQuery, tenants: Sequence[str]) -> dict[UUID, Row]:
     found: dict[UUID, Row] = {}
     last = UUID(int=0)
     while rows := await db.run(query, tenants, last, _PAGE):

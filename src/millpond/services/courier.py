@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from millpond import logs
 from millpond.engine.batcher import Batcher
 from millpond.engine.webhooks import deliveries, endpoints
-from millpond.engine.webhooks.deliveries import Result, Settlement
+from millpond.engine.webhooks.deliveries import Settlement, TryResult
 from millpond.errors import (
     MillpondError,
     OutboundFailedError,
@@ -96,7 +96,7 @@ class _Receiver:
             return 0
         return max(self.room * (_AHEAD if self.is_quick else 1) - self.out, 0)
 
-    def answered(self, result: Result, now: float) -> None:
+    def answered(self, result: TryResult, now: float) -> None:
         """Adjust its room after a request."""
         if result.status is None or result.status >= _SERVER_ERROR or result.status in _BUSY:
             self.failures += 1
@@ -354,11 +354,11 @@ class Courier:
         if isinstance(error, UnknownKindError):
             if item.due_at - self._lease < item.at + sum(SCHEDULE, timedelta(0)):
                 raise error
-            return Settlement(item, Result(None, "No process knew the job's kind."), "failed", timedelta(0))
+            return Settlement(item, TryResult(None, "No process knew the job's kind."), "failed", timedelta(0))
         self._log_failure(error)
         is_secret = isinstance(error, VaultError)
         reason = "The secret could not be decrypted." if is_secret else "The body could not be created."
-        return deliveries.judged(item, Result(None, reason), deliveries.words_of(self._engine.app.kinds, item))
+        return deliveries.judged(item, TryResult(None, reason), deliveries.words_of(self._engine.app.kinds, item))
 
     async def _store_settlement(self, database: Database, settlement: Settlement) -> None:
         """Store the result of a try. If its response cannot be stored, the try still counts, without the response."""
@@ -371,7 +371,7 @@ class Courier:
             bare = _without_answer(settlement.result, "The response could not be stored.")
             await self._settles.add((database, dataclasses.replace(settlement, result=bare)))
 
-    async def _post(self, url: str, request: SignedRequest) -> Result:
+    async def _post(self, url: str, request: SignedRequest) -> TryResult:
         began = time.perf_counter()
         sent = dict(request.headers)
         try:
@@ -379,11 +379,11 @@ class Courier:
                 "POST", url, headers=sent, body=request.body, seconds=self._timeout, size_max=_ANSWER_MAX
             )
         except (OutboundRefusedError, OutboundFailedError) as error:
-            return Result(None, error.message, time.perf_counter() - began, request_headers=sent)
+            return TryResult(None, error.message, time.perf_counter() - began, request_headers=sent)
         except Exception as error:  # noqa: BLE001 - it may have been sent, so it counts as a try
             self._log_failure(error)
-            return Result(None, "The request could not be sent.", time.perf_counter() - began, request_headers=sent)
-        return Result(answer.status, None, answer.seconds, answer.headers, answer.body, sent)
+            return TryResult(None, "The request could not be sent.", time.perf_counter() - began, request_headers=sent)
+        return TryResult(answer.status, None, answer.seconds, answer.headers, answer.body, sent)
 
     async def _settle(self, batch: Sequence[tuple[Database, Settlement]]) -> list[str | Exception]:
         return list(await deliveries.settle(self._engine, batch[0][0], [settlement for _, settlement in batch]))
@@ -429,13 +429,13 @@ def courier(engine: Engine, settings: Settings | None = None, *, every: timedelt
 def _withdrawn(item: Claimed) -> Settlement:
     """The settlement of a delivery whose endpoint was deleted, or whose job was pruned because of its age."""
     outcome = "failed" if item.endpoint_id is None else "withdrawn"
-    return Settlement(item, Result(None, "The receiver no longer exists."), outcome, timedelta(0))
+    return Settlement(item, TryResult(None, "The receiver no longer exists."), outcome, timedelta(0))
 
 
-def _without_answer(result: Result, error: str) -> Result:
+def _without_answer(result: TryResult, error: str) -> TryResult:
     """A result without the response; a status of success is kept."""
     status = result.status if result.is_taken else None
-    return Result(status, error, result.seconds, request_headers=result.request_headers)
+    return TryResult(status, error, result.seconds, request_headers=result.request_headers)
 
 
 async def _first(seconds: float, *events: asyncio.Event) -> None:

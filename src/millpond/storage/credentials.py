@@ -20,7 +20,7 @@ import msgspec
 
 from millpond.errors import StorageUnavailableError, UnavailableError
 from millpond.integrations.aws.metadata import Metadata
-from millpond.storage.sigv4 import Keys
+from millpond.storage.sigv4 import SigningKeys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,11 +48,11 @@ class RoleKeys:
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
         self._lock = threading.Lock()
-        self._keys: Keys | None = None
-        self._renewal: Future[Keys] | None = None
+        self._keys: SigningKeys | None = None
+        self._renewal: Future[SigningKeys] | None = None
         self._began = 0.0
 
-    def __call__(self) -> Keys:
+    def __call__(self) -> SigningKeys:
         keys = self._keys
         if keys is not None and _left(keys) > _EARLY:
             return keys
@@ -64,7 +64,7 @@ class RoleKeys:
         except TimeoutError as error:
             raise _unavailable("they are still being fetched") from error
 
-    def _renew(self) -> tuple[Future[Keys], float]:
+    def _renew(self) -> tuple[Future[SigningKeys], float]:
         """The renewal that runs, or that has just run; otherwise a new one."""
         with self._lock:
             present = time.monotonic()
@@ -73,7 +73,7 @@ class RoleKeys:
                 threading.Thread(target=self._run, args=(self._renewal,), name="storage keys", daemon=True).start()
             return self._renewal, self._began
 
-    def _run(self, renewal: Future[Keys]) -> None:
+    def _run(self, renewal: Future[SigningKeys]) -> None:
         try:
             self._keys = asyncio.run(fetch_keys(self._environ))
         except BaseException as error:  # noqa: BLE001 - it is raised where the result is read
@@ -82,7 +82,7 @@ class RoleKeys:
             renewal.set_result(self._keys)
 
 
-def _left(keys: Keys) -> timedelta:
+def _left(keys: SigningKeys) -> timedelta:
     return timedelta.max if keys.expires_at is None else keys.expires_at - datetime.now(UTC)
 
 
@@ -94,11 +94,11 @@ class _Credentials(msgspec.Struct):
     expires_at: datetime = msgspec.field(name="Expiration")
     token: str | None = msgspec.field(name="Token", default=None)
 
-    def keys(self) -> Keys:
-        return Keys(self.access_key, self.secret_key, self.token or None, self.expires_at)
+    def keys(self) -> SigningKeys:
+        return SigningKeys(self.access_key, self.secret_key, self.token or None, self.expires_at)
 
 
-async def fetch_keys(environ: Mapping[str, str]) -> Keys:
+async def fetch_keys(environ: Mapping[str, str]) -> SigningKeys:
     """The keys of the role that this process has; raises :class:`StorageUnavailableError`."""
     try:
         async with asyncio.timeout(_FETCH_SECONDS):

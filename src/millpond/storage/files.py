@@ -87,7 +87,7 @@ class FileServer:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        request = Request(scope, receive, send)
+        request = FileRequest(scope, receive, send)
         try:
             await self._serve(request)
         except PeerDisconnectedError:
@@ -98,7 +98,7 @@ class FileServer:
             with contextlib.suppress(PeerDisconnectedError):
                 await request.refuse(error if isinstance(error, MillpondError) else StorageUnavailableError())
 
-    async def _serve(self, request: Request) -> None:
+    async def _serve(self, request: FileRequest) -> None:
         if request.method == "OPTIONS":
             await request.reply(204, headers=[*_PREFLIGHT, (b"allow", _METHODS.encode())])
         elif request.path == "healthz":
@@ -112,7 +112,7 @@ class FileServer:
 
     # In
 
-    async def _take(self, request: Request, grant: Grant) -> None:
+    async def _take(self, request: FileRequest, grant: Grant) -> None:
         limit = self._store.size_max if grant.size is None else grant.size
         _check_announced(request, grant, limit)
         await in_thread(self._store.check_vacant, grant.path)  # before the body: the client may send gigabytes
@@ -132,7 +132,7 @@ class FileServer:
 
     # Out
 
-    async def _give(self, request: Request, grant: Grant) -> None:
+    async def _give(self, request: FileRequest, grant: Grant) -> None:
         file = await in_thread(self._store.open, grant.path)
         try:
             headers = _describe(file.about, grant)
@@ -148,7 +148,9 @@ class FileServer:
         finally:
             file.close()
 
-    async def _send(self, request: Request, file: Opened, status: int, headers: Headers, part: tuple[int, int]) -> None:
+    async def _send(
+        self, request: FileRequest, file: Opened, status: int, headers: Headers, part: tuple[int, int]
+    ) -> None:
         start, end = part
         headers.append((b"content-length", b"%d" % (end - start)))
         await request.begin(status, headers)
@@ -159,7 +161,7 @@ class FileServer:
         await request.end()
 
 
-def _check_announced(request: Request, grant: Grant, limit: int) -> None:
+def _check_announced(request: FileRequest, grant: Grant, limit: int) -> None:
     """Reject an upload whose headers do not fit the URL, before its body is read."""
     found = request.header(b"content-type") or ""
     if found.replace(" ", "").lower() != grant.content_type.replace(" ", "").lower():
@@ -208,13 +210,13 @@ def _tag(about: Object) -> bytes:
     return f'"{about.sha256}"'.encode()
 
 
-def _is_known(request: Request, about: Object) -> bool:
+def _is_known(request: FileRequest, about: Object) -> bool:
     known = request.header(b"if-none-match")
     tags = [] if known is None else [tag.strip().removeprefix("W/") for tag in known.split(",")]
     return "*" in tags or _tag(about).decode() in tags
 
 
-def _part(request: Request, about: Object) -> tuple[int, int] | None:
+def _part(request: FileRequest, about: Object) -> tuple[int, int] | None:
     """The start and end of the requested range; None for the whole file.
 
     The whole file is also sent if several ranges are requested, and if the range is of an earlier file at this path.
@@ -233,7 +235,7 @@ def _part(request: Request, about: Object) -> tuple[int, int] | None:
     return start, end
 
 
-class Request:
+class FileRequest:
     """One request and its response."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -16,7 +16,7 @@ from obstore.store import S3Store
 
 from millpond.errors import NotFoundError, SettingsError, StorageUnavailableError
 from millpond.storage.credentials import RoleKeys
-from millpond.storage.sigv4 import Keys, encode, presign
+from millpond.storage.sigv4 import SigningKeys, encode, presign
 from millpond.storage.storage import (
     SCHEME,
     SIZE_MAX,
@@ -56,7 +56,7 @@ class S3:
         endpoint: str | None = None,
         region: str = _REGION,
         style: str | None = None,
-        keys: Keys | RoleKeys | None = None,
+        keys: SigningKeys | RoleKeys | None = None,
         size_max: int = SIZE_MAX,
     ) -> None:
         """Without ``keys``, those of the role that this process has are used."""
@@ -82,7 +82,7 @@ class S3:
             )
         given = [environ.get(f"AWS_{name}") for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN")]
         region = options.pop("region", None) or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
-        keys = Keys(given[0], given[1], given[2] or None) if given[0] and given[1] else RoleKeys(environ)
+        keys = SigningKeys(given[0], given[1], given[2] or None) if given[0] and given[1] else RoleKeys(environ)
         endpoint = options.pop("endpoint", None) or environ.get("AWS_ENDPOINT_URL") or None
         return cls(
             place.netloc,
@@ -124,7 +124,7 @@ class S3:
         """``implied`` headers are signed too, but not returned: the client's HTTP library sets them itself."""
         seconds, at = check_lifetime(lifetime), datetime.now(UTC).replace(microsecond=0)
         key = self._prefix + check_path(path)
-        keys = self._keys if isinstance(self._keys, Keys) else self._keys()
+        keys = self._keys if isinstance(self._keys, SigningKeys) else self._keys()
         if keys.expires_at is not None:  # the URL expires with its keys
             seconds = max(1, min(seconds, int((keys.expires_at - at).total_seconds())))
         url = presign(
@@ -250,7 +250,7 @@ def _base(bucket: str, endpoint: str, *, is_host: bool) -> str:
 
 
 def _store(
-    bucket: str, endpoint: str | None, region: str, keys: Keys | RoleKeys, base: str, *, is_host: bool
+    bucket: str, endpoint: str | None, region: str, keys: SigningKeys | RoleKeys, base: str, *, is_host: bool
 ) -> S3Store:
     config: dict[str, Any] = {"region": region, "virtual_hosted_style_request": is_host}
     if endpoint is not None:
@@ -266,8 +266,8 @@ def _store(
     return S3Store(bucket, **options)
 
 
-def _credential(keys: Keys) -> dict[str, Any]:
-    """Keys as the library takes them."""
+def _credential(keys: SigningKeys) -> dict[str, Any]:
+    """SigningKeys as the library takes them."""
     return {
         "access_key_id": keys.access_key,
         "secret_access_key": keys.secret_key,

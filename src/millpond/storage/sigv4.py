@@ -23,7 +23,7 @@ _UNSIGNED: Final = "UNSIGNED-PAYLOAD"
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class SigningKeys:
     """The credentials that sign."""
 
     access_key: str
@@ -33,7 +33,7 @@ class Keys:
 
 
 def presign(
-    keys: Keys,
+    keys: SigningKeys,
     method: str,
     url: str,
     *,

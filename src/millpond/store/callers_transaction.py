@@ -18,7 +18,7 @@ from millpond.errors import InvalidError, StoreError
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
-    from millpond.store.queries import Query
+    from millpond.store.queries import NamedQuery
 
 _IDLE: Final = 0  # libpq's status of a connection without a transaction
 _MISSING: Final = ("3F000", "42883", "42P01")
@@ -41,7 +41,7 @@ class CallersTransaction:
         """Run a query with one argument and return its one value; an awaitable if the driver is asynchronous."""
         raise NotImplementedError
 
-    async def fetch(self, query: Query, argument: str) -> str:
+    async def fetch(self, query: NamedQuery, argument: str) -> str:
         """Run a query. A blocking driver runs it in a thread."""
         self._check()
         with _translated():
@@ -49,7 +49,7 @@ class CallersTransaction:
                 return await self.ask(query.text, argument)
             return await asyncio.to_thread(self.ask, query.text, argument)
 
-    def fetch_now(self, query: Query, argument: str) -> str:
+    def fetch_now(self, query: NamedQuery, argument: str) -> str:
         """Run a query without asyncio."""
         if self.is_async:
             raise InvalidError(

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from asyncpg import Record as Row
     from asyncpg.pool import PoolConnectionProxy
 
-    from millpond.store.queries import Query
+    from millpond.store.queries import NamedQuery
 
     Connection = asyncpg.Connection[Row] | PoolConnectionProxy[Row]
 
@@ -66,7 +66,7 @@ _IS_CLEAN: Final = ContextVar("_IS_CLEAN", default=False)  # whether the release
 class Executor(Protocol):
     """Runs the statement of a verb: one database, or two that act as one (see tenant_databases/remote.py)."""
 
-    async def run(self, query: Query, *arguments: Any) -> Any: ...
+    async def run(self, query: NamedQuery, *arguments: Any) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class Database:
         except TimeoutError:
             self.pool.terminate()
 
-    async def run(self, query: Query, *arguments: Any) -> Any:
+    async def run(self, query: NamedQuery, *arguments: Any) -> Any:
         """Run a statement in a transaction of its own; retried after a deadlock or a serialization failure."""
         for left in reversed(range(_TRIES)):
             try:
@@ -162,7 +162,7 @@ class Database:
                 raise DuplicateError(str(error)) from error
         raise AssertionError
 
-    async def read(self, query: Query, *arguments: Any) -> Any:
+    async def read(self, query: NamedQuery, *arguments: Any) -> Any:
         """Run a statement for a client, as the role that row-level security restricts to the tenants that it names."""
         reader = self._reader or await self._open_reader()
         return await reader.run(query, *arguments)
@@ -177,7 +177,7 @@ class Database:
                     self._reader = await Database.open(self.dsn, size=size, cut=self.cut)
         return self._reader
 
-    async def _fetch(self, query: Query, *arguments: Any) -> Any:
+    async def _fetch(self, query: NamedQuery, *arguments: Any) -> Any:
         connection = await self._take()
         watch = self._watchdog.watch(connection)
         try:
@@ -300,7 +300,7 @@ async def connect(dsn: str) -> asyncpg.Connection[Row]:
         return await Connector().connect(dsn)
 
 
-async def fetch(connection: Connection, query: Query, *arguments: Any) -> Any:
+async def fetch(connection: Connection, query: NamedQuery, *arguments: Any) -> Any:
     """Run a named query on a connection, and return the rows that its shape declares."""
     match query.shape:
         case "exec":

@@ -78,7 +78,7 @@ class Migration:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class SchemaStatus:
     """The migrations of a database, compared with those of this version."""
 
     applied: tuple[int, ...]
@@ -119,7 +119,7 @@ async def migrate(dsn: str) -> tuple[int, ...]:
         await connection.close()
 
 
-async def status(dsn: str) -> Status:
+async def status(dsn: str) -> SchemaStatus:
     connection = await connect(dsn)
     try:
         with translated():
@@ -145,13 +145,13 @@ async def _migrate(connection: Connection[Record]) -> tuple[int, ...]:
     return before.pending
 
 
-async def _status(connection: Connection[Record]) -> Status:
+async def _status(connection: Connection[Record]) -> SchemaStatus:
     exists = await connection.fetchval("select to_regclass('millpond.migrations') is not null")
     rows = await connection.fetch("select number, checksum from millpond.migrations") if exists else []
     applied = {int(row["number"]): str(row["checksum"]) for row in rows}
     known = {migration.number for migration in migrations()}
     read_only = await connection.fetchval("select current_setting('transaction_read_only')::boolean")
-    return Status(
+    return SchemaStatus(
         applied=tuple(sorted(applied.keys() & known)),
         pending=tuple(sorted(known - applied.keys())),
         unknown=tuple(sorted(applied.keys() - known - {0})),
@@ -219,7 +219,7 @@ async def _check_server(connection: Connection[Record]) -> None:
         )
 
 
-async def _check_future(connection: Connection[Record], found: Status) -> None:
+async def _check_future(connection: Connection[Record], found: SchemaStatus) -> None:
     """Old code must not touch a schema that a newer version has changed in a breaking way."""
     breaking = await connection.fetchval(
         "select max(number) from millpond.migrations where is_breaking and number = any($1::int[])",

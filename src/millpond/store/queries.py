@@ -58,7 +58,7 @@ _COMMENT: Final = re.compile(r"^--.*\n", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class NamedQuery:
     """A named statement; its shape states how many rows it returns."""
 
     name: str
@@ -66,10 +66,10 @@ class Query:
     text: str
 
 
-def queries(package: str, noun: str) -> Mapping[str, Query]:
+def queries(package: str, noun: str) -> Mapping[str, NamedQuery]:
     """The named queries of a file."""
     return {
-        name: Query(f"{noun}.{name}", _shape(noun, name, shape), text)
+        name: NamedQuery(f"{noun}.{name}", _shape(noun, name, shape), text)
         for what, name, shape, text in _blocks(package, noun)
         if what == "name"
     }

@@ -20,7 +20,7 @@ from millpond.engine.verify import verify
 from millpond.errors import WebhookInvalidError
 from millpond.ids import text
 from millpond.store.db import Database
-from millpond.store.queries import Query
+from millpond.store.queries import NamedQuery
 from tests.chaos.faults.app import PRICE
 from tests.chaos.faults.deployment import until_ready
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from tests.chaos.faults.load import Load, Order
     from tests.doubles.receivers import Receivers
 
-LEFT: Final = Query("faults.left", "one", "select count(*) as left from millpond.dispatches")
-STUCK: Final = Query(
+LEFT: Final = NamedQuery("faults.left", "one", "select count(*) as left from millpond.dispatches")
+STUCK: Final = NamedQuery(
     "faults.stuck",
     "many",
     "select d.job_id, d.kind, d.phase, d.epoch, d.run_at, l.worker, l.expires_at, millpond.clock() as now"
     " from millpond.dispatches d left join millpond.leases l on l.token = d.lease_token limit 5",
 )
-JOBS: Final = Query("faults.jobs", "many", "select id, kind, outcome, captured, output, epoch from millpond.jobs")
-WALLET: Final = Query("faults.wallet", "maybe", "select available, held, active from millpond.accounts")
+JOBS: Final = NamedQuery("faults.jobs", "many", "select id, kind, outcome, captured, output, epoch from millpond.jobs")
+WALLET: Final = NamedQuery("faults.wallet", "maybe", "select available, held, active from millpond.accounts")
 
 OUTCOMES: Final = {
     "sum": ("succeeded", PRICE),

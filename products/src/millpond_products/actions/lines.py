@@ -131,7 +131,7 @@ class Pipe(asyncio.StreamReader):
         super().feed_eof()
 
 
-class Output:
+class OutputLogger:
     """Logs one output of a program as lines of one level."""
 
     def __init__(self, job: Any, reader: Pipe, budget: OutputBudget, level: str) -> None:

@@ -27,7 +27,7 @@ class ReadLogs(Query):
     limit: Annotated[int, Meta(ge=1, le=1_000, description="The limit of items.")] = 100
 
 
-class Stream(Query, rename="camel"):
+class ReadStream(Query, rename="camel"):
     """The event after which a stream resumes."""
 
     last_event_id: EventNumber | None = None

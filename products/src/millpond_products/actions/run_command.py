@@ -21,7 +21,7 @@ from millpond import lifeline
 from millpond.errors import InputError, PermanentError
 from millpond.product import Folders
 from millpond_products.actions import commands, once
-from millpond_products.actions.lines import Output, OutputBudget, Pipe
+from millpond_products.actions.lines import OutputBudget, OutputLogger, Pipe
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Sequence
@@ -69,7 +69,7 @@ async def _run(job: Any, words: Sequence[str], given: RunCommand, folder: Path) 
     budget = OutputBudget()
     is_late = False
     async with _started(words, given.stdin, folder) as (process, pipes, guard):
-        outputs = [Output(job, *pipe) for pipe in ((pipes[0], budget, "info"), (pipes[1], budget, "error"))]
+        outputs = [OutputLogger(job, *pipe) for pipe in ((pipes[0], budget, "info"), (pipes[1], budget, "error"))]
         try:
             async with asyncio.timeout(given.timeout_seconds):
                 await once.watched(job, _until_over(process, guard, outputs))
@@ -151,7 +151,9 @@ def _environment(folder: Path) -> dict[str, str]:
     return {"PATH": os.environ.get("PATH", _PATH), "LANG": "C.UTF-8", "HOME": home, "TMPDIR": home}
 
 
-async def _until_over(process: asyncio.subprocess.Process, guard: lifeline.Guard, outputs: Sequence[Output]) -> None:
+async def _until_over(
+    process: asyncio.subprocess.Process, guard: lifeline.Guard, outputs: Sequence[OutputLogger]
+) -> None:
     """Wait until the program has ended and all of its output is logged.
 
     Processes that it has left behind may keep its output open. After :data:`LINGER` seconds, its process group is
@@ -214,7 +216,7 @@ def _signal_name(number: int) -> str:
 
 
 def _result(
-    given: RunCommand, status: int | None, outputs: Sequence[Output], summary: dict[str, Any], *, is_late: bool
+    given: RunCommand, status: int | None, outputs: Sequence[OutputLogger], summary: dict[str, Any], *, is_late: bool
 ) -> dict[str, Any]:
     if status == 0 and not is_late:
         return summary

@@ -535,7 +535,7 @@ PRODUCT: Final = Product(
         "code": ({"type": "string", "pattern": "^[a-z_]{1,40}$"}, "The code of a problem."),
     },
     refuse=refuse,
-    refusal=wire.Refusal,
+    refusal=wire.ErrorBody,
     migrations="millpond_products.effects",
     seed=seed,
 )

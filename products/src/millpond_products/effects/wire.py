@@ -43,7 +43,7 @@ def _self_hosted() -> list[Provider]:
     return ["self_hosted"]
 
 
-class Refusal(Problem):
+class ErrorBody(Problem):
     """A problem; `message` repeats `detail`."""
 
     message: str

@@ -61,8 +61,8 @@ async def register(call: Call) -> Reply:
         workflows_assigned=assigned,
         providers=body.providers,
         is_approved=record.is_approved,
-        lease_seconds=workers.rules.lease.total_seconds(),
-        heartbeat_seconds=workers.rules.heartbeat.total_seconds(),
+        lease_seconds=workers.settings.lease.total_seconds(),
+        heartbeat_seconds=workers.settings.heartbeat.total_seconds(),
     )
     return reply(registered, 201)
 
@@ -145,7 +145,7 @@ def _upload(call: Call, lease: Lease, extension: str | None) -> tuple[str, Signe
     """The path of the output, unique to this attempt, and its upload URL, valid as long as the lease."""
     path = _output_path(lease, extension)
     return path, call.engine.artifacts.store.sign_put(
-        path, lifetime=call.engine.workers.rules.lease, content_type=_type(extension), size=None
+        path, lifetime=call.engine.workers.settings.lease, content_type=_type(extension), size=None
     )
 
 
@@ -159,7 +159,7 @@ def _type(extension: str | None) -> str:
 
 
 def _lease_end(call: Call) -> datetime:
-    return datetime.now(UTC) + call.engine.workers.rules.lease
+    return datetime.now(UTC) + call.engine.workers.settings.lease
 
 
 async def heartbeat(call: Call) -> Reply:

@@ -22,22 +22,22 @@ _INTENDED: Final = frozenset({"permanent", "transient"})
 """Errors with a message that a handler wrote. Other messages are of no use to partners, and may reveal internals."""
 
 
-def to_wire(job: Mapping[str, Any]) -> wire.Failure:
+def to_wire(job: Mapping[str, Any]) -> wire.JobError:
     """Why a job has failed, from the engine's row."""
     error: dict[str, Any] = job["error"] or {}
     code: Any = error.get("code")
     message: str = error.get("message") or OURS
     if job["expires_at"] is not None and job["finished_at"] >= job["expires_at"]:
-        return wire.Failure(code="TIMEOUT", message=LATE)
+        return wire.JobError(code="TIMEOUT", message=LATE)
     if "platform" in error:
         details = {name: error.get(name) for name in _PLATFORM}
-        return wire.Failure(code="PLATFORM_ERROR", message=message, details=details)
+        return wire.JobError(code="PLATFORM_ERROR", message=message, details=details)
     if code in _JOB_CODES:
         details = {name: value for name, value in error.items() if name not in ("code", "message")}
-        return wire.Failure(code=code, message=message, details=details)
+        return wire.JobError(code=code, message=message, details=details)
     if code in _TOO_LONG:
-        return wire.Failure(code="TIMEOUT", message=message)
-    return wire.Failure(code="INTERNAL", message=message if code in _INTENDED else OURS)
+        return wire.JobError(code="TIMEOUT", message=message)
+    return wire.JobError(code="INTERNAL", message=message if code in _INTENDED else OURS)
 
 
 def timed(handler: Handler) -> Handler:
@@ -78,7 +78,7 @@ def refuse(error: BaseException, problem: dict[str, Any]) -> tuple[int, Any]:  #
     code: wire.Code = _STATUSES.get(status) or ("INTERNAL" if status >= _SERVER_ERROR else "VALIDATION")
     if name == "idempotency_conflict":
         code = "IDEMPOTENCY_CONFLICT"
-    envelope = wire.Refusal(
+    envelope = wire.ErrorBody(
         error=wire.Trouble(
             code=code,
             message=problem["detail"],

@@ -144,10 +144,10 @@ def _page(rows: Any, limit: int) -> Reply:
     return reply(wire.Leases(data=[_to_wire(request) for request in found], next_cursor=following))
 
 
-def _to_wire(request: LeaseRequest) -> wire.Lease:
+def _to_wire(request: LeaseRequest) -> wire.LeaseRequest:
     project_id = identifiers.text("prj", request.project_id)
     lease_id = identifiers.text("lse", request.lease_id)
-    made = wire.Lease(
+    made = wire.LeaseRequest(
         lease_id=lease_id,
         project_id=project_id,
         status=cast("wire.LeaseStatus", request.status),

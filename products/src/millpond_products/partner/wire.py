@@ -67,7 +67,7 @@ class Answer(native.Answer, rename="camel"):
 # Errors
 
 
-class Failure(Answer):
+class JobError(Answer):
     """The error of a failed job. Use `code`, and `details` for platforms; the message is for people."""
 
     code: JobCode
@@ -90,7 +90,7 @@ class Trouble(Answer):
     request_id: str
 
 
-class Refusal(Answer):
+class ErrorBody(Answer):
     """A rejected request."""
 
     error: Trouble
@@ -265,7 +265,7 @@ class Job(Answer, omit_defaults=True, kw_only=True):
         Annotated[dict[str, Any], Meta(description="Set if the job is completed. Each of its `assets` has a `url`.")]
         | UnsetType
     ) = UNSET
-    error: Failure | UnsetType = UNSET
+    error: JobError | UnsetType = UNSET
 
 
 class Jobs(Answer):
@@ -334,7 +334,7 @@ class MakeLease(Request):
     note: Annotated[str, Meta(max_length=1_000, pattern=_STORABLE, description="A note for the operator.")] = ""
 
 
-class Lease(Answer, omit_defaults=True, kw_only=True):
+class LeaseRequest(Answer, omit_defaults=True, kw_only=True):
     """A request for a TikTok account."""
 
     lease_id: str
@@ -355,7 +355,7 @@ class Lease(Answer, omit_defaults=True, kw_only=True):
 class Leases(Answer):
     """A page of lease requests, newest first."""
 
-    data: list[Lease]
+    data: list[LeaseRequest]
     next_cursor: str | None
 
 

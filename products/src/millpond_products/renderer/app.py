@@ -20,10 +20,10 @@ from starlette.routing import Route
 from millpond import logs
 from millpond.errors import OutboundRefusedError
 from millpond_products.renderer import images
+from millpond_products.renderer.errors import ErrorResponse, unknown
 from millpond_products.renderer.folder import ending
 from millpond_products.renderer.models import MODELS, find, invalid
 from millpond_products.renderer.predictions import USUAL, Event
-from millpond_products.renderer.refusals import Refusal, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -94,13 +94,15 @@ class RendererApi:
         made = [Route(path, self._guarded(endpoint), methods=[method]) for method, path, endpoint in routes]
         made.append(Route("/v1/files/{secret}/{name}", self.download, methods=["GET"]))
         made.append(Route("/healthz", self.read_health, methods=["GET"]))
-        return Starlette(routes=made, exception_handlers={Refusal: _refuse, HTTPException: _refuse, Exception: _fail})
+        return Starlette(
+            routes=made, exception_handlers={ErrorResponse: _refuse, HTTPException: _refuse, Exception: _fail}
+        )
 
     def _guarded(self, endpoint: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         async def guarded(request: Request) -> Response:
             _, _, token = request.headers.get("authorization", "").partition(" ")
             if not hmac.compare_digest(token.encode(), self._token.encode()):
-                raise Refusal(401, "Unauthenticated", "You did not pass a valid authentication token.")
+                raise ErrorResponse(401, "Unauthenticated", "You did not pass a valid authentication token.")
             return await endpoint(request)
 
         return guarded
@@ -141,7 +143,7 @@ class RendererApi:
             raise invalid("version", "The field is required.")
         model = find(asked.version)
         if model is None:
-            raise Refusal(
+            raise ErrorResponse(
                 422,
                 "Invalid version or not permitted",
                 "The specified version does not exist (or perhaps you don't have permission to use it?)",
@@ -233,9 +235,11 @@ async def _body(request: Request) -> bytes:
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > BODY_MAX:
-                    raise Refusal(413, "Request too large", f"The request exceeds the limit of {BODY_MAX:,} bytes.")
+                    raise ErrorResponse(
+                        413, "Request too large", f"The request exceeds the limit of {BODY_MAX:,} bytes."
+                    )
     except TimeoutError:
-        raise Refusal(408, "Request timeout", "The request was not received in time.") from None
+        raise ErrorResponse(408, "Request timeout", "The request was not received in time.") from None
     return bytes(body)
 
 
@@ -246,7 +250,7 @@ def _read(body: bytes) -> Asked:
         what, _, where = str(error).partition(" - at `$")
         raise invalid(where.strip("`.") or "body", what) from None
     except msgspec.DecodeError as error:
-        raise Refusal(400, "Bad request", f"The body is not valid JSON: {error}.") from None
+        raise ErrorResponse(400, "Bad request", f"The body is not valid JSON: {error}.") from None
 
 
 def _named(request: Request) -> Model:
@@ -315,8 +319,8 @@ def _json(value: Any, status: int = 200, headers: dict[str, str] | None = None) 
 
 async def _refuse(_: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):  # raised by Starlette for an unknown path or method
-        error = Refusal(error.status_code, error.detail, error.detail, headers=dict(error.headers or {}))
-    assert isinstance(error, Refusal)  # noqa: S101 - it handles no other
+        error = ErrorResponse(error.status_code, error.detail, error.detail, headers=dict(error.headers or {}))
+    assert isinstance(error, ErrorResponse)  # noqa: S101 - it handles no other
     response = Response(msgspec.json.encode(error.body), error.status, media_type="application/problem+json")
     response.headers.update(error.headers)
     return response
@@ -324,4 +328,4 @@ async def _refuse(_: Request, error: Exception) -> Response:
 
 async def _fail(request: Request, error: Exception) -> Response:
     logs.emit("request.failed", request_id=None, path=request.url.path, error=repr(error))
-    return await _refuse(request, Refusal(500, "Internal server error", "The renderer failed."))
+    return await _refuse(request, ErrorResponse(500, "Internal server error", "The renderer failed."))

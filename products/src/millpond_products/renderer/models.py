@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal, get_args, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from millpond_products.renderer.refusals import Refusal
+from millpond_products.renderer.errors import ErrorResponse
 
 AspectRatio = Literal["1:1", "4:5", "9:16", "16:9"]
 Style = Literal["lifestyle", "minimal", "bold", "elegant", "playful", "tech"]
@@ -173,7 +173,7 @@ _PLACE: Final = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.
 _NAMED: Final = re.compile(r"(missing required|contains unknown) field `(?P<field>[^`]*)`")
 
 
-def _refused(text: str, shape: type[Any]) -> Refusal:
+def _refused(text: str, shape: type[Any]) -> ErrorResponse:
     """Translate an error of msgspec into one of Replicate. For an invalid choice, list the possible values."""
     found = _PLACE.match(text)
     what, path = (found["what"], found["path"]) if found else (text, None)
@@ -187,9 +187,9 @@ def _refused(text: str, shape: type[Any]) -> Refusal:
     return invalid(f"input.{inner}" if inner else "input", what)
 
 
-def invalid(field: str, what: str) -> Refusal:
+def invalid(field: str, what: str) -> ErrorResponse:
     """The error for one field."""
-    return Refusal(
+    return ErrorResponse(
         422,
         "Input validation failed",
         f"- {field}: {what}\n",

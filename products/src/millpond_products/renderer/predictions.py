@@ -17,9 +17,9 @@ import msgspec
 
 from millpond import logs
 from millpond_products.renderer import images
+from millpond_products.renderer.errors import ErrorResponse, unknown
 from millpond_products.renderer.orders import RenderOrder
 from millpond_products.renderer.presses import PressError
-from millpond_products.renderer.refusals import Refusal, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -122,7 +122,7 @@ class Predictions:
         """Accept a prediction, or refuse it if too many are unfinished."""
         if self._unfinished >= self._waiting_max:
             detail = "Request was throttled. Your rate limit resets in ~2s."
-            raise Refusal(429, "Too many requests", detail, headers={"Retry-After": "2"})
+            raise ErrorResponse(429, "Too many requests", detail, headers={"Retry-After": "2"})
         prediction = self._new(model, given, within)
         kept = _Kept(prediction, webhook, events)
         self._all[prediction.id] = kept

@@ -175,7 +175,7 @@ PRODUCT: Final = Product(
         "code": ({"type": "string", "pattern": "^[a-z_]{1,40}$"}, "The code of a problem."),
     },
     refuse=refuse,
-    refusal=wire.Refusal,
+    refusal=wire.ErrorBody,
     handlers=handlers,
     companions=(LLM, RENDERER),
 )

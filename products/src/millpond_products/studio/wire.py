@@ -35,7 +35,7 @@ Voice = Annotated[
 Speed = Annotated[float, Meta(ge=0.5, le=2.0, description="The speed; 1 is normal.")]
 
 
-class Refusal(Problem):
+class ErrorBody(Problem):
     """A problem; if there are not enough credits, with the required and the available amount."""
 
     required: Annotated[int, Meta(description="The price of the job.")] | UnsetType = UNSET

@@ -45,7 +45,7 @@ async def register(call: Call) -> Reply:
         address=address(call),
         identity=await proof(call, body.worker, body.identity),
     )
-    rules = workers.rules
+    rules = workers.settings
     registered = wire.Registered(
         id=record.id,
         worker=record.worker,
@@ -186,7 +186,7 @@ def _assignment(call: Call, lease: Lease, downloads: dict[str, wire.Signed]) -> 
     return wire.Assignment(
         job_id=ids.text("job", lease.job_id),
         lease_token=str(lease.token),
-        lease_seconds=call.engine.workers.rules.lease.total_seconds(),
+        lease_seconds=call.engine.workers.settings.lease.total_seconds(),
         kind=lease.kind,
         route=lease.queue,
         tenant=lease.tenant,
@@ -214,7 +214,7 @@ async def heartbeat(call: Call) -> Reply:
     workers, worker = call.engine.workers, call.worker
     keys = [(_job_id(job.job_id), job.lease_token) for job in body.jobs]
     held = await workers.beat(worker, keys)
-    seconds = workers.rules.lease.total_seconds()
+    seconds = workers.settings.lease.total_seconds()
     beats: list[wire.JobHeartbeat] = []
     for key, job in zip(keys, body.jobs, strict=True):
         is_held = key in held
@@ -319,7 +319,7 @@ async def upload(call: Call) -> Reply:
         job_id=lease.job_id,
         epoch=lease.epoch,
         path=None if place is None else place(folder(lease.tenant), ids.text("job", lease.job_id), body.name),
-        lifetime=call.engine.workers.rules.lease,
+        lifetime=call.engine.workers.settings.lease,
     )
     return reply(wire.Upload(artifact_id=record.id, upload=signed), 201)
 
@@ -348,7 +348,7 @@ def _shared(call: Call, lease: Lease) -> dict[str, wire.Signed]:
     kind = call.engine.app.kinds.get(lease.kind)
     if kind is None or kind.files is None:
         return {}
-    lifetime, store = call.engine.workers.rules.lease, call.engine.artifacts.store
+    lifetime, store = call.engine.workers.settings.lease, call.engine.artifacts.store
     try:
         paths = dict(kind.files(msgspec.json.decode(lease.input)))
         return {name: store.sign_get(path, lifetime=lifetime) for name, path in paths.items()}
@@ -367,7 +367,7 @@ async def _renewed(
     uploads: dict[str, wire.Signed] = {}
     for name, record in (await _artifacts(call, lease, rest)).items():
         if record.stored_at is None and record.job_id == lease.job_id and record.epoch == lease.epoch:
-            uploads[name] = call.engine.artifacts.sign_put(record, call.engine.workers.rules.lease)
+            uploads[name] = call.engine.artifacts.sign_put(record, call.engine.workers.settings.lease)
         else:
             downloads[name] = _get(call, record)
     return downloads, uploads
@@ -386,7 +386,7 @@ async def _artifacts(call: Call, lease: Lease, names: Iterable[str]) -> dict[str
 
 
 def _get(call: Call, record: ArtifactRecord) -> wire.Signed:
-    return call.engine.artifacts.sign_get(record, call.engine.workers.rules.lease)
+    return call.engine.artifacts.sign_get(record, call.engine.workers.settings.lease)
 
 
 _LET_IN: Final = (errors.WorkerRevokedError, errors.WorkerUnapprovedError)

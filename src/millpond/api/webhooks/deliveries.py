@@ -10,7 +10,7 @@ from millpond.api import parameters, principals
 from millpond.api.calls import Reply, copied, cursor, job_text, reply
 from millpond.api.routes import Route
 from millpond.api.scopes import OPERATORS, READERS
-from millpond.engine.webhooks.deliveries import Result, body_of
+from millpond.engine.webhooks.deliveries import TryResult, body_of
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -77,7 +77,7 @@ async def resend(call: Call) -> Reply:
 async def report(call: Call) -> Reply:
     """The result of a pulled delivery."""
     body: wire.ReportDelivery = call.body
-    result = Result(
+    result = TryResult(
         status=body.status,
         error=body.error,
         seconds=body.seconds,

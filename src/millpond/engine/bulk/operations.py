@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from millpond.engine.reads.summaries import JobSummary
     from millpond.storage import Signed
     from millpond.store.db import Database, Row
-    from millpond.store.queries import Query
+    from millpond.store.queries import NamedQuery
 
 SQL: Final = queries("millpond.engine.bulk", "operations")
 
@@ -355,7 +355,7 @@ class BulkOperations:
         own = (job.tenant, job.account, reference, job.job_id)
         return bool((await self._engine.database(job.tenant).run(SQL["refunded"], *own))["is_refunded"])
 
-    async def _own(self, query: Query, claim: Claim, *arguments: Any) -> Any:
+    async def _own(self, query: NamedQuery, claim: Claim, *arguments: Any) -> Any:
         row = await self._engine.db.run(query, claim.operation.operation_id, claim.token, *arguments)
         if row is None:
             raise LostError

@@ -45,7 +45,7 @@ class RouteLoad:
         return desired_workers(Load(ready, self.leased, self.busy, self.expected_seconds), policy)
 
 
-class Scaling:
+class RouteLoads:
     """The routes of one database. Their state is cached for a moment, which all callers share."""
 
     def __init__(self, engine: Engine) -> None:
@@ -63,7 +63,7 @@ class Scaling:
         raise NotFoundError(f"There is no route {name[:80]!r}.", field="route", hint="GET /v1/routes lists them.")
 
     async def _look(self) -> list[RouteLoad]:
-        rows = await self._engine.db.run(SQL["routes"], self._engine.workers.rules.silence)
+        rows = await self._engine.db.run(SQL["routes"], self._engine.workers.settings.silence)
         if not rows:
             return []
         queues = {queue.queue: queue for queue in await self._engine.queue_health()}

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from millpond.engine.jobs.jobs import JobRecord
     from millpond.settings import Settings
     from millpond.store.db import Connection, Database, Row
-    from millpond.store.queries import Query
+    from millpond.store.queries import NamedQuery
 
 SQL: Final = queries("millpond.engine.fleet", "workers")
 
@@ -96,7 +96,7 @@ Key = tuple[UUID, UUID]
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class FleetSettings:
     """The settings of the fleet."""
 
     workers_max: int = 50
@@ -108,7 +108,7 @@ class Rules:
     """How long a worker must be silent before another one may take its name."""
 
     @classmethod
-    def of(cls, settings: Settings) -> Rules:
+    def of(cls, settings: Settings) -> FleetSettings:
         return cls(
             settings.fleet_max,
             settings.fleet_approval == "auto",
@@ -225,9 +225,9 @@ class Holder:
 class Workers:
     """The fleet of one database."""
 
-    def __init__(self, engine: Engine, rules: Rules | None = None) -> None:
+    def __init__(self, engine: Engine, settings: FleetSettings | None = None) -> None:
         self._engine = engine
-        self.rules = rules or Rules()
+        self.settings = settings or FleetSettings()
         self._known: dict[bytes, _Known] = {}
         self._bad: dict[bytes, _Bad] = {}
         self._changes = 0
@@ -285,7 +285,7 @@ class Workers:
             await fetch(tx, SQL["lock_fleet"])
             await _check_routes(tx, chosen)
             old = await self._make_room(tx, name)
-            is_approved = self.rules.is_open
+            is_approved = self.settings.is_open
             marks = credentials.digest(token), credentials.hint(token)
             columns = slots, encoded, fleet.actor, address, is_approved, list(chosen)
             await fetch(tx, SQL["add"], worker_id, name, *marks, *columns)
@@ -300,7 +300,7 @@ class Workers:
 
     async def _make_room(self, tx: Connection, name: str) -> str | None:
         """Check that a worker with this name may register; return the worker that was removed for it."""
-        namesake = await fetch(tx, SQL["namesake"], name, self.rules.silence)
+        namesake = await fetch(tx, SQL["namesake"], name, self.settings.silence)
         if namesake is not None:
             if namesake["is_revoked"]:
                 raise WorkerRevokedError(
@@ -314,13 +314,13 @@ class Workers:
                     retry_after=int(namesake["alive_seconds"]) + 1,
                 )
             await fetch(tx, SQL["remove"], namesake["id"])
-        alive = (await fetch(tx, SQL["alive"], self.rules.silence))["workers"]
-        if alive >= self.rules.workers_max:
+        alive = (await fetch(tx, SQL["alive"], self.settings.silence))["workers"]
+        if alive >= self.settings.workers_max:
             raise FleetFullError(
-                f"The fleet has {alive:,} workers; the limit is {self.rules.workers_max:,}.",
+                f"The fleet has {alive:,} workers; the limit is {self.settings.workers_max:,}.",
                 hint="The limit is set by MILLPOND_FLEET_MAX.",
-                limit=self.rules.workers_max,
-                retry_after=max(1, round(self.rules.silence.total_seconds())),
+                limit=self.settings.workers_max,
+                retry_after=max(1, round(self.settings.silence.total_seconds())),
             )
         return None if namesake is None else str(namesake["id"])
 
@@ -366,7 +366,7 @@ class Workers:
         if record.is_revoked:
             raise WorkerRevokedError(hint="Ask an operator.")
         if now >= known.hear_at or address != known.address:
-            known.hear_at, known.address = now + min(_HEAR_EVERY, self.rules.silence.total_seconds() / 6), address
+            known.hear_at, known.address = now + min(_HEAR_EVERY, self.settings.silence.total_seconds() / 6), address
             self._heard[record.id] = address
             self._tend_soon()
         if not record.is_approved:
@@ -462,7 +462,9 @@ class Workers:
             return []
         group = self._poll_groups.get(worker.routes)
         if group is None:
-            group = self._poll_groups[worker.routes] = PollGroup(self._engine, self.rules.lease, Lanes(worker.routes))
+            group = self._poll_groups[worker.routes] = PollGroup(
+                self._engine, self.settings.lease, Lanes(worker.routes)
+            )
         given = await group.ask(ClaimRequest(worker.id, want, address), wait)
         if not given and not wait:  # jobs behind the place where claims begin are found only by a claim of all
             group.lanes.poll_all_soon()
@@ -492,7 +494,7 @@ class Workers:
         items = [(job_id, token, beat.worker) for beat in beats for job_id, token in beat.jobs]
         columns = [list(column) for column in zip(*items, strict=True)]
         found: dict[str, dict[Key, bool]] = {}
-        for row in await self._engine.db.run(SQL["beat"], *columns, self.rules.lease):
+        for row in await self._engine.db.run(SQL["beat"], *columns, self.settings.lease):
             found.setdefault(row["worker"], {})[row["job_id"], row["token"]] = row["is_canceling"]
         return [_own(found.get(beat.worker, {}), beat.jobs) for beat in beats]
 
@@ -726,10 +728,10 @@ class Workers:
 
     async def list(self) -> list[WorkerView]:
         """All workers, by name."""
-        return [_view(row) for row in await self._engine.db.run(SQL["list"], None, self.rules.silence, LIST_MAX)]
+        return [_view(row) for row in await self._engine.db.run(SQL["list"], None, self.settings.silence, LIST_MAX)]
 
     async def get(self, worker_id: str) -> WorkerView:
-        rows = await self._engine.db.run(SQL["list"], _worker_id(worker_id), self.rules.silence, 1)
+        rows = await self._engine.db.run(SQL["list"], _worker_id(worker_id), self.settings.silence, 1)
         if not rows:
             raise NotFoundError("The worker does not exist.", field="id")
         return _view(rows[0])
@@ -773,7 +775,13 @@ class Workers:
         return await self._order(SQL["assign"], worker_id, actor, address, list(chosen), data={"routes": chosen})
 
     async def _order(
-        self, verb: Query, worker_id: str, actor: str, address: str, *columns: Any, data: dict[str, Any] | None = None
+        self,
+        verb: NamedQuery,
+        worker_id: str,
+        actor: str,
+        address: str,
+        *columns: Any,
+        data: dict[str, Any] | None = None,
     ) -> WorkerView:
         """Apply one change to a worker, audit it, and notify all processes."""
         named = _worker_id(worker_id)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from millpond.storage import Object, Signed, Storage
     from millpond.store.db import Database, Row
-    from millpond.store.queries import Query
+    from millpond.store.queries import NamedQuery
 
 SQL: Final = queries("millpond.engine.jobs", "artifacts")
 
@@ -341,7 +341,7 @@ class Artifacts:
             found |= {words[row["word"]] for row in mentions}
         return found
 
-    async def _next(self, db: Database, query: Query, age: timedelta, limit: int) -> Sequence[Row]:
+    async def _next(self, db: Database, query: NamedQuery, age: timedelta, limit: int) -> Sequence[Row]:
         """The next part of a walk over a table; after the last one the walk starts again."""
         walk = (query.name, id(db))
         rows: Sequence[Row] = await db.run(query, self._places.get(walk, _FIRST), age, limit)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from millpond.engine.tenant_databases.databases import TenantDatabases
     from millpond.store.db import Database, Row
-    from millpond.store.queries import Query
+    from millpond.store.queries import NamedQuery
 
 SQL: Final = queries("millpond.engine.reads", "counters")
 
@@ -247,7 +247,7 @@ class Counters:
         ordered = sorted(found.values(), key=lambda failure: (-failure.count, failure.fingerprint))
         return Failures(stretch, start, ordered[:limit])
 
-    async def _rows(self, tenant: str | None, query: Query, *arguments: object) -> Sequence[Row]:
+    async def _rows(self, tenant: str | None, query: NamedQuery, *arguments: object) -> Sequence[Row]:
         """The rows of a tenant's database, or of all databases that can be reached."""
         await self._relieve()
         return await self._tenant_databases.gather(query, *arguments, of=tenant)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from millpond.engine.engine import Engine
     from millpond.store.db import Row
-    from millpond.store.queries import Query
+    from millpond.store.queries import NamedQuery
 
 SQL: Final = queries("millpond.engine.reads", "search")
 
@@ -58,7 +58,7 @@ class _IdType:
     type: str
     prefix: str
     """The prefix of the ids in results. A prediction's id finds its job, which has the prefix of a job."""
-    query: Query
+    query: NamedQuery
     is_central: bool = False
 
 
@@ -130,7 +130,10 @@ async def _by_foreign_id(engine: Engine, tenant: str | None, text: str) -> list[
     if not _KEY.fullmatch(text):
         return []
     found: list[SearchMatch] = []
-    looks: tuple[tuple[Query, By], ...] = ((SQL["by_external_id"], "external_id"), (SQL["keyed"], "idempotency_key"))
+    looks: tuple[tuple[NamedQuery, By], ...] = (
+        (SQL["by_external_id"], "external_id"),
+        (SQL["keyed"], "idempotency_key"),
+    )
     for query, by in looks:
         rows = await engine.tenant_databases.gather(query, text, tenant, _WALK, EACH_MAX)
         found += [_match(_ID_TYPES["job"], row, by) for row in _newest(rows)]

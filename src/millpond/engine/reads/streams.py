@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from millpond.engine.tenant_databases.databases import TenantDatabases
     from millpond.store.db import Database, Row
-    from millpond.store.queries import Query
+    from millpond.store.queries import NamedQuery
 
 SQL: Final = queries("millpond.engine.reads", "streams")
 
@@ -48,7 +48,7 @@ async def after(databases: TenantDatabases, watches: Sequence[_SeenWatch], limit
 
 async def _gather(
     databases: TenantDatabases,
-    query: Query,
+    query: NamedQuery,
     watches: Sequence[tuple[Any, ...]],
     *arguments: int,
     is_whole: bool = False,

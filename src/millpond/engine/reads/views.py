@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from millpond.engine.tenant_databases.databases import TenantDatabases
     from millpond.store.db import Database
-    from millpond.store.queries import Query
+    from millpond.store.queries import NamedQuery
 
 SQL: Final = queries("millpond.engine.reads", "views")
 
@@ -196,11 +196,11 @@ class Views:
         found = {row[0]: _view(row) for row in rows}
         return [_own(request, found.get(request[2])) for request in requests]
 
-    async def _read(self, query: Query, tenant: str, *arguments: Any) -> Any:
+    async def _read(self, query: NamedQuery, tenant: str, *arguments: Any) -> Any:
         """Run a query by the role for clients."""
         return await self._tenant_databases.of(tenant).read(query, tenant, *arguments)
 
-    async def _read_all(self, query: Query, tenant: str | None, *arguments: Any) -> list[Sequence[Any]]:
+    async def _read_all(self, query: NamedQuery, tenant: str | None, *arguments: Any) -> list[Sequence[Any]]:
         """The same. For operators of all tenants, query each database as the engine."""
         if tenant is not None:
             return [await self._read(query, tenant, *arguments)]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from millpond.engine.engine import NotifierProtocol
     from millpond.engine.jobs.jobs import Submission, Submitted
     from millpond.store.db import Connection, Executor, Row
-    from millpond.store.queries import Query
+    from millpond.store.queries import NamedQuery
 
     Step = Callable[[str], Awaitable[object]]
 
@@ -48,11 +48,11 @@ class RemoteDatabase(Database):
         self._steps: list[Step] = []
         self._probing: asyncio.Task[None] | None = None
 
-    async def run(self, query: Query, *arguments: Any) -> Any:
+    async def run(self, query: NamedQuery, *arguments: Any) -> Any:
         with self._watched():
             return await super().run(query, *arguments)
 
-    async def read(self, query: Query, *arguments: Any) -> Any:
+    async def read(self, query: NamedQuery, *arguments: Any) -> Any:
         with self._watched():
             return await super().read(query, *arguments)
 
@@ -222,7 +222,7 @@ class TenantDatabases:
                 results.append(await work(db))
         return results
 
-    async def gather(self, query: Query, *arguments: Any, of: str | None = None) -> list[Row]:
+    async def gather(self, query: NamedQuery, *arguments: Any, of: str | None = None) -> list[Row]:
         """The rows of a tenant's database or, without a tenant, of all databases that can be reached."""
         return [row for rows in await self.each(lambda db: db.run(query, *arguments), of) for row in rows]
 
@@ -248,7 +248,7 @@ class TenantDatabases:
         remote = self.executors.get(tenant)
         return set() if remote is None else await remote.restore([job_id])
 
-    async def find(self, query: Query, *arguments: Any) -> Row | None:
+    async def find(self, query: NamedQuery, *arguments: Any) -> Row | None:
         """The row of the one database that has it. That may be one that cannot be reached, so none is skipped."""
         for db in self.all:
             row: Row | None = await db.run(query, *arguments)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from millpond.engine.jobs.jobs import Submission, Submitted
     from millpond.engine.tenant_databases.databases import RemoteDatabase, TenantDatabases
     from millpond.store.db import Connection, Database, Row
-    from millpond.store.queries import Query
+    from millpond.store.queries import NamedQuery
 
     Work = Callable[[Connection, Connection], Awaitable[Any]]
 
@@ -71,7 +71,7 @@ class RemoteExecutor:
         self._paying: asyncio.Task[None] | None = None
         self._seen = [_FIRST, _FIRST]
 
-    async def run(self, query: Query, *arguments: Any) -> Any:
+    async def run(self, query: NamedQuery, *arguments: Any) -> Any:
         """Run a verb in two halves, or only in the tenant's database if it needs no other."""
         verb = _VERBS.get(query.name)
         return await (self.database.run(query, *arguments) if verb is None else verb(self, *arguments))
@@ -494,7 +494,9 @@ class RemoteExecutor:
         odd.update(job_id for job_id in walked if job_id not in known)
         return await self.mend(sorted(odd)) if odd else set()
 
-    async def _next(self, db: Database, query: Query, side: int, limit: int, *arguments: Any) -> tuple[list[Row], UUID]:
+    async def _next(
+        self, db: Database, query: NamedQuery, side: int, limit: int, *arguments: Any
+    ) -> tuple[list[Row], UUID]:
         rows: list[Row] = await db.run(query, *arguments, self._seen[side], limit)
         return rows, rows[-1]["job_id"] if len(rows) == limit else _FIRST
 
@@ -526,7 +528,7 @@ class AllDatabasesExecutor:
         self._tenant_databases = tenant_databases
         self._central = tenant_databases.central
 
-    async def run(self, query: Query, *arguments: Any) -> Any:
+    async def run(self, query: NamedQuery, *arguments: Any) -> Any:
         match query.name:
             case "leases.claim":
                 return await self._claim(*arguments)
@@ -544,7 +546,7 @@ class AllDatabasesExecutor:
             executor for executor in dict.fromkeys(self._tenant_databases.executors.values()) if executor.database.is_up
         ]
 
-    async def _each(self, query: Query, *arguments: Any) -> list[Any]:
+    async def _each(self, query: NamedQuery, *arguments: Any) -> list[Any]:
         found: list[Any] = []
         for executor in self._executors():
             with skip_unavailable():

@@ -165,7 +165,7 @@ class SignedRequest(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class TryResult:
     """The response of a receiver or, without a status, why there is none."""
 
     status: int | None
@@ -192,7 +192,7 @@ class Settlement:
     """The outcome of a try."""
 
     claimed: Claimed
-    result: Result
+    result: TryResult
     outcome: str
     pause: timedelta
 
@@ -331,7 +331,7 @@ class Deliveries:
         kinds = self._engine.app.kinds
         return [signed_request(vault, one, body_of(kinds, one)[0]) for one in map(claimed, rows)]
 
-    async def report(self, tenant: str, delivery: UUID | str, result: Result) -> None:
+    async def report(self, tenant: str, delivery: UUID | str, result: TryResult) -> None:
         """Report the result of a pulled delivery. One that was settled meanwhile stays as it is."""
         _check_result(result)
         database = self._engine.database(tenant)
@@ -432,7 +432,7 @@ async def claim(db: Database, rooms: Mapping[str, int], limit: int, lease: timed
     return [claimed(row) for row in await db.run(SQL["claim"], list(rooms), list(rooms.values()), limit, lease)]
 
 
-def judged(item: Claimed, result: Result, webhook: Webhook) -> Settlement:
+def judged(item: Claimed, result: TryResult, webhook: Webhook) -> Settlement:
     """The outcome of a try: delivered, to be tried again after a pause, or failed."""
     outcome, pause = "again", timedelta(0)
     if result.is_taken:
@@ -527,7 +527,7 @@ def _head(headers: Mapping[str, str]) -> str:
 _DELIVERY_FAILED: Final = {"code": "delivery_failed", "message": "The delivery to the job's webhook URL failed."}
 
 
-def _check_result(result: Result) -> None:
+def _check_result(result: TryResult) -> None:
     if result.status is not None and not 100 <= result.status <= 599:  # noqa: PLR2004 - the codes there are
         raise InvalidError("The value must be an HTTP status from 100 to 599.", field="status")
     if not 0 <= result.seconds < 1e6:  # noqa: PLR2004 - more than any request takes

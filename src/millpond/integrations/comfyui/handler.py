@@ -38,7 +38,7 @@ _FILMS: Final = (b"\x1aE\xdf\xa3", b"OggS", b"FLV", b"\0\0\1\xba", b"\0\0\1\xb3"
 _CLAIMS: Final = {"image": "a picture", "video": "a video"}
 
 
-class Endpoint(Protocol):
+class ComfyEndpoint(Protocol):
     """A ComfyUI: self-hosted, or Comfy Cloud."""
 
     url: str
@@ -54,7 +54,7 @@ class Endpoint(Protocol):
 class Handler:
     """Runs jobs of any kind whose input is a :class:`~millpond.integrations.comfyui.graph.Task`."""
 
-    endpoint: Endpoint
+    endpoint: ComfyEndpoint
     asset_max: int = ASSET_MAX
     """The maximum size of a file in bytes."""
     uploads: Uploads = field(default_factory=Uploads)

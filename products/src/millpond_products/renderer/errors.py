@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Refusal(Exception):  # noqa: N818 - it is a response, not a failure
+class ErrorResponse(Exception):  # noqa: N818 - it is a response, not a failure
     """An error response."""
 
     def __init__(
@@ -26,6 +26,6 @@ class Refusal(Exception):  # noqa: N818 - it is a response, not a failure
         self.body = {"title": title, "detail": detail, "status": status, **(more or {})}
 
 
-def unknown(what: str) -> Refusal:
+def unknown(what: str) -> ErrorResponse:
     """The error for an object that does not exist, or no longer: a restarted renderer has lost everything."""
-    return Refusal(404, "Not found", f"The requested {what} could not be found.")
+    return ErrorResponse(404, "Not found", f"The requested {what} could not be found.")
