@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_type_hints
 import msgspec
 
 from millpond import values
-from millpond.errors import InputError, InvalidError, LifecycleError, UnknownKindError, UnknownRouteError
+from millpond.errors import InputError, LifecycleError, UnknownKindError, UnknownRouteError
 from millpond.lifecycle import STANDARD, Lifecycle
 from millpond.retry import Backoff
 from millpond.webhooks import NATIVE, Webhook
@@ -235,15 +235,6 @@ def find(kinds: Mapping[str, Kind], name: Any) -> Kind:
 def log_fields(kind: str) -> dict[str, str]:
     """How a log line names a kind. Its type is the name without the prefix of a product, as in the product's API."""
     return {"kind": kind, "type": kind.rpartition(".")[2]}
-
-
-def check_state(kinds: Mapping[str, Kind], state: str | None, *, field: str = "state") -> None:
-    """Reject a state that no kind has. If no kinds are known, every state is accepted."""
-    known = {name for kind in kinds.values() for name in kind.lifecycle.states}
-    if state is not None and known and state not in known:
-        raise InvalidError(
-            f"There is no state {state[:80]!r}.", field=field, hint=f"Valid states: {', '.join(sorted(known))}."
-        )
 
 
 def input_type(name: str, handler: Handler) -> tuple[Any, bool]:

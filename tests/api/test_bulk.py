@@ -165,6 +165,8 @@ async def test_the_sdk_has_a_verb_for_each(site: Site, make: Factory) -> None:
         assert (await client.abort(made.id)).state == "aborted"
         assert (await client.bulk_operation(made.id)).filter.account == ACCOUNT
         assert [operation.id async for operation in client.bulk_operations()] == [made.id]
+        assert [operation.id async for operation in client.bulk_operations(state="aborted")] == [made.id]
+        assert [operation async for operation in client.bulk_operations(state="done")] == []
         assert (await client.refund(job.id, WHY, amount=2)).amount == 2
         ready = await make.submitted("free")
         assert (await client.set_priority(ready.id, -3)).state == "queued"

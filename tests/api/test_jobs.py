@@ -191,6 +191,15 @@ async def test_a_state_that_no_kind_has_is_refused_with_the_valid_ones(site: Sit
     assert (await site.order("GET", f"{path}?state=queued")).status_code == 200
 
 
+async def test_a_server_that_knows_no_kinds_has_the_states_of_the_database(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_kinds = (await site.order("GET", "/v1/jobs?state=nonsense")).json()["hint"]
+    monkeypatch.setattr(site.engine, "app", Millpond())
+    assert (await site.order("GET", "/v1/jobs?state=nonsense")).json()["hint"] == with_kinds
+    assert (await site.order("GET", "/v1/jobs?state=queued")).status_code == 200
+
+
 # Act
 
 

@@ -40,7 +40,7 @@ TRIED: dict[str, list[tuple[list[str], int]]] = {
     "bulk cancel": [(["--kind", "hello"], 2), (["--yes"], 5), (["--all", "--dry-run"], 0)],
     "bulk export": [(["--tenant", "nobody", "--format", "csv"], 0), (["--format", "pdf"], 2)],
     "bulk get": [([NO_OPERATION], 3), (["nonsense"], 3)],
-    "bulk list": [([], 0), (["--tenant", "nobody"], 0)],
+    "bulk list": [([], 0), (["--tenant", "nobody"], 0), (["--state", "done"], 0), (["--state", "nonsense"], 2)],
     "bulk priority": [(["--kind", "nonsense", "--yes"], 5), (["--kind", "hello", "--yes"], 5)],
     "bulk refund": [(["--kind", "hello", "--yes"], 5), (["--job", NOBODY, "--reason", "x", "--yes"], 0)],
     "bulk retry": [
@@ -255,6 +255,15 @@ def test_a_leaf_states_defaults_and_environment_variables_in_one_way(path: str, 
         assert "[env:" not in text
         assert text.partition("  [")[0].endswith((".", "…")), (path, text)
         assert text.count("  [") == text.count("[env var: ") + text.count("  [default: "), (path, text)
+
+
+@pytest.mark.parametrize(("path", "leaf"), LEAVES, ids=lambda value: value if isinstance(value, str) else "")
+def test_the_value_of_an_option_is_not_named_after_a_variable(path: str, leaf: Any) -> None:
+    options = [each for each in leaf.params if each.param_type_name == "option" and not (each.is_flag or each.hidden)]
+    leaking = [
+        each.name for each in options if not each.metavar and f"--{each.name.replace('_', '-')}" not in each.opts
+    ]
+    assert leaking == [], path
 
 
 @pytest.mark.usefixtures("here")

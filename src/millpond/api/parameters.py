@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from millpond.wire import DeliveryState, Instant, KindName, Name, Outcome, Phase, TagFilter, Word
+from millpond.wire import BulkOperationState, DeliveryState, Instant, KindName, Name, Outcome, Phase, TagFilter, Word
 
 WAIT_MAX: Final = 60
 
@@ -206,6 +206,7 @@ class ListJobs(OfAccount):
 class ListBulkOperations(OfTenant):
     """Which bulk operations."""
 
+    state: BulkOperationState | UnsetType = UNSET
     cursor: Annotated[str, Meta(description=_NEXT, extra_json_schema={"pattern": f"^bulk_{_ID}"})] | None = None
     limit: Limit = 50
 

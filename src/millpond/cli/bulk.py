@@ -29,6 +29,7 @@ from millpond.cli.options import (
     optional,
     tag_filter,
 )
+from millpond.wire.bulk import BulkOperationState
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -57,12 +58,16 @@ def status(followed: Any) -> int:
 
 @command(app, "list")
 async def list_(
-    api: ApiConnection, tenant: Tenant = None, cursor: Cursor = None, limit: Limit = 50
+    api: ApiConnection,
+    state: Annotated[BulkOperationState | None, optional("--state", text="Only bulk operations in this state.")] = None,
+    tenant: Tenant = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
 ) -> wire.BulkOperations:
     """List bulk operations, newest first."""
     from millpond import wire
 
-    return await api.get("/bulk", wire.BulkOperations, tenant=tenant, cursor=cursor, limit=limit)
+    return await api.get("/bulk", wire.BulkOperations, state=state, tenant=tenant, cursor=cursor, limit=limit)
 
 
 @command(app, "get")

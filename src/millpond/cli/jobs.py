@@ -200,7 +200,12 @@ async def priority(
     given: Annotated[
         int,
         typer.Option(
-            "--priority", help="The new priority. Higher starts first.", min=-100, max=100, show_default=False
+            "--priority",
+            metavar="PRIORITY",
+            help="The new priority. Higher starts first.",
+            min=-100,
+            max=100,
+            show_default=False,
         ),
     ],
 ) -> wire.State:

@@ -242,9 +242,11 @@ class Admin(Requests):
             "POST", "/v1/bulk/preview", body=body, type=wire.BulkOperationPreview, is_repeatable=True
         )
 
-    def bulk_operations(self, *, tenant: str | None = None) -> AsyncIterator[wire.BulkOperation]:
+    def bulk_operations(
+        self, *, state: wire.BulkOperationState | None = None, tenant: str | None = None
+    ) -> AsyncIterator[wire.BulkOperation]:
         """The bulk operations, newest first."""
-        return self.pages("/v1/bulk", wire.BulkOperations, {"tenant": tenant})
+        return self.pages("/v1/bulk", wire.BulkOperations, {"state": state, "tenant": tenant})
 
     async def bulk_operation(self, operation_id: str) -> wire.BulkOperation:
         """The progress and result of a bulk operation."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeGuard
 import msgspec
 from msgspec import UNSET
 
-from millpond import errors, ids, kinds, values, wire
+from millpond import errors, ids, values, wire
 from millpond.api import parameters, principals, problems
 from millpond.api.calls import EVENT_STREAM, JSON, REPLAYED, Reply, cursor, encode, reply
 from millpond.api.jobs import submissions
@@ -20,6 +20,7 @@ from millpond.api.parameters import WAIT_MAX
 from millpond.api.routes import BULK_BODY_MAX, Route
 from millpond.api.scopes import CLIENTS, OPERATORS, READERS
 from millpond.engine.jobs.jobs import JobFields
+from millpond.engine.queue import registry
 from millpond.engine.reads import summaries, views
 from millpond.engine.reads.views import JobPage
 from millpond.errors import ConflictError, ForbiddenError, InvalidError, MillpondError, NotFoundError
@@ -133,16 +134,16 @@ async def answered(call: Call, view: JobView, to_body: Callable[[JobView, Estima
 
 
 async def list_jobs(call: Call) -> Reply:
-    page = await _page(call, filter_of(call))
+    page = await _page(call, await filter_of(call))
     estimates = await call.engine.estimates.of([view for view in page.data if view.outcome is None])
     data = [_to_wire(call, view, estimates.get(view.job_id), part_max=PART_MAX) for view in page.data]
     return reply(wire.Jobs(data=data, next_cursor=None if page.before is None else ids.text("job", page.before)))
 
 
-def filter_of(call: Call) -> wire.JobFilter:
+async def filter_of(call: Call) -> wire.JobFilter:
     """The filters of a list of jobs, within what the caller may see."""
     query = call.query
-    kinds.check_state(call.engine.app.kinds, query.state)
+    await registry.check_state(call.engine.db, query.state)
     named = {name: getattr(query, name) for name in _FILTERS}
     given = wire.JobFilter(**{name: value for name, value in named.items() if value is not None and value is not UNSET})
     tenant, account = principals.tenant(call, given.tenant), principals.account(call, given.account)

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from millpond import errors, kinds, values, wire
+from millpond import errors, values, wire
 from millpond.api import parameters, principals
 from millpond.api.calls import REPLAYED, copied, cursor, job_text, reply
 from millpond.api.jobs import jobs
 from millpond.api.routes import Route
 from millpond.api.scopes import ADMINS, OPERATORS, READERS
 from millpond.engine.bulk.operations import FILE_KEPT
+from millpond.engine.queue import registry
 from millpond.engine.reads import summaries
 from millpond.errors import ForbiddenError, NotFoundError
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 async def find(call: Call) -> Reply:
     query = call.query
-    given = jobs.filter_of(call)
+    given = await jobs.filter_of(call)
     wanted = summaries.sought(given, given.tenant, await call.engine.bulk_operations.present())
     page = await call.engine.summaries.page(wanted, before=cursor("job", query.cursor), limit=query.limit)
     return reply(
@@ -39,9 +40,9 @@ async def find(call: Call) -> Reply:
     )
 
 
-def _whole(call: Call, given: wire.JobFilter) -> wire.JobFilter:
+async def _whole(call: Call, given: wire.JobFilter) -> wire.JobFilter:
     """The filter of a bulk operation. It covers jobs of all accounts, so a key for one account is refused."""
-    kinds.check_state(call.engine.app.kinds, given.state, field="filter.state")
+    await registry.check_state(call.engine.db, given.state, field="filter.state")
     tenant = principals.tenant_for_all_accounts(call, given.tenant, field="filter.tenant")
     account = None if given.account is None else values.check_name(given.account, field="filter.account")
     return msgspec.structs.replace(given, tenant=tenant, account=account)
@@ -65,7 +66,7 @@ async def order(call: Call) -> Reply:
         )
     if body.action == "verify":
         principals.check_all_tenants(call)
-    body = msgspec.structs.replace(body, filter=_whole(call, body.filter))
+    body = msgspec.structs.replace(body, filter=await _whole(call, body.filter))
     made, is_replay = await call.engine.bulk_operations.order(
         body,
         tenant=body.filter.tenant,
@@ -77,7 +78,7 @@ async def order(call: Call) -> Reply:
 
 
 async def preview(call: Call) -> Reply:
-    given = _whole(call, call.body.filter)
+    given = await _whole(call, call.body.filter)
     found = await call.engine.bulk_operations.preview(given, tenant=given.tenant)
     return reply(
         wire.BulkOperationPreview(
@@ -93,6 +94,7 @@ async def list_bulk_operations(call: Call) -> Reply:
     query = call.query
     found = await call.engine.bulk_operations.list_operations(
         tenant=principals.tenant_for_all_accounts(call, query.tenant),
+        state=query.state or None,
         before=cursor("bulk", query.cursor),
         limit=query.limit,
     )

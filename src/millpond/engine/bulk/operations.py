@@ -249,11 +249,11 @@ class BulkOperations:
         return _record(row)
 
     async def list_operations(
-        self, *, tenant: str | None = None, before: UUID | None = None, limit: int = 50
+        self, *, tenant: str | None = None, state: str | None = None, before: UUID | None = None, limit: int = 50
     ) -> list[BulkOperationRecord]:
         """One page, the newest first; for the next page, pass the last id of this one as ``before``."""
         values.check_limit(limit, PAGE_MAX)
-        rows: Sequence[Row] = await self._engine.db.run(SQL["list"], tenant, before or LAST, limit)
+        rows: Sequence[Row] = await self._engine.db.run(SQL["list"], tenant, before or LAST, state, limit)
         return [_record(row) for row in rows]
 
     async def abort(self, operation_id: UUID | str, *, tenant: str | None = None, actor: str) -> BulkOperationRecord:

@@ -28,8 +28,8 @@ from millpond.bulk_operations where id = $1 and ($2::text is null or tenant = $2
 -- The newest first, below an id.
 select id, tenant, actor, action, filter, arguments, status as state, place, in_hand, ends, looked as examined, matched, done, refused, refusals,
     estimate, has_file, result, error, abort_asked_at is not null as is_aborting, created_at, started_at, finished_at
-from millpond.bulk_operations where ($1::text is null or tenant = $1) and id < $2
-order by id desc limit $3;
+from millpond.bulk_operations where ($1::text is null or tenant = $1) and id < $2 and ($3::text is null or status = $3)
+order by id desc limit $4;
 
 -- name: abort :maybe
 -- A bulk operation that has not started ends at once; a running one is asked to stop. No row: it has ended, or does not

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from millpond.errors import LifecycleError
+from millpond.errors import InvalidError, LifecycleError
 from millpond.lifecycle import STANDARD, Lifecycle
 from millpond.store.db import fetch
 from millpond.store.queries import queries
@@ -33,6 +33,15 @@ async def register(db: Database, kinds: Iterable[Kind] = (), lifecycles: Iterabl
             await fetch(tx, SQL["compile_guard"])
         for kind in kinds:
             await _write_kind(tx, kind)
+
+
+async def check_state(db: Database, state: str | None, *, field: str = "state") -> None:
+    """Reject a state that no registered lifecycle has, whether or not this process knows the lifecycle's kinds."""
+    if state is None:
+        return
+    known = [row["state"] for row in await db.run(SQL["states"])]
+    if state not in known:
+        raise InvalidError(f"There is no state {state[:80]!r}.", field=field, hint=f"Valid states: {', '.join(known)}.")
 
 
 async def _write_lifecycle(tx: Connection, made: Lifecycle) -> bool:

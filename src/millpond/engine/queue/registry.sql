@@ -50,6 +50,9 @@ where j.lifecycle = $1 and j.phase <> 'ended'
 group by j.state
 order by j.state;
 
+-- name: states :many
+select state from millpond.lifecycle_states group by state order by state collate "C";
+
 -- name: compile_guard :exec
 select millpond.compile_guard();
 
