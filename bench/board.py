@@ -51,7 +51,7 @@ LEFT_OUT = ("/v1/verify", "/metrics", "/v1/board/stream", "/v1/jobs/{id}/stream"
 
 # The granularity of the real counters: minutes for the last day, hours before that.
 ENDED = """
-create temporary table told as
+create temporary table sample as
 select j.tenant, j.kind, j.outcome, j.price, j.captured, millpond.bucket(j.started_at - j.created_at) as wait,
     millpond.bucket(j.finished_at - j.started_at) as run, j.fingerprint, j.error ->> 'code' as code,
     j.error ->> 'message' as message, j.id,
@@ -62,14 +62,14 @@ from millpond.jobs j where j.phase = 'ended'
 CHANGES = (
     """
     insert into millpond.counter_changes (at, tenant, kind, event, to_state, to_phase, n, price)
-    select at, tenant, kind, 'submitted', 'queued', 'ready', count(*), sum(price) from told group by at, tenant, kind
+    select at, tenant, kind, 'submitted', 'queued', 'ready', count(*), sum(price) from sample group by at, tenant, kind
     """,
     """
     insert into millpond.counter_changes (
         at, tenant, kind, event, from_state, from_phase, to_state, to_phase, n, price, bucket
     )
     select at, tenant, kind, 'started', 'queued', 'ready', 'running', 'leased', count(*), sum(price), max(wait)
-    from told group by at, tenant, kind
+    from sample group by at, tenant, kind
     """,
     """
     insert into millpond.counter_changes (
@@ -77,14 +77,14 @@ CHANGES = (
     )
     select at, tenant, kind, outcome, 'running', 'leased', outcome, 'ended', outcome, count(*), sum(price),
         sum(captured), max(run)
-    from told group by at, tenant, kind, outcome
+    from sample group by at, tenant, kind, outcome
     """,
     """
     insert into millpond.counter_changes (at, tenant, kind, event, n, price, captured, fingerprint, code, message,
     sample) select at, tenant, kind, 'failed', count(*), sum(price), sum(captured), fingerprint, min(code),
     min(message),
         (array_agg(id))[1]
-    from told where fingerprint is not null group by at, tenant, kind, fingerprint
+    from sample where fingerprint is not null group by at, tenant, kind, fingerprint
     """,
 )
 

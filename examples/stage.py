@@ -46,7 +46,7 @@ class Stage:
     """Set when all waiting must stop."""
     step: int = 0
 
-    def say(self, headline: str, *explanation: str) -> None:
+    def explain(self, headline: str, *explanation: str) -> None:
         self.step += 1
         self.console.print(f"\n[bold cyan]{self.step}[/]  [bold]{headline}[/]", soft_wrap=True)
         for line in explanation:

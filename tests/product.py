@@ -70,8 +70,8 @@ def filmed(job: Any, **anything: Any) -> None:
     """Runs on the fleet; may be parked; its jobs may go to routes of their own."""
 
 
-@app.kind("told", price=5, expires_in="1h", is_delivered=True)
-def told(job: Any) -> None:
+@app.kind("delivered", price=5, expires_in="1h", is_delivered=True)
+def delivered(job: Any) -> None:
     """With a URL of its own it has succeeded only when that has taken the news."""
 
 

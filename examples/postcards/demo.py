@@ -138,18 +138,18 @@ class Demo:
     # The steps
 
     async def play(self, version: str) -> None:
-        self.say(f"PostgreSQL {version} is up", f"embedded, in {self.folder / 'db'}; nothing else is needed")
+        self.explain(f"PostgreSQL {version} is up", f"embedded, in {self.folder / 'db'}; nothing else is needed")
         await self.engine.grant(**WHO, amount=CREDITS, reference="welcome")
-        self.say(
+        self.explain(
             f"Mary is granted {CREDITS} credits",
             "Her wallet has two balances: the available credits, and those held for jobs.",
         )
         self.start_worker("worker-1")
-        self.say(f"worker-1 starts, with {SLOTS} slots", "It is a process of its own: millpond worker app.py")
+        self.explain(f"worker-1 starts, with {SLOTS} slots", "It is a process of its own: millpond worker app.py")
         await self.submit()
         before = await self.watch(lambda view: view.ended >= JOBS // 2)
         self.kill_worker("worker-1")
-        self.say(
+        self.explain(
             f"kill -9 worker-1, while it runs {len(before.running)} jobs",
             "It could not report this. After 3 s without heartbeats its leases expire, and its jobs",
             "return to the queue. worker-2 starts now and runs the other jobs meanwhile.",
@@ -167,7 +167,7 @@ class Demo:
         new = sum(map(_is_new, await self.engine.submit_many(requests)))
         took = time.monotonic() - began
         repeated = sum(map(_is_new, await self.engine.submit_many(requests)))
-        self.say(
+        self.explain(
             f"{new} jobs are submitted, in {took * 1000:.0f} ms",
             "Key, hold of 5 credits, job, place in the queue and first events of each",
             "are committed together or not at all. The same hundred requests once more, as from",
@@ -176,14 +176,14 @@ class Demo:
 
     async def summarize(self, view: View) -> None:
         again = [job for job in view.jobs if job.epoch > 1]
-        self.say(
+        self.explain(
             f"All {view.ended} cards are painted",
             f"{len(again)} jobs were leased twice; each was paid for once. One of them:",
         )
         for event in await self.engine.events(WHO["tenant"], again[0].job_id) if again else ():
             line = f"   {event.seq:>3}  {event.at:%H:%M:%S.%f}  {event.type:<10} {_details(event.data)}"
             self.console.print(line, style="" if event.type in LIFECYCLE_EVENTS else "dim", soft_wrap=True)
-        self.say("The ledger", "Each entry adds up to zero; the total is the wallet.")
+        self.explain("The ledger", "Each entry adds up to zero; the total is the wallet.")
         self.console.print(ledger(await self.engine.entries(**WHO, limit=1_000)))
         violations = await verify(self.engine.db)
         for violation in violations:
@@ -192,9 +192,9 @@ class Demo:
             raise MillpondError(f"verify: {len(violations)} violations")
         self.console.print(f"   [bold green]verify: ok[/]  [dim]{len(INVARIANTS)} invariants hold[/]")
         sheet = contact_sheet(view.jobs, self.folder)
-        self.say("Look at the cards", f"all on one sheet   {sheet}", f"one file each      {self.folder / 'cards'}")
+        self.explain("Look at the cards", f"all on one sheet   {sheet}", f"one file each      {self.folder / 'cards'}")
 
-    def say(self, headline: str, *explanation: str) -> None:
+    def explain(self, headline: str, *explanation: str) -> None:
         self.step += 1
         self.console.print(f"\n[bold cyan]{self.step}[/]  [bold]{headline}[/]", soft_wrap=True)
         for line in explanation:

@@ -47,19 +47,19 @@ class Demo(Stage):
         self.console.print("\n[bold]Millpond[/]: five products on one engine, a real job of each")
         self.start_server("--product", "all")
         url = self.ready["url"]
-        self.say(
+        self.explain(
             f"Millpond is up at {url}",
             "database, API, services, worker, file server and renderer; pages to try while this runs:",
             " ".join(f"{url}/{name}/" for name in ("effects", "studio", "guard")),
         )
         whose = f"/v1/tenants/{self.ready['tenant']}/accounts/{self.ready['account']}"
         self.call("PUT", f"{whose}/cap", {"active_max": 50}, key=self.ready["admin_key"])  # effects alone would allow 5
-        self.say("All five at once, for one account")
+        self.explain("All five at once, for one account")
         results = self.play_parts()
         for lines in results:
-            self.say(*lines)
+            self.explain(*lines)
         self.settle()
-        self.say("All files are in this folder", str(self.folder))
+        self.explain("All files are in this folder", str(self.folder))
 
     def play_parts(self) -> list[tuple[str, ...]]:
         board = Board(self.console)
@@ -81,7 +81,7 @@ class Demo(Stage):
         spent, kinds = sum(job["captured"] for job in jobs), {job["kind"] for job in jobs}
         wallet = self.call("GET", "/v1/wallet")
         left = wallet["available"]
-        self.say(
+        self.explain(
             f"One ledger for all: {left} credits are left of {CREDITS}",
             f"{len(jobs)} jobs of {len(kinds)} kinds; {spent} credits were spent, according to the prices.",
         )

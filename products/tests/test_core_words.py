@@ -45,8 +45,8 @@ def words(product: Product) -> set[str]:
     states = set(product.lifecycle.states) - set(STANDARD.states)
     migrations = (PRODUCTS_FOLDER / product.name / "migrations").glob("*.sql")
     tables = {name for path in migrations for name in re.findall(r"create table millpond\.(\w+)", path.read_text())}
-    told = {part for name in kinds for part in name.split(".")[1:]}
-    telling = {word for word in stages | states | told if is_telling(word)} - OFFERED
+    fields = {part for name in kinds for part in name.split(".")[1:]}
+    telling = {word for word in stages | states | fields if is_telling(word)} - OFFERED
     return {product.name} - COMMON | kinds | tables | telling
 
 

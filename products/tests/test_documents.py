@@ -216,7 +216,7 @@ async def test_the_document_is_kept_to(deployment: Deployment, tmp_path: Path, n
     await deployment.engine.set_cap(TENANT, name, 100_000)
     means = await MEANS[name](deployment, key)
     (tmp_path / "known.json").write_text(json.dumps([NOWHERE, {"code": "not_found", **means.known}]))
-    found, told = await examined(
+    found, described = await examined(
         f"{deployment.url}/{name}",
         tmp_path,
         key,
@@ -228,7 +228,7 @@ async def test_the_document_is_kept_to(deployment: Deployment, tmp_path: Path, n
         hooks=HOOKS + PRODUCT_HOOKS,
         config=CONFIG + means.config,
     )
-    assert found == 0, told
+    assert found == 0, described
 
 
 NUL = "a\0b"
@@ -257,9 +257,9 @@ async def test_what_is_refused_is_named_as_it_was_sent(
     is_operators = "/admin/" in path
     whose = {"scope": "admin"} if is_operators else {"scope": "client", "tenant": TENANT, "account": "a"}
     answer = await deployment.http.post(path, json=body, headers=bearer(await deployment.key(**whose)))
-    told = answer.json()
-    assert answer.status_code in (400, 422), told
-    assert (told if "field" in told else told["error"]["details"])["field"] == field
+    response = answer.json()
+    assert answer.status_code in (400, 422), response
+    assert (response if "field" in response else response["error"]["details"])["field"] == field
     assert "database" not in answer.text
 
 

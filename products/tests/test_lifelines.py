@@ -32,14 +32,14 @@ async def paint(url: str) -> None:
 
 async def renderer_of(command: Command) -> str:
     """Where it is, as it is told to who starts it: after the file says that all is ready."""
-    told: list[str] = []
+    reported: list[str] = []
 
     async def is_told() -> bool:
-        told.extend(re.findall(r"^ +renderer +(\S+),", command.stderr, re.MULTILINE))
-        return bool(told)
+        reported.extend(re.findall(r"^ +renderer +(\S+),", command.stderr, re.MULTILINE))
+        return bool(reported)
 
     await until(is_told)
-    return told[0]
+    return reported[0]
 
 
 @pytest.mark.slow
@@ -50,8 +50,8 @@ async def test_an_up_that_is_killed_takes_everything_along(tmp_path: Path, who: 
     options = ("--product", "all", "--port", "0", "--data-dir", tmp_path / "data", "--ready-file", file)
     words = (*MILLPOND, "up", *options)
     with shell(tmp_path, None) as sh:
-        told = starter(words) if who == "its starter" else words
-        command = sh.launch(*told, MILLPOND_RENDERER_TOKEN=TOKEN)
+        described = starter(words) if who == "its starter" else words
+        command = sh.launch(*described, MILLPOND_RENDERER_TOKEN=TOKEN)
         await serving(command, file)
         await paint(await renderer_of(command))
         family = await family_of(command, "millpond files", "millpond_products.renderer.press", "postgres")

@@ -257,7 +257,7 @@ def test_every_example_fits_its_schema(document: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("name", "code", "status"), [("effects", "insufficient_credits", 422), ("partner", "invalid", 400)]
 )
-async def test_a_page_tells_the_status_that_a_problem_has_here(
+async def test_a_page_reports_the_status_that_a_problem_has_here(
     together: Deployment, name: str, code: str, status: int
 ) -> None:
     page = (await together.http.get(f"/{name}/docs/problems/{code}")).text

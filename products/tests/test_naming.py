@@ -99,43 +99,43 @@ def refusal(sh: Shell, *words: str, **environment: str) -> str:
 
 @pytest.mark.parametrize("verb", ["up", "serve"])
 def test_a_command_refuses_a_product_that_is_not_known(sh: Shell, verb: str) -> None:
-    told = refusal(sh, verb, "--product", "nonsense")
-    assert "There is no product 'nonsense'." in told
-    assert EVERY in told
+    response = refusal(sh, verb, "--product", "nonsense")
+    assert "There is no product 'nonsense'." in response
+    assert EVERY in response
     assert EVERY in refusal(sh, verb, MILLPOND_PRODUCTS="studio,nonsense")
 
 
 @pytest.mark.parametrize("verb", ["up", "serve"])
 def test_a_command_refuses_two_products_at_the_root(sh: Shell, verb: str) -> None:
-    told = refusal(sh, verb, "--product", "studio", "--product", "guard", "--at-root")
-    assert "--at-root requires exactly one product" in told
-    assert "studio, guard" in told
+    response = refusal(sh, verb, "--product", "studio", "--product", "guard", "--at-root")
+    assert "--at-root requires exactly one product" in response
+    assert "studio, guard" in response
 
 
 def test_up_refuses_a_companion_that_is_not_known(sh: Shell) -> None:
-    told = refusal(sh, "up", "--product", "studio", "--with", "nonsense")
-    assert "There is no companion 'nonsense'." in told
-    assert "llm, renderer" in told
+    response = refusal(sh, "up", "--product", "studio", "--with", "nonsense")
+    assert "There is no companion 'nonsense'." in response
+    assert "llm, renderer" in response
 
 
 def test_up_refuses_a_companion_of_a_product_that_is_not_served(sh: Shell) -> None:
-    told = refusal(sh, "up", "--with", "llm")
-    assert "There is no companion 'llm'." in told
-    assert "--product" in told
+    response = refusal(sh, "up", "--with", "llm")
+    assert "There is no companion 'llm'." in response
+    assert "--product" in response
 
 
 @pytest.mark.skipif(model.is_installed(), reason="the extra llm is installed")
 def test_up_says_what_a_companion_needs_that_is_not_installed(sh: Shell) -> None:
-    told = refusal(sh, "up", "--product", "studio", "--with", "llm")
-    assert "The companion llm is not installed." in told
-    assert f"Run {llm.INSTALL}." in told
+    response = refusal(sh, "up", "--product", "studio", "--with", "llm")
+    assert "The companion llm is not installed." in response
+    assert f"Run {llm.INSTALL}." in response
 
 
 def test_serve_refuses_the_role_of_a_companion_whose_product_is_not_served(sh: Shell) -> None:
-    told = refusal(sh, "serve", "--role", "api,renderer")
-    assert "There is no role 'renderer'." in told
-    assert "api, services, worker, files" in told
-    assert "--product" in told
+    response = refusal(sh, "serve", "--role", "api,renderer")
+    assert "There is no role 'renderer'." in response
+    assert "api, services, worker, files" in response
+    assert "--product" in response
 
 
 def test_a_companion_alone_is_refused(sh: Shell) -> None:

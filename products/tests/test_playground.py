@@ -114,9 +114,9 @@ async def test_an_effect_is_applied_in_its_frame(dash: Dash) -> None:
     secret = (await dash.admin.act("POST", "keys", {"scope": "worker"}))["key"]
     async with httpx2.AsyncClient(base_url=f"{dash.url}/effects", timeout=PATIENCE) as http:
         body = {"worker_id": client.tenant, "workflow_slugs": ["invert"]}
-        told = await http.post("/api/worker/register", json=body, headers={"X-Fleet-Secret": secret})
-        assert told.is_success, told.text
-        worker = Worker(http, {"Authorization": f"Bearer {told.json()['token']}"}, client.tenant or "")
+        response = await http.post("/api/worker/register", json=body, headers={"X-Fleet-Secret": secret})
+        assert response.is_success, response.text
+        worker = Worker(http, {"Authorization": f"Bearer {response.json()['token']}"}, client.tenant or "")
         async with dash.page(f"/playground?page=studio&{client.query}") as page:
             frame = page.frame_locator("iframe")
             await page.get_by_role("button", name="Sign in to the page").click()

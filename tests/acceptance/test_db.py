@@ -42,14 +42,14 @@ async def test_many_may_migrate_at_once(empty: Shell) -> None:
     assert sorted(applied) == [[], [], [], NUMBERS]
 
 
-def test_the_check_tells_what_is_applied_and_what_is_missing(empty: Shell) -> None:
+def test_the_check_reports_what_is_applied_and_what_is_missing(empty: Shell) -> None:
     command = empty.run("db", "migrate", "--check", "--json")
-    told = msgspec.json.decode(command.stdout)
-    assert (command.process.returncode, told["is_current"], told["pending"]) == (1, False, NUMBERS)
+    decoded = msgspec.json.decode(command.stdout)
+    assert (command.process.returncode, decoded["is_current"], decoded["pending"]) == (1, False, NUMBERS)
     empty.run("db", "migrate")
     command = empty.run("db", "migrate", "--check", "--json")
-    told = msgspec.json.decode(command.stdout)
-    assert (command.process.returncode, told["is_current"], told["applied"]) == (0, True, NUMBERS)
+    decoded = msgspec.json.decode(command.stdout)
+    assert (command.process.returncode, decoded["is_current"], decoded["applied"]) == (0, True, NUMBERS)
     command = empty.run("db", "migrate", "--check")
     assert command.stderr == ""
     assert "functions  current" in command.stdout
@@ -67,9 +67,9 @@ async def test_a_schema_that_a_newer_version_broke_is_not_touched(engine: Engine
 
 async def test_the_doctor_finds_a_healthy_database_healthy(engine: Engine, sh: Shell) -> None:
     command = sh.run("doctor", "--json")
-    told = msgspec.json.decode(command.stdout)
-    assert (command.process.returncode, told["ok"]) == (0, True)
-    assert {finding["name"] for finding in told["findings"]} >= {"server", "schema", "durability", "services"}
+    decoded = msgspec.json.decode(command.stdout)
+    assert (command.process.returncode, decoded["ok"]) == (0, True)
+    assert {finding["name"] for finding in decoded["findings"]} >= {"server", "schema", "durability", "services"}
     command = sh.run("doctor")
     assert (command.process.returncode, command.stderr) == (0, "")
     assert all(line.startswith("ok ") for line in command.stdout.splitlines())
@@ -83,9 +83,9 @@ async def test_the_doctor_finds_what_no_service_sees_to(engine: Engine, db: Data
             "insert into millpond.counter_changes select t.* from millpond.counter_changes t, generate_series(1, 50000)"
         )
     command = sh.run("doctor", "--json")
-    told = msgspec.json.decode(command.stdout)
-    assert (command.process.returncode, told["ok"]) == (1, False)
-    assert [finding["name"] for finding in told["findings"] if not finding["is_well"]] == [
+    decoded = msgspec.json.decode(command.stdout)
+    assert (command.process.returncode, decoded["ok"]) == (1, False)
+    assert [finding["name"] for finding in decoded["findings"] if not finding["is_well"]] == [
         "services",
         "counters",
     ]
@@ -103,14 +103,14 @@ def test_the_doctor_finds_a_schema_that_is_out_of_date(empty: Shell) -> None:
 
 
 @pytest.mark.parametrize("words", [("db", "migrate"), ("db", "migrate", "--check"), ("verify",)])
-def test_a_database_that_is_not_there_is_told_in_one_line(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_a_database_that_is_not_there_is_reported_in_one_line(tmp_path: Path, words: tuple[str, ...]) -> None:
     with shell(tmp_path, "postgresql://nobody@/nothing?host=%2Fnowhere") as sh:
         command = sh.run(*words)
     assert command.process.returncode == 8
     assert len(command.stderr.splitlines()) == 1
 
 
-def test_settings_that_do_not_exist_are_told_with_what_was_meant(sh: Shell) -> None:
+def test_settings_that_do_not_exist_are_reported_with_what_was_meant(sh: Shell) -> None:
     command = sh.run("db", "migrate", "--check", MILLPOND_LEESE="3s", MILLPOND_SLOTS="many")
     assert command.process.returncode == 5
     assert "Did you mean MILLPOND_LEASE?" in command.stderr

@@ -211,7 +211,7 @@ def refused(sh: Shell, *words: str | Path) -> tuple[int, str]:
     return command.process.returncode, line
 
 
-async def test_a_port_in_use_is_told_in_one_line(sh: Shell) -> None:
+async def test_a_port_in_use_is_reported_in_one_line(sh: Shell) -> None:
     server = await up(sh)
     port = server.url.rpartition(":")[2]
     status, line = refused(sh, "--data-dir", "other", "--port", port)
@@ -220,7 +220,7 @@ async def test_a_port_in_use_is_told_in_one_line(sh: Shell) -> None:
     assert "in use" in line
 
 
-async def test_a_data_directory_in_use_is_told_with_who_uses_it(sh: Shell) -> None:
+async def test_a_data_directory_in_use_is_reported_with_who_uses_it(sh: Shell) -> None:
     server = await up(sh)
     status, line = refused(sh, "--port", "0")
     assert status == 5
@@ -229,7 +229,7 @@ async def test_a_data_directory_in_use_is_told_with_who_uses_it(sh: Shell) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         (None, "The file 'app.py' does not exist."),
         ("def broken(:\n", "SyntaxError"),
@@ -238,26 +238,28 @@ async def test_a_data_directory_in_use_is_told_with_who_uses_it(sh: Shell) -> No
         ("x = 1\n", "creates no Millpond() objects"),
     ],
 )
-def test_an_app_that_does_not_load_is_told_in_one_line(sh: Shell, text: str | None, told: str) -> None:
+def test_an_app_that_does_not_load_is_reported_in_one_line(sh: Shell, text: str | None, expected: str) -> None:
     if text is not None:
         (sh.folder / "app.py").write_text(text)
     status, line = refused(sh, "app.py")
     assert status == 5
-    assert told in line
+    assert expected in line
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "told"),
+    ("words", "status", "expected"),
     [
         (("--host", PUBLIC), 4, "--expose"),
         (("--product", "nothing"), 5, "There is no product 'nothing'"),
         (("--host", "no.such.host.invalid"), 5, "no.such.host.invalid"),
     ],
 )
-def test_what_it_will_not_do_is_told_in_one_line(sh: Shell, words: tuple[str, ...], status: int, told: str) -> None:
+def test_what_it_will_not_do_is_reported_in_one_line(
+    sh: Shell, words: tuple[str, ...], status: int, expected: str
+) -> None:
     found, line = refused(sh, *words)
     assert found == status
-    assert told in line
+    assert expected in line
 
 
 async def test_a_public_address_is_served_when_that_is_meant(sh: Shell) -> None:
@@ -266,7 +268,7 @@ async def test_a_public_address_is_served_when_that_is_meant(sh: Shell) -> None:
     assert await server.is_serving()
 
 
-def test_keys_that_cannot_be_read_are_told_with_what_to_do(sh: Shell) -> None:
+def test_keys_that_cannot_be_read_are_reported_with_what_to_do(sh: Shell) -> None:
     (sh.folder / ".millpond").mkdir()
     (sh.folder / ".millpond" / "keys.json").write_text("{")
     status, line = refused(sh, "--port", "0")

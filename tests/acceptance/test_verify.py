@@ -204,8 +204,8 @@ async def jobs(db: Database, clock: Clock, engine: Engine) -> dict[str, str]:
     ready = await make.submitted("priced", idempotency_key="ready")
     engine.safe.vault, engine.outbound = VAULT, Outbound(LOOPBACK)
     hook = Hook(url="http://127.0.0.1:9/", secret=SECRET, events=("submitted", "started", "delivering"))
-    told = await make.leased("told", hook=hook)
-    await engine.finish(End(told, "succeeded", "{}"))
+    delivered = await make.leased("delivered", hook=hook)
+    await engine.finish(End(delivered, "succeeded", "{}"))
     await engine.endpoints.make("acme", url=hook.url)
     await engine.outbound.close()
     found = {
@@ -216,7 +216,7 @@ async def jobs(db: Database, clock: Clock, engine: Engine) -> dict[str, str]:
         "leased": leased.job_id,
         "ready": ready.job_id,
     }
-    await leases.close(db, [done.token, failed.token, retried.token, parked.token, told.token])
+    await leases.close(db, [done.token, failed.token, retried.token, parked.token, delivered.token])
     return {name: f"'{job_id}'" for name, job_id in found.items()}
 
 
@@ -253,9 +253,9 @@ async def test_the_command_names_the_job_that_breaks_an_invariant(
     assert (total, command.stderr) == ("verify: 1 violations", "")
     command = sh.run("verify", "--json", "--newest", "24h")
     assert command.process.returncode == 1
-    told = msgspec.json.decode(command.stdout)
-    assert told["ok"] is False
-    assert told["violations"][0]["invariant"] == "events_have_no_gap"
+    decoded = msgspec.json.decode(command.stdout)
+    assert decoded["ok"] is False
+    assert decoded["violations"][0]["invariant"] == "events_have_no_gap"
 
 
 async def test_the_command_may_look_at_the_newest_jobs_only(

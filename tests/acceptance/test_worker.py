@@ -106,7 +106,7 @@ async def test_a_handler_that_exits_ends_its_job_and_not_the_worker(engine: Engi
 
 
 @pytest.mark.parametrize("kind", ["odd", "huge"])
-async def test_what_cannot_be_stored_fails_the_job_and_is_told(engine: Engine, sh: Shell, kind: str) -> None:
+async def test_what_cannot_be_stored_fails_the_job_and_is_reported(engine: Engine, sh: Shell, kind: str) -> None:
     """An error or output that no database can hold must not leave the job in nobody's hands."""
     job_id = await submit(engine, kind)
     sh.worker()
@@ -274,30 +274,30 @@ async def test_without_an_address_it_brings_its_own_database_and_takes_it_along(
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         (None, "The file 'app.py' does not exist."),
         ("x = 1\n", "creates no Millpond() objects"),
         ("from millpond import Millpond\na = Millpond()\nb = Millpond()\n", "creates more than one Millpond()"),
     ],
 )
-def test_an_app_it_cannot_use_is_told_in_one_line(sh: Shell, text: str | None, told: str) -> None:
+def test_an_app_it_cannot_use_is_reported_in_one_line(sh: Shell, text: str | None, expected: str) -> None:
     if text is not None:
         (sh.folder / "app.py").write_text(text)
     worker = sh.run("worker", "app.py")
     assert worker.process.returncode == 5
     (line,) = worker.stderr.splitlines()
-    assert told in line
+    assert expected in line
     assert worker.stdout == ""
 
 
-def test_a_module_that_is_not_there_is_told_in_one_line(sh: Shell) -> None:
+def test_a_module_that_is_not_there_is_reported_in_one_line(sh: Shell) -> None:
     worker = sh.run("worker", "shop.jobs")
     assert worker.process.returncode == 5
     assert len(worker.stderr.splitlines()) == 1
 
 
-def test_a_database_that_is_not_there_is_told_in_one_line(sh: Shell) -> None:
+def test_a_database_that_is_not_there_is_reported_in_one_line(sh: Shell) -> None:
     sh.dsn = "postgresql://nobody@/nothing?host=%2Fnowhere"
     worker = sh.run("worker", PRODUCT)
     assert worker.process.returncode == 8

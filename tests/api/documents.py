@@ -65,8 +65,8 @@ def is_meant(body, is_order):
     strays = [name for name, of in own.items() if body.get(name) is not None and action != of]
     needs = {"priority": "priority", "refund": "reason"}.get(action, "action")
     is_whole = body.get(needs) is not None and bool(wanted or body.get("all")) and action != "verify"
-    is_told = not {"kind", "state"} & wanted.keys() and not {"since", "until"} <= wanted.keys()
-    return is_told and (not is_order or is_whole and not strays)
+    is_documented = not {"kind", "state"} & wanted.keys() and not {"since", "until"} <= wanted.keys()
+    return is_documented and (not is_order or is_whole and not strays)
 
 
 def jobs_of(body):
@@ -116,11 +116,11 @@ async def examined(
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     ) as process:
-        told, _ = await process.communicate()
-    return process.returncode, told.decode()
+        output, _ = await process.communicate()
+    return process.returncode, output.decode()
 
 
 def _operations(keys: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
     for start, headers in keys.items():
-        told = ", ".join(f"{name} = {json.dumps(value)}" for name, value in headers.items())
-        yield f'\n[[operations]]\ninclude-path-regex = "^{start}"\nheaders = {{ {told} }}\n'
+        described = ", ".join(f"{name} = {json.dumps(value)}" for name, value in headers.items())
+        yield f'\n[[operations]]\ninclude-path-regex = "^{start}"\nheaders = {{ {described} }}\n'

@@ -33,7 +33,7 @@ def named(route: Route) -> str:
 
 
 @pytest.mark.parametrize("route", GUARDED, ids=named)
-async def test_nothing_is_told_without_a_key(still_site: Site, route: Route) -> None:
+async def test_nothing_is_served_without_a_key(still_site: Site, route: Route) -> None:
     for headers in ({}, {"Authorization": "Basic YTpi"}, {"Authorization": "Bearer mp_client_wrong"}):
         answer = await still_site.send(route.method, path(route), key=None, headers=headers)
         assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
@@ -145,7 +145,7 @@ async def test_what_is_not_for_browsers_is_not_opened_to_them(site: Site) -> Non
 # Limits
 
 
-async def test_a_key_has_its_own_limit_and_is_told_so(site: Site) -> None:
+async def test_a_key_has_its_own_limit_which_is_reported(site: Site) -> None:
     key = await site.key(rate_limit=1)
     answers = await asyncio.gather(*(site.get("/v1/wallet", key=key) for _ in range(WINDOW + 3)))
     refused = [answer for answer in answers if answer.status_code == 429]

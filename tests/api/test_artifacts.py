@@ -56,15 +56,17 @@ async def sent(signed: dict[str, Any], content: bytes | None = None) -> httpx2.R
 async def test_a_file_is_announced_sent_and_got(site: Site) -> None:
     made = await site.post("/v1/artifacts", CAT | {"sha256": SHA256})
     assert made.status_code == 201, made.text
-    told = made.json()
-    assert told["id"].startswith("art_")
-    assert told.items() >= {**CAT, "sha256": SHA256, "tenant": TENANT, "account": ACCOUNT, "stored_at": None}.items()
-    assert told["download"] is None
-    assert told["upload"]["headers"] == {"Content-Type": "image/png"}
-    early = (await site.get(f"/v1/artifacts/{told['id']}")).json()
+    response = made.json()
+    assert response["id"].startswith("art_")
+    assert (
+        response.items() >= {**CAT, "sha256": SHA256, "tenant": TENANT, "account": ACCOUNT, "stored_at": None}.items()
+    )
+    assert response["download"] is None
+    assert response["upload"]["headers"] == {"Content-Type": "image/png"}
+    early = (await site.get(f"/v1/artifacts/{response['id']}")).json()
     assert (early["stored_at"], early["download"]) == (None, None)
-    assert (await sent(told["upload"], BODY)).status_code == 200
-    known = (await site.get(f"/v1/artifacts/{told['id']}")).json()
+    assert (await sent(response["upload"], BODY)).status_code == 200
+    known = (await site.get(f"/v1/artifacts/{response['id']}")).json()
     assert known["stored_at"] is not None
     assert "upload" not in known
     assert "path" not in known
@@ -191,7 +193,7 @@ async def test_a_blocking_client_does_the_same(site: Site, tmp_path: Path) -> No
     assert (tmp_path / "copy.png").read_bytes() == BODY
 
 
-async def test_a_client_tells_what_storage_refuses(
+async def test_a_client_reports_what_storage_refuses(
     site: Site, files: Local, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A second try would come when nobody waits any more, so there is none.

@@ -41,21 +41,21 @@ async def viewer(engine: Engine, tenant: str | None) -> str:
     return secret
 
 
-async def test_the_board_tells_where_everything_stands(site: Site, make: Factory) -> None:
+async def test_the_board_reports_where_everything_stands(site: Site, make: Factory) -> None:
     await make.submitted("brief", tenant=STRANGER)
     await make.ended("priced")
     lease = await make.leased("priced")
     await make.engine.finish(End(lease, "failed", error=ERROR))
     await make.leased("staged")
     await make.submitted("priced")
-    told = await ask(site, "/v1/board")
+    response = await ask(site, "/v1/board")
     keys = ("ready", "waiting", "leased", "parked", "delivering", "held", "slots", "refresh")
-    assert [told[key] for key in keys] == [2, 0, 1, 0, 0, 15, None, 5.0]
-    assert [told[f"{key}_1h"] for key in ("succeeded", "failed", "ended", "captured")] == [1, 1, 2, 5]
-    assert {queue["queue"] for queue in told["queues"]} >= {"priced", "staged", "brief"}
-    assert told["workers"] == {"ok": 0, "draining": 0, "deaf": 0, "unready": 0, "unapproved": 0, "lost": 0}
-    assert told["tenants"] == [{"tenant": TENANT, "captured": 5, "jobs": 2}]
-    (failure,) = told["failures"]
+    assert [response[key] for key in keys] == [2, 0, 1, 0, 0, 15, None, 5.0]
+    assert [response[f"{key}_1h"] for key in ("succeeded", "failed", "ended", "captured")] == [1, 1, 2, 5]
+    assert {queue["queue"] for queue in response["queues"]} >= {"priced", "staged", "brief"}
+    assert response["workers"] == {"ok": 0, "draining": 0, "deaf": 0, "unready": 0, "unapproved": 0, "lost": 0}
+    assert response["tenants"] == [{"tenant": TENANT, "captured": 5, "jobs": 2}]
+    (failure,) = response["failures"]
     assert (failure["code"], failure["count"], failure["released"], failure["tenants"]) == ("boom", 1, 5, 1)
     assert failure["sample"] == ids.text("job", lease.job_id)
     listed = await ask(site, "/v1/failures", since="1h", kind="priced")
@@ -76,8 +76,8 @@ async def test_a_principal_of_one_tenant_sees_its_own(site: Site, make: Factory)
     await make.ended("priced")
     await make.ended("priced", "failed")
     key = await viewer(site.engine, STRANGER)
-    told = await ask(site, "/v1/board", key)
-    assert [told[name] for name in ("ready", "held", "ended_1h", "queues", "failures", "tenants")] == [
+    response = await ask(site, "/v1/board", key)
+    assert [response[name] for name in ("ready", "held", "ended_1h", "queues", "failures", "tenants")] == [
         1,
         5,
         0,
@@ -85,7 +85,7 @@ async def test_a_principal_of_one_tenant_sees_its_own(site: Site, make: Factory)
         [],
         [],
     ]
-    assert told == await ask(site, "/v1/board", tenant=STRANGER) | {"at": told["at"]}
+    assert response == await ask(site, "/v1/board", tenant=STRANGER) | {"at": response["at"]}
     assert [one["kind"] for one in (await ask(site, "/v1/board/kinds", key))["data"]] == ["brief"]
     assert sum((await ask(site, "/v1/board/series", key))["submitted"]) == 1
     assert (await ask(site, "/v1/failures", key))["data"] == []
@@ -166,7 +166,7 @@ async def until_ping(lines: AsyncIterator[str]) -> AsyncIterator[str]:
         is_last = line == "event: ping"
 
 
-async def test_those_who_watch_share_a_look_and_are_told_of_changes(
+async def test_those_who_watch_share_a_look_and_are_notified_of_changes(
     engine: Engine, make: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     permits = asyncio.Semaphore(0)  # each is for one look
@@ -200,7 +200,7 @@ async def test_those_who_watch_share_a_look_and_are_told_of_changes(
             stream = boards(lines)
             assert (await anext(stream))["ready"] == 1
             site.stop.set()
-            assert [told async for told in stream] == []  # it ends
+            assert [described async for described in stream] == []  # it ends
 
 
 async def test_a_board_that_is_looked_at_by_hand_waits_for_its_database(
@@ -241,7 +241,7 @@ async def test_a_key_watches_so_often_and_no_tenant_that_there_is_not(
         await anext(boards(lines))
 
 
-async def test_who_has_lost_the_key_is_told_no_more(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_has_lost_the_key_learns_no_more(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(principals, "RECHECK_SECONDS", 0.05)
     async with running_site(engine, settings=Settings(refresh=timedelta(seconds=1))) as site:
         made = (await site.order("POST", "/v1/keys", {"scope": "viewer"})).json()
@@ -249,7 +249,7 @@ async def test_who_has_lost_the_key_is_told_no_more(engine: Engine, monkeypatch:
             stream = boards(lines)
             assert (await anext(stream))["ready"] == 0
             await site.order("DELETE", f"/v1/keys/{made['id']}")
-            assert [told async for told in stream] == []
+            assert [described async for described in stream] == []
         await until(lambda: _is_unwatched(site))
 
 
@@ -264,7 +264,7 @@ async def _is_unwatched(site: Site) -> bool:
 # Metrics
 
 
-async def test_metrics_tell_how_long_jobs_waited_and_ran(site: Site, make: Factory) -> None:
+async def test_metrics_report_how_long_jobs_waited_and_ran(site: Site, make: Factory) -> None:
     await make.ended("priced")
     text = (await site.send("GET", "/metrics", key=site.admin_key)).text
     for name in ("wait", "run"):

@@ -130,7 +130,7 @@ async def test_an_export_is_read_back_as_the_jobs_are(site: Site, make: Factory,
     assert (told["state"], told["result"]["rows"], told["arguments"]) == ("done", 1, {"format": "ndjson"})
     assert told["result"]["url"].startswith("http://files.test/bulk/")
     text = await files.read(f"bulk/{made['id']}.ndjson")
-    assert len(text) == told["result"]["size"]
+    assert len(text) == response["result"]["size"]
     assert json.loads(text) == (await site.order("GET", f"/v1/jobs/{job.id}")).json()
 
 

@@ -40,23 +40,23 @@ async def report(post: Post, delivery: str, **body: Any) -> None:
     await post.good("POST", f"/v1/deliveries/{delivery}/report", body)
 
 
-async def test_a_job_is_told_of_in_order_signed_and_byte_for_byte(post: Post) -> None:
+async def test_the_events_of_a_job_are_sent_in_order_signed_and_byte_for_byte(post: Post) -> None:
     endpoint = await post.endpoint(events=["*"])
     job_id = await post.canceled()
-    told: list[dict[str, Any]] = []
+    reported: list[dict[str, Any]] = []
     while requests := await pull(post, endpoint["id"]):
         for request in requests:
             assert request["headers"]["webhook-id"] == request["id"]
-            told.append(webhooks.verify(request["body"], request["headers"], endpoint["secret"]))
+            reported.append(webhooks.verify(request["body"], request["headers"], endpoint["secret"]))
             await report(post, request["id"], status=204)
-    assert [event["type"] for event in told] == ["job.submitted", "job.canceled"]
-    assert {event["data"]["id"] for event in told} == {job_id}
-    assert told[-1]["data"]["outcome"] == "canceled"
+    assert [event["type"] for event in reported] == ["job.submitted", "job.canceled"]
+    assert {event["data"]["id"] for event in reported} == {job_id}
+    assert reported[-1]["data"]["outcome"] == "canceled"
     states = [each["state"] for each in (await post.good("GET", f"/v1/deliveries?job={job_id}"))["data"]]
     assert states == ["delivered"] * 2
 
 
-async def test_a_delivery_tells_every_try(post: Post) -> None:
+async def test_a_delivery_reports_every_try(post: Post) -> None:
     endpoint = await post.endpoint()
     await post.canceled()
     (request,) = await pull(post, endpoint["id"])
@@ -132,7 +132,7 @@ async def test_deliveries_come_in_pages_and_by_endpoint_job_and_state(post: Post
         ("limit=0", 422, "limit"),
     ],
 )
-async def test_a_wrong_filter_is_told(post: Post, query: str, status: int, field: str) -> None:
+async def test_a_wrong_filter_is_reported(post: Post, query: str, status: int, field: str) -> None:
     answer = await post.send("GET", f"/v1/deliveries?{query}")
     assert (answer.status_code, answer.json()["field"]) == (status, field)
 
@@ -175,5 +175,5 @@ async def test_a_wild_report_is_taken(post: Post) -> None:
     (request,) = await pull(post, endpoint["id"])
     wild = {"Retry-After": "Fri, 31 Dec 2027 23:59:59 -9999999999999999", "x\x00": "\x00"}
     await report(post, request["id"], status=503, headers=wild, body="\x00", error="\x00")
-    told = await post.good("GET", f"/v1/deliveries/{request['id']}")
-    assert (told["state"], told["tries"]) == ("pending", 1)
+    response = await post.good("GET", f"/v1/deliveries/{request['id']}")
+    assert (response["state"], response["tries"]) == ("pending", 1)

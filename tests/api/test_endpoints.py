@@ -31,7 +31,7 @@ async def post(site: Site) -> AsyncIterator[Post]:
         yield made
 
 
-async def test_an_endpoint_is_made_and_its_secret_told_once(post: Post) -> None:
+async def test_an_endpoint_is_made_and_its_secret_shown_once(post: Post) -> None:
     made = await post.endpoint(url=URL, description="the shop")
     assert made["id"].startswith("ep_")
     assert webhooks.check_secret(made["secret"]) == made["secret"]
@@ -42,11 +42,11 @@ async def test_an_endpoint_is_made_and_its_secret_told_once(post: Post) -> None:
     assert listed.json() == {"data": [read.json()], "next_cursor": None}
     audit = await post.send("GET", "/v1/audit")
     assert await post.actions() == ["endpoint.made"]
-    for told in (read, listed, audit):
-        assert "whsec_" not in told.text
+    for described in (read, listed, audit):
+        assert "whsec_" not in described.text
 
 
-async def test_endpoints_are_told_in_pages(post: Post) -> None:
+async def test_endpoints_are_reported_in_pages(post: Post) -> None:
     made = [(await post.endpoint(url=URL))["id"] for _ in range(3)]
     first = await post.good("GET", "/v1/endpoints?limit=2")
     assert [each["id"] for each in first["data"]] == made[:2]
@@ -64,7 +64,7 @@ async def test_an_endpoint_takes_a_secret_and_events_of_its_own(post: Post) -> N
 
 
 @pytest.mark.parametrize(
-    ("body", "field", "told"),
+    ("body", "field", "expected"),
     [
         ({"events": ["job.nothing"]}, "events", "job.succeeded"),
         ({"events": ["succeeded"]}, "events", "job.succeeded"),
@@ -80,10 +80,12 @@ async def test_an_endpoint_takes_a_secret_and_events_of_its_own(post: Post) -> N
     ],
     ids=lambda value: str(value)[:40],
 )
-async def test_what_is_wrong_is_told_with_its_place(post: Post, body: dict[str, Any], field: str, told: str) -> None:
+async def test_what_is_wrong_is_reported_with_its_place(
+    post: Post, body: dict[str, Any], field: str, expected: str
+) -> None:
     answer = await post.send("POST", "/v1/endpoints", {"url": URL, **body})
     assert (answer.status_code, answer.json()["field"]) == (422, field), answer.text
-    assert told in answer.text
+    assert expected in answer.text
     assert (await post.good("GET", "/v1/endpoints"))["data"] == []
 
 
@@ -108,7 +110,7 @@ async def test_what_is_named_is_changed_and_the_rest_stays(post: Post) -> None:
     assert await post.actions() == ["endpoint.made", "endpoint.changed", "endpoint.changed", "endpoint.made"]
 
 
-async def test_a_rotated_secret_is_told_once_and_both_sign(post: Post) -> None:
+async def test_a_rotated_secret_is_shown_once_and_both_sign(post: Post) -> None:
     made = await post.endpoint()
     path = f"/v1/endpoints/{made['id']}"
     rotated = await post.good("POST", f"{path}/rotate", {"overlap": "1h"})
@@ -136,7 +138,7 @@ async def test_a_disabled_endpoint_is_not_tried_until_it_is_enabled(post: Post) 
     assert (await post.actions())[1:] == ["endpoint.disabled", "endpoint.enabled", "endpoint.tested"]
 
 
-async def test_a_test_tells_of_the_event_that_was_asked_for(post: Post) -> None:
+async def test_a_test_reports_the_event_that_was_asked_for(post: Post) -> None:
     path = f"/v1/endpoints/{(await post.endpoint())['id']}"
     for event in ("job.failed", "endpoint.disabled"):
         sent = await post.good("POST", f"{path}/test", {"event": event})
@@ -157,16 +159,16 @@ async def test_a_deleted_endpoint_is_gone(post: Post) -> None:
     assert (await post.actions())[-1] == "endpoint.deleted"
 
 
-async def test_statistics_tell_how_it_fared(post: Post) -> None:
+async def test_statistics_report_how_it_fared(post: Post) -> None:
     path = f"/v1/endpoints/{(await post.endpoint())['id']}"
     for status in (200, 500, None):
         await post.good("POST", f"{path}/test", {})
         (request,) = (await post.good("POST", f"{path}/pull", {}))["data"]
         if status is not None:
             await post.good("POST", f"/v1/deliveries/{request['id']}/report", {"status": status, "seconds": 0.25})
-    told = await post.good("GET", f"{path}/stats?since=1h")
-    assert (told["delivered"], told["pending"], told["failed"], told["tries"]) == (1, 2, 0, 2)
-    assert told["seconds_p50"] == pytest.approx(0.25)
+    response = await post.good("GET", f"{path}/stats?since=1h")
+    assert (response["delivered"], response["pending"], response["failed"], response["tries"]) == (1, 2, 0, 2)
+    assert response["seconds_p50"] == pytest.approx(0.25)
     refused = await post.send("GET", f"{path}/stats?since=soon")
     assert (refused.status_code, refused.json()["field"]) == (422, "since")
 
@@ -196,7 +198,7 @@ async def test_only_operators_of_the_tenant_reach_them(site: Site, post: Post) -
 # The webhook that a job brings along
 
 
-async def test_a_jobs_webhook_gets_a_secret_and_a_replay_tells_the_same(post: Post) -> None:
+async def test_a_jobs_webhook_gets_a_secret_and_a_replay_reports_the_same(post: Post) -> None:
     webhook = {"url": URL, "events": ["job.canceled"]}
     first = await post.submit(webhook=webhook, key="order-1")
     again = await post.submit(webhook=webhook, key="order-1")
@@ -208,7 +210,7 @@ async def test_a_jobs_webhook_gets_a_secret_and_a_replay_tells_the_same(post: Po
     assert "whsec_" not in read.text
 
 
-async def test_a_secret_that_was_given_is_not_told_back(post: Post) -> None:
+async def test_a_secret_that_was_given_is_not_reported_back(post: Post) -> None:
     answer = await post.submit(webhook={"url": URL, "secret": webhooks.new_secret()})
     assert answer.status_code == 202
     assert "webhook_secret" not in answer.json()
@@ -248,7 +250,7 @@ async def test_a_wrong_webhook_is_refused_alone_and_among_many(post: Post, webho
     assert "webhook_secret" not in plain["job"]
 
 
-async def test_what_a_jobs_webhook_is_told_is_in_the_log_of_deliveries(post: Post) -> None:
+async def test_what_a_jobs_webhook_is_sent_is_in_the_log_of_deliveries(post: Post) -> None:
     job_id = await post.canceled(webhook={"url": URL})
     (delivery,) = (await post.good("GET", f"/v1/deliveries?job={job_id}"))["data"]
     assert (delivery["event"], delivery["endpoint_id"], delivery["state"]) == ("job.canceled", None, "pending")
@@ -266,7 +268,7 @@ async def test_the_same_key_with_another_secret_of_the_callers_is_a_conflict(pos
         assert (answer.status_code, answer.json()["code"]) == (409, "idempotency_conflict")
 
 
-async def test_endpoints_that_fail_since_the_same_moment_are_told_in_one_order(site: Site, post: Post) -> None:
+async def test_endpoints_that_fail_since_the_same_time_are_reported_in_one_order(site: Site, post: Post) -> None:
     made = [(await post.endpoint(url=URL))["id"] for _ in range(4)]
     async with site.engine.db.transaction() as tx:
         await tx.execute("update millpond.endpoints set failing_since = now()")
@@ -293,8 +295,8 @@ async def test_what_an_alarm_names_is_found_without_naming_its_tenant(site: Site
     assert (await site.order("GET", delivery)).json()["tenant"] == post.tenant
     assert (await site.order("POST", f"{delivery}/resend")).status_code == 202
     assert (await site.order("DELETE", path)).status_code == 204
-    told = ["endpoint.made", "endpoint.disabled", "endpoint.enabled", "endpoint.tested", "delivery.resent"]
-    assert await post.actions() == [*told, "endpoint.deleted"]
+    described = ["endpoint.made", "endpoint.disabled", "endpoint.enabled", "endpoint.tested", "delivery.resent"]
+    assert await post.actions() == [*described, "endpoint.deleted"]
     for gone in (path, f"/v1/endpoints/{NOBODY}", "/v1/deliveries/msg_00000000000000000000000000"):
         assert (await site.order("GET", gone)).status_code == 404
 

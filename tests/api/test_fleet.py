@@ -63,11 +63,11 @@ class RemoteWorker:
     token: str
     id: str
 
-    async def say(self, verb: str, **body: Any) -> httpx2.Response:
+    async def call(self, verb: str, **body: Any) -> httpx2.Response:
         return await self.site.post(f"/v1/worker/{verb}", body, key=self.token)
 
     async def polled(self, **body: Any) -> list[dict[str, Any]]:
-        answer = await self.say("poll", **body)
+        answer = await self.call("poll", **body)
         assert answer.status_code == 200, answer.text
         return answer.json()["jobs"]
 
@@ -90,11 +90,11 @@ def code(answer: httpx2.Response) -> tuple[int, str]:
 
 async def test_a_worker_joins_works_and_leaves(fleet_server: FleetServer) -> None:
     answer = await fleet_server.register(slots=2, capabilities={"gpu": "A10"})
-    told = answer.json()
+    response = answer.json()
     assert answer.status_code == 201
-    assert (told["worker"], told["routes"], told["is_approved"]) == ("w1", [KIND], True)
-    assert (told["lease_seconds"], told["heartbeat_seconds"], told["poll_seconds_max"]) == (900, 30, 30)
-    remote_worker = RemoteWorker(fleet_server.site, told["token"], told["id"])
+    assert (response["worker"], response["routes"], response["is_approved"]) == ("w1", [KIND], True)
+    assert (response["lease_seconds"], response["heartbeat_seconds"], response["poll_seconds_max"]) == (900, 30, 30)
+    remote_worker = RemoteWorker(fleet_server.site, response["token"], response["id"])
     job_id = await fleet_server.job()
     (job,) = await remote_worker.polled(want=2)
     assert job["job_id"] == job_id
@@ -113,7 +113,7 @@ async def test_a_worker_joins_works_and_leaves(fleet_server: FleetServer) -> Non
         {},
     )
     lease = lease_of(job)
-    noted = await remote_worker.say(
+    noted = await remote_worker.call(
         "note",
         **lease,
         notes=[
@@ -123,7 +123,7 @@ async def test_a_worker_joins_works_and_leaves(fleet_server: FleetServer) -> Non
         ],
     )
     assert (noted.status_code, noted.json()) == (200, {"cancel_requested": False})
-    beat = await remote_worker.say("heartbeat", jobs=[lease])
+    beat = await remote_worker.call("heartbeat", jobs=[lease])
     assert beat.json() == {
         "jobs": [
             {
@@ -137,14 +137,14 @@ async def test_a_worker_joins_works_and_leaves(fleet_server: FleetServer) -> Non
         ],
         "is_draining": False,
     }
-    done = await remote_worker.say("complete", **lease, output={"url": "x"}, captured=3)
+    done = await remote_worker.call("complete", **lease, output={"url": "x"}, captured=3)
     assert (done.status_code, done.json()) == (200, {"job_id": job_id, "state": "succeeded"})
-    again = await remote_worker.say("complete", **lease, output={"url": "y"}, captured=3)
+    again = await remote_worker.call("complete", **lease, output={"url": "y"}, captured=3)
     assert again.json() == done.json()
     seen = (await fleet_server.site.get(f"/v1/jobs/{job_id}")).json()
     assert (seen["output"], seen["captured"], seen["progress"]) == ({"url": "x"}, 3, 1.0)
-    assert (await remote_worker.say("deregister")).status_code == 204
-    assert code(await remote_worker.say("poll")) == (401, "unauthorized")
+    assert (await remote_worker.call("deregister")).status_code == 204
+    assert code(await remote_worker.call("poll")) == (401, "unauthorized")
     actions = [
         entry["action"] for entry in (await fleet_server.site.order("GET", "/v1/audit?limit=100")).json()["data"]
     ]
@@ -188,10 +188,10 @@ async def test_a_job_may_fail_be_retried_requeued_and_parked(fleet_server: Fleet
     jobs = await remote_worker.polled(want=4)
     error = {"code": "oom", "message": "Out of memory.", "node": "3"}
     answers = [
-        await remote_worker.say("fail", **lease_of(jobs[0]), error=error),
-        await remote_worker.say("fail", **lease_of(jobs[1]), error=error, retry=True, retry_after=30),
-        await remote_worker.say("requeue", **lease_of(jobs[2]), reason="spot"),
-        await remote_worker.say("park", **lease_of(jobs[3]), memo={"at": 2}),
+        await remote_worker.call("fail", **lease_of(jobs[0]), error=error),
+        await remote_worker.call("fail", **lease_of(jobs[1]), error=error, retry=True, retry_after=30),
+        await remote_worker.call("requeue", **lease_of(jobs[2]), reason="spot"),
+        await remote_worker.call("park", **lease_of(jobs[3]), memo={"at": 2}),
     ]
     assert [answer.status_code for answer in answers] == [200] * 4
     assert [answer.json().get("fate") for answer in answers[:3]] == ["failed", "requeued", "requeued"]
@@ -206,10 +206,10 @@ async def test_a_cancel_reaches_the_worker(fleet_server: FleetServer) -> None:
     await fleet_server.job()
     (job,) = await remote_worker.polled()
     await fleet_server.site.post(f"/v1/jobs/{job['job_id']}/cancel")
-    assert (await remote_worker.say("heartbeat", jobs=[lease_of(job)])).json()["jobs"][0]["cancel_requested"]
-    noted = await remote_worker.say("note", **lease_of(job), notes=[{"number": 1, "type": "log", "text": "x"}])
+    assert (await remote_worker.call("heartbeat", jobs=[lease_of(job)])).json()["jobs"][0]["cancel_requested"]
+    noted = await remote_worker.call("note", **lease_of(job), notes=[{"number": 1, "type": "log", "text": "x"}])
     assert noted.json()["cancel_requested"]
-    ended = await remote_worker.say("fail", **lease_of(job), error={"message": "stopped"}, outcome="canceled")
+    ended = await remote_worker.call("fail", **lease_of(job), error={"message": "stopped"}, outcome="canceled")
     assert ended.json()["fate"] == "canceled"
 
 
@@ -264,7 +264,7 @@ async def _waiting(fleet_server: FleetServer, polls: int) -> None:
 # Who may not
 
 
-async def test_who_may_not_register_is_told_why(fleet_server: FleetServer) -> None:
+async def test_who_may_not_register_is_shown_why(fleet_server: FleetServer) -> None:
     site = fleet_server.site
     of_tenant = await site.key(scope="worker", tenant=TENANT, account=None)
     answers = {
@@ -313,7 +313,7 @@ async def test_a_name_and_the_cap_are_kept(engine: Engine, clock: Clock) -> None
 
         await clock.advance(timedelta(seconds=61))
         await fleet_server.joined("a")
-        assert code(await first.say("poll")) == (401, "unauthorized")
+        assert code(await first.call("poll")) == (401, "unauthorized")
 
 
 VERBS = ("poll", "heartbeat", "note", "complete", "fail", "requeue", "park", "upload", "download", "deregister")
@@ -329,15 +329,15 @@ async def test_only_a_worker_that_is_in_says_anything(fleet_server: FleetServer)
     assert (await site.get("/v1/jobs", key=remote_worker.token)).status_code == 401  # its token opens nothing else
     await site.order("POST", f"/v1/workers/{remote_worker.id}/revoke")
     for verb in VERBS:
-        assert code(await remote_worker.say(verb)) == (403, "worker_revoked"), verb
+        assert code(await remote_worker.call(verb)) == (403, "worker_revoked"), verb
 
 
-async def test_one_that_is_not_approved_is_told_so(engine: Engine) -> None:
+async def test_one_that_is_not_approved_is_reported(engine: Engine) -> None:
     async with running_site(engine, settings=Settings(fleet_approval="manual")) as site:
         fleet_server = FleetServer(site, await site.key(scope="worker", tenant=None, account=None))
         assert not (await fleet_server.register("shy")).json()["is_approved"]
         remote_worker = await fleet_server.joined("w1")
-        assert code(await remote_worker.say("poll")) == (403, "worker_unapproved")
+        assert code(await remote_worker.call("poll")) == (403, "worker_unapproved")
         await site.order("POST", f"/v1/workers/{remote_worker.id}/approve")
         assert await remote_worker.polled() == []
 
@@ -367,9 +367,9 @@ async def test_a_stale_or_foreign_lease_changes_nothing(fleet_server: FleetServe
     ]
     for verb, more in FENCED.items():
         for who, lease in wrong:
-            assert code(await who.say(verb, **lease, **more)) == (409, "lease_lost"), verb
+            assert code(await who.call(verb, **lease, **more)) == (409, "lease_lost"), verb
     assert [(await fleet_server.site.get(f"/v1/jobs/{job['job_id']}")).text for job in (mine, theirs)] == before
-    beat = (await other.say("heartbeat", jobs=[lease_of(mine)])).json()["jobs"][0]
+    beat = (await other.call("heartbeat", jobs=[lease_of(mine)])).json()["jobs"][0]
     assert not beat["is_held"]
 
 
@@ -377,9 +377,9 @@ async def test_a_revoke_takes_the_jobs_away_now(fleet_server: FleetServer) -> No
     remote_worker = await fleet_server.joined()
     job_id = await fleet_server.job()
     (job,) = await remote_worker.polled()
-    told = (await fleet_server.site.order("POST", f"/v1/workers/{remote_worker.id}/revoke")).json()
-    assert (told["status"], told["jobs"]) == ("revoked", 0)
-    assert code(await remote_worker.say("complete", **lease_of(job), output={})) == (403, "worker_revoked")
+    response = (await fleet_server.site.order("POST", f"/v1/workers/{remote_worker.id}/revoke")).json()
+    assert (response["status"], response["jobs"]) == ("revoked", 0)
+    assert code(await remote_worker.call("complete", **lease_of(job), output={})) == (403, "worker_revoked")
     assert (await fleet_server.site.get(f"/v1/jobs/{job_id}")).json()["phase"] == "ready"
     assert code(await fleet_server.register("w1")) == (403, "worker_revoked")
 
@@ -425,7 +425,7 @@ async def test_nonsense_is_refused_by_name_and_the_lease_stays(fleet_server: Fle
         )
         assert answer.status_code == 422, (text[:200], answer.text)
         assert answer.json()["field"].startswith(field), text[:200]
-    assert (await remote_worker.say("heartbeat", jobs=[lease_of(job)])).json()["jobs"][0]["is_held"]
+    assert (await remote_worker.call("heartbeat", jobs=[lease_of(job)])).json()["jobs"][0]["is_held"]
 
 
 async def test_numbers_that_are_none_are_no_json(fleet_server: FleetServer) -> None:
@@ -452,8 +452,8 @@ async def test_a_long_error_is_shortened_and_an_endless_one_refused(fleet_server
     )
     answer = await fleet_server.site.raw(head.encode() + b'{"error": {"message": "' + b"x" * 10_000, until_closed=False)
     assert answer.startswith(b"HTTP/1.1 413 ")
-    assert (await remote_worker.say("heartbeat", jobs=[lease_of(job)])).json()["jobs"][0]["is_held"]
-    failed = await remote_worker.say("fail", **lease_of(job), error={"code": "big", "message": "m" * 500_000, "n": 1})
+    assert (await remote_worker.call("heartbeat", jobs=[lease_of(job)])).json()["jobs"][0]["is_held"]
+    failed = await remote_worker.call("fail", **lease_of(job), error={"code": "big", "message": "m" * 500_000, "n": 1})
     assert failed.json()["fate"] == "failed"
     error = (await fleet_server.site.get(f"/v1/jobs/{job_id}")).json()["error"]
     assert error["code"] == "big"
@@ -477,30 +477,32 @@ async def test_files_are_signed_for_whoever_holds_the_job(db: Database, tmp_path
         (job,) = await remote_worker.polled()
         assert list(job["downloads"]) == [own.id]
         assert job["downloads"][own.id]["method"] == "GET"
-        assert code(await remote_worker.say("download", **lease_of(job), artifact_id=alien.id)) == (404, "not_found")
-        again = await remote_worker.say("download", **lease_of(job), artifact_id=own.id)
+        assert code(await remote_worker.call("download", **lease_of(job), artifact_id=alien.id)) == (404, "not_found")
+        again = await remote_worker.call("download", **lease_of(job), artifact_id=own.id)
         assert again.json()["url"].startswith("http://files.example/")
         file = {"name": "out.png", "content_type": "image/png", "size": 3}
-        made = (await remote_worker.say("upload", **lease_of(job), **file)).json()
+        made = (await remote_worker.call("upload", **lease_of(job), **file)).json()
         assert made["upload"]["method"] == "PUT"
         names = [own.id, made["artifact_id"], alien.id]
-        beat = (await remote_worker.say("heartbeat", jobs=[{**lease_of(job), "renew": names}])).json()["jobs"][0]
+        beat = (await remote_worker.call("heartbeat", jobs=[{**lease_of(job), "renew": names}])).json()["jobs"][0]
         assert (list(beat["downloads"]), list(beat["uploads"])) == ([own.id], [made["artifact_id"]])
         files = [{"id": made["artifact_id"], "size": 3}]
-        missing = await remote_worker.say("complete", **lease_of(job), output={}, artifacts=files)
+        missing = await remote_worker.call("complete", **lease_of(job), output={}, artifacts=files)
         assert code(missing) == (422, "artifact_missing")
-        foreign = await remote_worker.say("complete", **lease_of(job), output={}, artifacts=[{"id": own.id, "size": 2}])
+        foreign = await remote_worker.call(
+            "complete", **lease_of(job), output={}, artifacts=[{"id": own.id, "size": 2}]
+        )
         assert code(foreign) == (404, "not_found")
         record = await engine.artifacts.read(TENANT, made["artifact_id"])
         await engine.artifacts.store.write(record.path, b"out", content_type="image/png")
-        wrong = await remote_worker.say("complete", **lease_of(job), output={}, artifacts=[{**files[0], "size": 4}])
+        wrong = await remote_worker.call("complete", **lease_of(job), output={}, artifacts=[{**files[0], "size": 4}])
         assert code(wrong) == (422, "artifact_mismatch")
         for _ in range(2):
-            done = await remote_worker.say(
+            done = await remote_worker.call(
                 "complete", **lease_of(job), output={"file": made["artifact_id"]}, artifacts=files
             )
             assert done.status_code == 200, done.text
-        late = await remote_worker.say("upload", **lease_of(job), **file)
+        late = await remote_worker.call("upload", **lease_of(job), **file)
         assert code(late) == (409, "lease_lost")
     await engine.workers.close()
 
@@ -526,9 +528,9 @@ async def test_operators_see_and_steer_the_fleet(fleet_server: FleetServer) -> N
     assert remote_worker.token not in json.dumps(seen)
     drained = (await site.order("POST", f"/v1/workers/{remote_worker.id}/drain")).json()
     assert drained["status"] == "draining"
-    polled = (await remote_worker.say("poll", want=2)).json()
+    polled = (await remote_worker.call("poll", want=2)).json()
     assert polled == {"jobs": [], "is_draining": True}
-    assert (await remote_worker.say("heartbeat", jobs=[lease_of(job)])).json()["is_draining"]
+    assert (await remote_worker.call("heartbeat", jobs=[lease_of(job)])).json()["is_draining"]
     assert (await site.order("POST", f"/v1/workers/{remote_worker.id}/resume")).json()["status"] == "busy"
     await site.engine.workers.open_route(f"{KIND}:blur")
     assigned = await site.order("PUT", f"/v1/workers/{remote_worker.id}/routes", {"routes": [f"{KIND}:blur"]})
@@ -537,15 +539,15 @@ async def test_operators_see_and_steer_the_fleet(fleet_server: FleetServer) -> N
     assert code(wrong) == (422, "unknown_route")
     rotated = await site.order("POST", f"/v1/workers/{remote_worker.id}/rotate", {})
     assert rotated.status_code == 201
-    assert code(await remote_worker.say("poll")) == (401, "unauthorized")
+    assert code(await remote_worker.call("poll")) == (401, "unauthorized")
     remote_worker.token = rotated.json()["token"]
-    assert (await remote_worker.say("complete", **lease_of(job), output={})).status_code == 200
+    assert (await remote_worker.call("complete", **lease_of(job), output={})).status_code == 200
     entries = (await site.order("GET", "/v1/audit?limit=100")).json()["data"]
-    told = {entry["action"]: entry for entry in entries}
+    fields = {entry["action"]: entry for entry in entries}
     for action in ("worker.drained", "worker.resumed", "worker.assigned", "worker.rotated"):
-        assert told[action]["subject"] == remote_worker.id
-        assert told[action]["actor"].startswith("key_")
-        assert told[action]["data"]["address"] == "127.0.0.1"
+        assert fields[action]["subject"] == remote_worker.id
+        assert fields[action]["actor"].startswith("key_")
+        assert fields[action]["data"]["address"] == "127.0.0.1"
     assert not any(remote_worker.token in json.dumps(entry) for entry in entries)
 
 
@@ -555,7 +557,7 @@ async def test_operators_see_why_a_worker_takes_no_jobs(fleet_server: FleetServe
     (at_first,) = (await site.order("GET", "/v1/workers")).json()["data"]
     assert (at_first["status"], at_first["unready_at"], at_first["unready_reason"]) == ("idle", None, None)
     for reason in ("ComfyUI does not respond.", "ComfyUI does not respond."):
-        assert (await remote_worker.say("readiness", unready_reason=reason)).status_code == 204
+        assert (await remote_worker.call("readiness", unready_reason=reason)).status_code == 204
         (seen,) = (await site.order("GET", "/v1/workers")).json()["data"]
         assert (seen["status"], seen["unready_reason"]) == ("unready", reason)
     board = (await site.order("GET", "/v1/board")).json()
@@ -563,14 +565,14 @@ async def test_operators_see_why_a_worker_takes_no_jobs(fleet_server: FleetServe
     assert "Worker w1 takes no jobs: ComfyUI does not respond." in [alarm["text"] for alarm in board["alarms"]]
     assert (await site.order("POST", f"/v1/workers/{remote_worker.id}/drain")).json()["status"] == "draining"
     assert (await site.order("POST", f"/v1/workers/{remote_worker.id}/resume")).json()["status"] == "unready"
-    assert (await remote_worker.say("readiness", unready_reason=None)).status_code == 204
+    assert (await remote_worker.call("readiness", unready_reason=None)).status_code == 204
     (at_last,) = (await site.order("GET", "/v1/workers")).json()["data"]
     assert (at_last["status"], at_last["unready_at"], at_last["unready_reason"]) == ("idle", None, None)
 
 
 async def test_an_unready_worker_is_no_capacity_of_its_routes(fleet_server: FleetServer) -> None:
     remote_worker = await fleet_server.joined()
-    answer = await remote_worker.say("readiness", unready_reason="The card is gone.")
+    answer = await remote_worker.call("readiness", unready_reason="The card is gone.")
     assert answer.status_code == 204, answer.text
     load = (await fleet_server.site.order("GET", f"/v1/scaling/{KIND}")).json()
     assert load["workers"] == {"idle": 0, "busy": 0, "draining": 0}
@@ -583,12 +585,18 @@ async def test_what_is_about_all_tenants_is_not_for_one(fleet_server: FleetServe
     assert code(answer) == (403, "forbidden")
 
 
-async def test_a_route_tells_how_many_workers_it_wants(fleet_server: FleetServer) -> None:
+async def test_a_route_reports_how_many_workers_it_wants(fleet_server: FleetServer) -> None:
     await fleet_server.joined()
     for _ in range(3):
         await fleet_server.job()
-    told = (await fleet_server.site.order("GET", f"/v1/scaling/{KIND}?target_wait=0&jobs_per_worker=2&max=9")).json()
-    assert (told["desired_workers"], told["ready"], told["workers"]) == (2, 3, {"idle": 1, "busy": 0, "draining": 0})
+    response = (
+        await fleet_server.site.order("GET", f"/v1/scaling/{KIND}?target_wait=0&jobs_per_worker=2&max=9")
+    ).json()
+    assert (response["desired_workers"], response["ready"], response["workers"]) == (
+        2,
+        3,
+        {"idle": 1, "busy": 0, "draining": 0},
+    )
     assert (await fleet_server.site.order("GET", "/v1/scaling")).json()["data"][0]["route"] == KIND
     assert (await fleet_server.site.order("GET", "/v1/scaling/nowhere")).status_code == 404
     metrics = (await fleet_server.site.order("GET", "/metrics", headers={"Accept": "text/plain"})).text
@@ -601,13 +609,13 @@ async def test_an_output_that_names_a_file_which_was_never_stored_is_not_taken(f
     job_id = await fleet_server.job()
     (job,) = await remote_worker.polled()
     about = {"name": "a.png", "content_type": "image/png", "size": 3}
-    made = (await remote_worker.say("upload", **lease_of(job), **about)).json()
+    made = (await remote_worker.call("upload", **lease_of(job), **about)).json()
     done = {"output": {"pictures": [made["artifact_id"]]}}
-    assert code(await remote_worker.say("complete", **lease_of(job), **done)) == (422, "artifact_missing")
+    assert code(await remote_worker.call("complete", **lease_of(job), **done)) == (422, "artifact_missing")
     assert (await fleet_server.site.engine.read(TENANT, job_id)).phase == "leased"
     record = await fleet_server.site.engine.artifacts.read(TENANT, made["artifact_id"])
     await fleet_server.site.engine.artifacts.store.write(record.path, b"abc", content_type="image/png")
-    assert (await remote_worker.say("complete", **lease_of(job), **done)).status_code == 200
+    assert (await remote_worker.call("complete", **lease_of(job), **done)).status_code == 200
     listed = await fleet_server.site.engine.artifacts.of_job(TENANT, ids.parse("job", job_id))
     assert [file.id for file in listed] == [made["artifact_id"]]
 
@@ -622,14 +630,14 @@ async def test_files_that_cannot_be_signed_now_cost_no_job_an_attempt(
     for given in ({"image": file.id}, {"n": 1}):
         await engine.submit(KIND, given, tenant=TENANT, account=ACCOUNT)
 
-    def away(*_: object, **__: object) -> Any:
+    def unavailable(*_: object, **__: object) -> Any:
         raise StorageUnavailableError
 
     with monkeypatch.context() as broken:
-        broken.setattr(engine.artifacts.store, "sign_get", away)
+        broken.setattr(engine.artifacts.store, "sign_get", unavailable)
         jobs = await remote_worker.polled(want=2)
     assert [(job["epoch"], job["downloads"]) for job in jobs] == [(1, {}), (1, {})]
-    asked = await remote_worker.say("download", **lease_of(jobs[0]), artifact_id=file.id)
+    asked = await remote_worker.call("download", **lease_of(jobs[0]), artifact_id=file.id)
     assert asked.status_code == 200
     for job in jobs:
-        assert (await remote_worker.say("complete", **lease_of(job), output=None)).status_code == 200
+        assert (await remote_worker.call("complete", **lease_of(job), output=None)).status_code == 200

@@ -81,7 +81,7 @@ async def test_its_contents_fit_into_one_response(site: Site, byte: bytes) -> No
 
 
 @pytest.mark.parametrize("status", [204, 410, 503])
-async def test_it_answers_as_it_is_told(site: Site, status: int) -> None:
+async def test_it_answers_as_it_is_configured(site: Site, status: int) -> None:
     answer = await site.send("POST", f"/inbox/sick?status={status}&retry_after=7", key=None, content=b"{}")
     assert (answer.status_code, answer.headers["retry-after"]) == (status, "7")
     assert (await contents(site))["data"][0]["answered"] == status

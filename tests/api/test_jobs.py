@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 async def test_a_submit_is_accepted_with_a_place_to_look(site: Site, make: Factory) -> None:
     await make.credits(12)
     answer = await site.post("/v1/jobs", {"kind": "priced", "input": {"product": "hat"}})
-    told = answer.json()
+    response = answer.json()
     assert answer.status_code == 202
-    assert answer.headers["location"] == told["links"]["self"] == f"/v1/jobs/{told['id']}"
+    assert answer.headers["location"] == response["links"]["self"] == f"/v1/jobs/{response['id']}"
     assert answer.headers["retry-after"] == "1"
-    assert (told["kind"], told["state"], told["price"], told["available"]) == ("priced", "queued", 5, 7)
-    assert (await site.get(told["links"]["self"])).json()["input"] == {"product": "hat"}
+    assert (response["kind"], response["state"], response["price"], response["available"]) == ("priced", "queued", 5, 7)
+    assert (await site.get(response["links"]["self"])).json()["input"] == {"product": "hat"}
 
 
 @pytest.mark.parametrize(
@@ -61,11 +61,11 @@ async def test_two_different_keys_in_one_request_are_refused(site: Site) -> None
     assert (answer.status_code, answer.json()["field"]) == (422, "idempotency_key")
 
 
-async def test_an_empty_wallet_is_told_what_is_missing(site: Site, make: Factory) -> None:
+async def test_an_empty_wallet_is_shown_what_is_missing(site: Site, make: Factory) -> None:
     await make.credits(3)
     answer = await site.post("/v1/jobs", {"kind": "priced"})
-    told = answer.json()
-    assert (answer.status_code, told["code"], told["required"], told["available"]) == (
+    response = answer.json()
+    assert (answer.status_code, response["code"], response["required"], response["available"]) == (
         402,
         "insufficient_credits",
         5,
@@ -76,15 +76,15 @@ async def test_an_empty_wallet_is_told_what_is_missing(site: Site, make: Factory
 async def test_of_many_jobs_each_has_its_own_outcome(site: Site, make: Factory) -> None:
     await make.credits(5)
     jobs = [{"kind": "priced"}, {"kind": "absent"}, {"kind": "priced"}, {"kind": "free"}]
-    told = (await site.post("/v1/jobs/bulk", {"jobs": jobs})).json()
-    assert [result["status"] for result in told["results"]] == [202, 422, 402, 202]
-    assert [(result["problem"] or {}).get("code") for result in told["results"]] == [
+    response = (await site.post("/v1/jobs/bulk", {"jobs": jobs})).json()
+    assert [result["status"] for result in response["results"]] == [202, 422, 402, 202]
+    assert [(result["problem"] or {}).get("code") for result in response["results"]] == [
         None,
         "unknown_kind",
         "insufficient_credits",
         None,
     ]
-    assert (told["accepted"], told["refused"]) == (2, 2)
+    assert (response["accepted"], response["refused"]) == (2, 2)
 
 
 async def test_many_jobs_do_not_share_a_key(site: Site) -> None:
@@ -102,7 +102,7 @@ async def test_an_operator_submits_for_an_account_by_name(site: Site) -> None:
 # Read
 
 
-async def test_what_has_not_changed_is_not_told_again(site: Site, make: Factory) -> None:
+async def test_what_has_not_changed_is_not_reported_again(site: Site, make: Factory) -> None:
     job_id = await site.submitted()
     first = await site.get(f"/v1/jobs/{job_id}")
     tag = first.headers["etag"]
@@ -303,7 +303,7 @@ async def test_events_come_in_pages_without_a_gap(site: Site, make: Factory) -> 
 
 
 @pytest.mark.parametrize(("path", "accept"), [("stream", "*/*"), ("events", "text/event-stream")])
-async def test_a_stream_tells_the_same_events_and_ends_with_the_job(
+async def test_a_stream_reports_the_same_events_and_ends_with_the_job(
     site: Site, make: Factory, path: str, accept: str
 ) -> None:
     job_id = await site.submitted()
@@ -348,16 +348,16 @@ async def test_log_lines_are_read_apart_from_the_other_events(site: Site, make: 
     job_id = await site.submitted()
     (lease,) = await make.claimed("free")
     await make.engine.note(Note(lease, 1, "log", '{"text": "Loaded.", "level": "info"}'))
-    told = (await site.get(f"/v1/jobs/{job_id}/logs")).json()
-    assert [(line["text"], line["level"]) for line in told["data"]] == [("Loaded.", "info")]
+    response = (await site.get(f"/v1/jobs/{job_id}/logs")).json()
+    assert [(line["text"], line["level"]) for line in response["data"]] == [("Loaded.", "info")]
 
 
 async def test_times_to_come_are_taken_over(site: Site, make: Factory) -> None:
     at = (await make.clock.now()) + HOUR
     job_id = await site.submitted(run_at=at.isoformat(), expires_in="15m", priority=7)
-    told = (await site.get(f"/v1/jobs/{job_id}")).json()
-    assert (told["phase"], told["priority"]) == ("waiting", 7)
-    assert told["run_at"] < told["expires_at"]
+    response = (await site.get(f"/v1/jobs/{job_id}")).json()
+    assert (response["phase"], response["priority"]) == ("waiting", 7)
+    assert response["run_at"] < response["expires_at"]
 
 
 async def test_a_retry_with_a_key_makes_one_job_and_answers_as_the_first_did(site: Site, make: Factory) -> None:

@@ -71,10 +71,10 @@ async def ended(client: httpx2.AsyncClient, path: str) -> dict[str, Any]:
 async def test_a_job_is_submitted_run_and_read_under_the_prefix(client: httpx2.AsyncClient) -> None:
     answer = await client.post(f"{HERE}/v1/jobs", json={"kind": "wrap", "input": {"paper": "blue"}}, headers=ANN)
     assert answer.status_code == 202, answer.text
-    told = answer.json()
-    assert answer.headers["location"] == told["links"]["self"] == f"{HERE}/v1/jobs/{told['id']}"
-    assert (told["price"], told["available"]) == (2, 98)
-    job = await ended(client, told["links"]["self"])
+    response = answer.json()
+    assert answer.headers["location"] == response["links"]["self"] == f"{HERE}/v1/jobs/{response['id']}"
+    assert (response["price"], response["available"]) == (2, 98)
+    job = await ended(client, response["links"]["self"])
     assert (job["state"], job["tenant"], job["account"], job["output"]) == (
         "succeeded",
         "shop",
@@ -84,13 +84,13 @@ async def test_a_job_is_submitted_run_and_read_under_the_prefix(client: httpx2.A
     assert all(link.startswith(f"{HERE}/v1/jobs/") for link in job["links"].values())
     page = await client.get(f"{HERE}/v1/jobs", headers=ANN)
     assert [each["links"] for each in page.json()["data"]] == [job["links"]]
-    events = await client.get(told["links"]["events"], headers=ANN)
+    events = await client.get(response["links"]["events"], headers=ANN)
     assert [event["type"] for event in events.json()["data"]] == ["submitted", "started", "succeeded"]
 
 
 async def test_the_stream_is_where_the_links_say(client: httpx2.AsyncClient) -> None:
-    told = (await client.post(f"{HERE}/v1/jobs", json={"kind": "wrap"}, headers=ANN)).json()
-    async with client.stream("GET", told["links"]["stream"], headers=ANN) as stream:
+    response = (await client.post(f"{HERE}/v1/jobs", json={"kind": "wrap"}, headers=ANN)).json()
+    async with client.stream("GET", response["links"]["stream"], headers=ANN) as stream:
         assert stream.headers["content-type"].startswith("text/event-stream")
         text = "".join([part async for part in stream.aiter_text()])
     assert "succeeded" in text
@@ -127,7 +127,7 @@ async def test_a_stranger_is_refused(client: httpx2.AsyncClient) -> None:
     assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
 
 
-async def test_the_hosts_own_refusal_is_told_as_a_problem(client: httpx2.AsyncClient) -> None:
+async def test_the_hosts_own_refusal_is_reported_as_a_problem(client: httpx2.AsyncClient) -> None:
     answer = await client.get(f"{HERE}/v1/jobs", headers={"x-user": "banned"})
     assert (answer.status_code, answer.json()["code"], answer.json()["detail"]) == (403, "forbidden", "You are banned.")
 
@@ -139,19 +139,19 @@ async def test_an_error_of_the_host_is_a_500_without_its_inside(client: httpx2.A
 
 
 async def test_one_user_does_not_see_the_jobs_of_another(client: httpx2.AsyncClient) -> None:
-    told = (await client.post(f"{HERE}/v1/jobs", json={"kind": "wrap"}, headers=ANN)).json()
-    assert (await client.get(told["links"]["self"], headers={"x-user": "bob"})).status_code == 404
-    assert (await client.get(told["links"]["self"], headers={"x-user": "boss"})).status_code == 200
+    response = (await client.post(f"{HERE}/v1/jobs", json={"kind": "wrap"}, headers=ANN)).json()
+    assert (await client.get(response["links"]["self"], headers={"x-user": "bob"})).status_code == 404
+    assert (await client.get(response["links"]["self"], headers={"x-user": "boss"})).status_code == 200
     assert (await client.post(f"{HERE}/v1/grants", json={}, headers=ANN)).status_code == 403
 
 
 async def test_a_browser_token_is_good_beside_the_hosts_users(client: httpx2.AsyncClient) -> None:
-    told = (await client.post(f"{HERE}/v1/jobs", json={"kind": "nap"}, headers=ANN)).json()
-    here = told["links"]["self"]
+    response = (await client.post(f"{HERE}/v1/jobs", json={"kind": "nap"}, headers=ANN)).json()
+    here = response["links"]["self"]
     made = await client.post(f"{here}/tokens", json={"scopes": ["read", "cancel"]}, headers=ANN)
     assert made.status_code == 201, made.text
     token = made.json()["token"]
-    assert (await client.get(here, params={"token": token})).json()["id"] == told["id"]
+    assert (await client.get(here, params={"token": token})).json()["id"] == response["id"]
     assert (await client.get(here, headers={"authorization": f"Bearer {token}"})).status_code == 200
     assert (await client.get(f"{HERE}/v1/jobs", params={"token": token})).status_code in (401, 403)
     assert (await client.get(here, params={"token": f"{token}x"})).status_code == 401
@@ -201,8 +201,8 @@ async def test_it_may_run_again_after_it_has_ended(jobs: Mount) -> None:
 async def test_worker_and_services_may_live_elsewhere(empty_dsn: str) -> None:
     jobs = Mount(product, settings=Settings(database_url=empty_dsn), worker=False, services=False)
     async with served(shop(jobs)) as client:
-        told = (await client.post(f"{HERE}/v1/jobs", json={"kind": "nap"}, headers=ANN)).json()
-        job = await client.get(told["links"]["self"], params={"wait": 1}, headers=ANN)
+        response = (await client.post(f"{HERE}/v1/jobs", json={"kind": "nap"}, headers=ANN)).json()
+        job = await client.get(response["links"]["self"], params={"wait": 1}, headers=ANN)
         assert job.json()["phase"] == "ready"
 
 
@@ -272,8 +272,8 @@ async def test_an_open_stream_does_not_keep_a_host_from_stopping(
                 return False
 
         await until(is_up)
-        told = (await client.post(f"{HERE}/v1/jobs", json={"kind": "nap"}, headers=ANN)).json()
-        async with client.stream("GET", told["links"]["stream"], headers=ANN) as stream:
+        response = (await client.post(f"{HERE}/v1/jobs", json={"kind": "nap"}, headers=ANN)).json()
+        async with client.stream("GET", response["links"]["stream"], headers=ANN) as stream:
             lines = stream.aiter_lines()
             assert await anext(lines)
             running.send_signal(signal.SIGTERM)
@@ -282,6 +282,6 @@ async def test_an_open_stream_does_not_keep_a_host_from_stopping(
     await asyncio.to_thread(running.wait, PATIENCE)
     assert running.returncode in (0, -signal.SIGTERM)
     engine = await Engine.open(empty_dsn, product)
-    job = await engine.read("shop", told["id"])
+    job = await engine.read("shop", response["id"])
     await engine.close()
     assert job.phase == "ready", "its worker gave it back"

@@ -60,15 +60,15 @@ def test_every_reference_leads_somewhere() -> None:
 
 
 def test_every_example_fits_its_schema() -> None:
-    described = [
+    listed = [
         content
         for _, _, operation in operations()
         for side in (operation.get("requestBody", {}), *operation["responses"].values())
         for content in side.get("content", {}).values()
         if "example" in content
     ]
-    assert len(described) > 40
-    for content in described:
+    assert len(listed) > 40
+    for content in listed:
         schema = {**content["schema"], "components": DOCUMENT["components"]}
         jsonschema_rs.Draft202012Validator(schema).validate(content["example"])
 
@@ -122,8 +122,8 @@ def test_whatever_a_schema_of_a_product_says_is_described(shape: Any) -> None:
     """Schemas may be true or false, types may be several, and a member may be called as a word of schemas is."""
     schema = {"type": "object", "properties": {"data": shape, "$ref": {"type": "string"}}, "required": ["data", "$ref"]}
     kind = Kind(name="wild", schema=schema)
-    told = openapi.document(ROUTES, {"wild": kind})["components"]["schemas"]["Input.wild"]
-    assert told["properties"] == schema["properties"]
+    described = openapi.document(ROUTES, {"wild": kind})["components"]["schemas"]["Input.wild"]
+    assert described["properties"] == schema["properties"]
 
 
 def test_a_handler_that_takes_this_or_that_is_described() -> None:

@@ -62,14 +62,14 @@ def phases(detail: dict[str, Any]) -> list[tuple[str, str | None, int, bool]]:
 # A job
 
 
-async def test_a_detail_tells_how_a_job_spent_its_time_and_its_money(site: Site, make: Factory) -> None:
+async def test_a_detail_reports_how_a_job_spent_its_time_and_its_money(site: Site, make: Factory) -> None:
     lease = await make.leased("staged")
     await make.engine.note(stage(lease, 1, "planning"), progress(lease, 2, 0.5), stage(lease, 3, "rendering"))
     await make.engine.give_back(attempt(lease))
     await make.clock.advance(MINUTE)
     (again,) = await make.claimed("staged", worker="second")
-    told = await seen(site, f"/v1/board/jobs/{ids.text('job', lease.job_id)}")
-    assert phases(told) == [
+    response = await seen(site, f"/v1/board/jobs/{ids.text('job', lease.job_id)}")
+    assert phases(response) == [
         ("ready", None, 0, False),
         ("leased", None, 1, False),
         ("leased", "planning", 1, False),
@@ -77,9 +77,9 @@ async def test_a_detail_tells_how_a_job_spent_its_time_and_its_money(site: Site,
         ("ready", None, 1, False),
         ("leased", None, 2, True),
     ]
-    ends = [(span["from"], span["to"]) for span in told["spans"]]
+    ends = [(span["from"], span["to"]) for span in response["spans"]]
     assert all(end == start for (_, end), (start, _) in pairwise(ends))
-    first, second = told["attempts"]
+    first, second = response["attempts"]
     assert (first["outcome"], first["cause"], first["error_code"], first["worker"]) == (
         "requeued",
         "attempt",
@@ -87,10 +87,10 @@ async def test_a_detail_tells_how_a_job_spent_its_time_and_its_money(site: Site,
         None,
     )
     assert (second["number"], second["outcome"], second["to"], second["worker"]) == (2, None, None, "second")
-    assert (told["worker"], told["worker_id"], told["events_left_out"]) == ("second", None, 0)
-    assert [(entry["type"], entry["held"]) for entry in told["entries"]] == [("hold", 5)]
-    assert told["job"]["id"] == ids.text("job", lease.job_id)
-    assert told["lifecycle"]["states"]["running"] == "leased"
+    assert (response["worker"], response["worker_id"], response["events_left_out"]) == ("second", None, 0)
+    assert [(entry["type"], entry["held"]) for entry in response["entries"]] == [("hold", 5)]
+    assert response["job"]["id"] == ids.text("job", lease.job_id)
+    assert response["lifecycle"]["states"]["running"] == "leased"
 
     await make.finish(again)
     done = await seen(site, f"/v1/board/jobs/{ids.text('job', lease.job_id)}")
@@ -102,15 +102,15 @@ async def test_a_detail_tells_how_a_job_spent_its_time_and_its_money(site: Site,
     assert [entry["type"] for entry in done["entries"]] == ["hold", "capture"]
 
 
-async def test_a_job_that_failed_tells_why_and_what_was_made_from_it(site: Site, make: Factory) -> None:
+async def test_a_job_that_failed_reports_why_and_what_was_made_from_it(site: Site, make: Factory) -> None:
     job = await make.ended("priced", "failed")
     await make.credits(5)
     retried = await make.engine.retry(TENANT, job.job_id)
-    told = await seen(site, f"/v1/board/jobs/{job.id}?tenant={TENANT}")
-    (tried,) = told["attempts"]
+    response = await seen(site, f"/v1/board/jobs/{job.id}?tenant={TENANT}")
+    (tried,) = response["attempts"]
     assert (tried["outcome"], tried["error_code"]) == ("failed", ERROR["code"])
-    assert told["retries"] == [retried.id]
-    assert [entry["type"] for entry in told["entries"]] == ["hold", "release"]
+    assert response["retries"] == [retried.id]
+    assert [entry["type"] for entry in response["entries"]] == ["hold", "release"]
     assert (await seen(site, f"/v1/board/jobs/{retried.id}"))["job"]["retry_of"] == job.id
 
 
@@ -119,14 +119,14 @@ async def test_a_refund_is_among_the_money_of_a_job(site: Site, make: Factory) -
     await make.engine.refund(TENANT, job.job_id, amount=2, key="a", reason="blurred", actor="test")
     await make.engine.refund(TENANT, job.job_id, reason="all of it", actor="test")
     await make.engine.refund(TENANT, other.job_id, reason="another's", actor="test")
-    told = (await seen(site, f"/v1/board/jobs/{job.id}"))["entries"]
-    assert [(entry["type"], entry["available"]) for entry in told] == [
+    response = (await seen(site, f"/v1/board/jobs/{job.id}"))["entries"]
+    assert [(entry["type"], entry["available"]) for entry in response] == [
         ("hold", -5),
         ("capture", 0),
         ("adjust", 2),
         ("adjust", 3),
     ]
-    assert {entry["job_id"] for entry in told} == {job.id}
+    assert {entry["job_id"] for entry in response} == {job.id}
 
 
 async def test_a_parked_job_and_what_a_provider_was_asked(site: Site, make: Factory) -> None:
@@ -134,12 +134,12 @@ async def test_a_parked_job_and_what_a_provider_was_asked(site: Site, make: Fact
     begun = await predictions.begin(make.engine.db, TENANT, lease.job_id, lease.epoch, "replicate")
     await predictions.sent(make.engine.db, begun.id, "pred-7")
     await make.engine.park(lease, None)
-    told = await seen(site, f"/v1/board/jobs/{ids.text('job', lease.job_id)}")
-    assert [phase for phase, *_ in phases(told)] == ["ready", "leased", "parked"]
-    (asked,) = told["predictions"]
+    response = await seen(site, f"/v1/board/jobs/{ids.text('job', lease.job_id)}")
+    assert [phase for phase, *_ in phases(response)] == ["ready", "leased", "parked"]
+    (asked,) = response["predictions"]
     assert (asked["provider"], asked["external_id"], asked["status"]) == ("replicate", "pred-7", "running")
     (found,) = (await seen(site, "/v1/search?q=pred-7"))["data"]
-    assert (found["type"], found["id"], found["by"]) == ("job", told["job"]["id"], "external_id")
+    assert (found["type"], found["id"], found["by"]) == ("job", response["job"]["id"], "external_id")
     await make.engine.cancel(TENANT, lease.job_id)
 
 
@@ -148,9 +148,9 @@ async def test_of_a_very_long_life_the_middle_is_left_out(site: Site, make: Fact
     for start in range(1, 2_101, 300):
         await make.engine.note(*(Note(lease, n, "log", '{"text": "x"}') for n in range(start, start + 300)))
     await make.engine.note(stage(lease, 3_000, "rendering"))
-    told = await seen(site, f"/v1/board/jobs/{ids.text('job', lease.job_id)}")
-    assert told["events_left_out"] == told["job"]["events"] - 2 * details.EVENTS_MAX > 0
-    assert phases(told) == [("ready", None, 0, False), ("leased", None, 1, False), ("leased", "rendering", 1, True)]
+    response = await seen(site, f"/v1/board/jobs/{ids.text('job', lease.job_id)}")
+    assert response["events_left_out"] == response["job"]["events"] - 2 * details.EVENTS_MAX > 0
+    assert phases(response) == [("ready", None, 0, False), ("leased", None, 1, False), ("leased", "rendering", 1, True)]
     await make.finish(lease)
 
 
@@ -209,7 +209,7 @@ async def test_anything_is_found_by_its_name(post: Post) -> None:
     assert kinds == {("kind", "staged"), ("queue", "staged")}
 
 
-async def test_what_cannot_be_found_is_not_and_nonsense_is_told(post: Post) -> None:
+async def test_what_cannot_be_found_is_not_and_nonsense_is_reported(post: Post) -> None:
     site = post.site
     for asked in ("job_zzzz", "job_01u", "nothing-of-this-name", "ein Wort mehr", "%", "_", "Ω", "job_" + "0" * 26):
         assert (await seen(site, "/v1/search", params={"q": asked}))["data"] == [], asked
@@ -239,7 +239,7 @@ async def test_wallets_of_all_tenants_come_in_pages(post: Post) -> None:
     assert (wrong.status_code, wrong.json()["field"]) == (422, "cursor")
 
 
-async def test_holds_are_told_by_age_the_oldest_first(site: Site, make: Factory) -> None:
+async def test_holds_are_reported_by_age_the_oldest_first(site: Site, make: Factory) -> None:
     oldest = await make.submitted("priced")
     await make.submitted("free")
     await make.clock.advance(HOUR)
@@ -332,14 +332,14 @@ async def test_who_made_the_attempts_of_the_fleet_is_known_when_they_are_over(si
         lease = {"job_id": given["job_id"], "lease_token": given["lease_token"]}
         verb, more = ("requeue", {}) if name == "one" else ("complete", {"output": {}})
         assert (await site.post(f"/v1/worker/{verb}", lease | more, key=token)).status_code == 200
-    told = await seen(site, f"/v1/board/jobs/{job.id}")
-    assert [(each["worker"], each["outcome"]) for each in told["attempts"]] == [
+    response = await seen(site, f"/v1/board/jobs/{job.id}")
+    assert [(each["worker"], each["outcome"]) for each in response["attempts"]] == [
         ("one", "requeued"),
         ("two", "succeeded"),
     ]
-    assert all(each["worker_id"].startswith("worker_") for each in told["attempts"])
+    assert all(each["worker_id"].startswith("worker_") for each in response["attempts"])
     (found,) = (await seen(site, "/v1/search?q=two"))["data"]
-    assert (found["type"], found["id"]) == ("worker", told["attempts"][1]["worker_id"])
+    assert (found["type"], found["id"]) == ("worker", response["attempts"][1]["worker_id"])
     (found,) = (await seen(site, f"/v1/search?q={found['id'].upper()}"))["data"]
     assert (found["title"], found["by"]) == ("two", "id")
 
@@ -419,7 +419,7 @@ class Extended(Settings):
     commands: str = setting("", show=lambda text: ", ".join(json.loads(text)))
 
 
-async def test_the_system_tells_how_it_is_and_no_secret(engine: Engine) -> None:
+async def test_the_system_reports_how_it_is_and_no_secret(engine: Engine) -> None:
     settings = Extended(
         database_url="postgresql://u:hidden8@db/x?password=hidden9&sslmode=require&sslkey=hidden12#hidden13",
         chat_url="https://hidden10@chat.test/v1",
@@ -431,10 +431,10 @@ async def test_the_system_tells_how_it_is_and_no_secret(engine: Engine) -> None:
     async with running_site(engine, settings=settings) as site:
         answer = await site.order("GET", "/v1/system")
         assert answer.status_code == 200, answer.text
-        told = answer.json()
+        response = answer.json()
         assert "hidden" not in answer.text
         assert SECRETS["encryption_key"] not in answer.text
-    shown = {setting["name"]: setting for setting in told["configuration"]}
+    shown = {setting["name"]: setting for setting in response["configuration"]}
     assert {name for name, setting in shown.items() if setting["is_secret"]} == SECRETS.keys()
     assert {setting["value"] for setting in shown.values() if setting["is_secret"]} == {"…"}
     assert (shown["chat_url"]["value"], shown["chat_url"]["source"]) == ("https://…@chat.test/v1", "given")
@@ -442,16 +442,16 @@ async def test_the_system_tells_how_it_is_and_no_secret(engine: Engine) -> None:
     assert shown["database_url"]["value"] == "postgresql://…@db/x?password=…&sslmode=require&sslkey=…#…"
     assert shown["storage"]["value"] == "s3://bucket/films?endpoint=http://…%40s3.test&region=eu&token=…"
     assert shown["commands"]["value"] == "publish, count"
-    assert {check["check"] for check in told["checks"]} >= {"clock", "schema", "isolation", "services"}
-    assert told["checks"][0] == {**told["checks"][0], "check": "clock", "verdict": "ok"}
-    assert told["database"]["size"] > 1_000_000
-    assert 0 < told["database"]["connections"] <= told["database"]["connections_max"]
-    assert {table["table"] for table in told["tables"]} >= {"jobs", "events", "entries"}
-    assert len(told["tables"]) <= system.TABLES_MAX
-    assert [migration["number"] for migration in told["migrations"]][:2] == [1, 2]
-    assert {pool["name"] for pool in told["pools"]} >= {"central"}
-    assert told["slow"] or "pg_stat_statements" in told["slow_reason"]
-    assert told["is_development"] is False
+    assert {check["check"] for check in response["checks"]} >= {"clock", "schema", "isolation", "services"}
+    assert response["checks"][0] == {**response["checks"][0], "check": "clock", "verdict": "ok"}
+    assert response["database"]["size"] > 1_000_000
+    assert 0 < response["database"]["connections"] <= response["database"]["connections_max"]
+    assert {table["table"] for table in response["tables"]} >= {"jobs", "events", "entries"}
+    assert len(response["tables"]) <= system.TABLES_MAX
+    assert [migration["number"] for migration in response["migrations"]][:2] == [1, 2]
+    assert {pool["name"] for pool in response["pools"]} >= {"central"}
+    assert response["slow"] or "pg_stat_statements" in response["slow_reason"]
+    assert response["is_development"] is False
 
 
 def test_a_statement_is_shown_without_what_stands_in_quotes() -> None:

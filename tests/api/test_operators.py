@@ -45,7 +45,7 @@ async def test_the_ledger_comes_in_pages(site: Site, make: Factory) -> None:
     assert second["next_cursor"] is None
 
 
-async def test_a_quote_tells_the_price_and_whether_it_can_be_paid(site: Site, make: Factory) -> None:
+async def test_a_quote_reports_the_price_and_whether_it_can_be_paid(site: Site, make: Factory) -> None:
     await make.credits(4)
     ask = {"kind": "metered", "input": {"units": 4}}
     assert (await site.post("/v1/quotes", ask)).json() == {
@@ -164,11 +164,11 @@ async def test_what_an_operator_does_to_a_job_is_written_down(site: Site, make: 
     assert len({each["actor"] for each in audited}) == 1
 
 
-async def test_a_kind_tells_what_it_takes_and_how_it_lives(site: Site) -> None:
-    told = (await site.get("/v1/kinds/staged")).json()
-    assert (told["price"], told["stages"][-1:], told["firm_stages"]) == (5, ["uploading"], ["uploading"])
+async def test_a_kind_reports_what_it_takes_and_how_it_lives(site: Site) -> None:
+    response = (await site.get("/v1/kinds/staged")).json()
+    assert (response["price"], response["stages"][-1:], response["firm_stages"]) == (5, ["uploading"], ["uploading"])
     diagram = await site.get("/v1/kinds/staged/diagram")
-    assert diagram.text == told["lifecycle"]["mermaid"]
+    assert diagram.text == response["lifecycle"]["mermaid"]
     assert diagram.headers["content-type"].startswith("text/plain")
     assert (await site.get("/v1/kinds/absent")).status_code == 404
 

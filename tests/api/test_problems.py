@@ -67,12 +67,12 @@ BAD_BODIES: dict[str, tuple[bytes, int, str, str | None]] = {
 async def test_a_bad_body_is_refused_with_the_place(still_site: Site, what: str) -> None:
     body, status, code, field = BAD_BODIES[what]
     answer = await still_site.send("POST", "/v1/jobs", content=body, headers=JSON)
-    told = answer.json()
-    assert (answer.status_code, told["code"], told.get("field")) == (status, code, field), told
+    response = answer.json()
+    assert (answer.status_code, response["code"], response.get("field")) == (status, code, field), response
     assert answer.headers["content-type"] == "application/problem+json"
-    assert told["status"] == status
-    assert told["type"] == f"/docs/problems/{code}"
-    assert told["request_id"] == answer.headers["request-id"]
+    assert response["status"] == status
+    assert response["type"] == f"/docs/problems/{code}"
+    assert response["request_id"] == answer.headers["request-id"]
     assert (await still_site.get("/v1/jobs")).json()["data"] == []
 
 
@@ -136,7 +136,7 @@ async def test_a_path_that_leads_nowhere_is_not_found(still_site: Site) -> None:
         assert (answer.status_code, answer.json()["code"]) == (404, "not_found"), path
 
 
-async def test_a_wrong_method_is_told_the_right_ones(still_site: Site) -> None:
+async def test_a_wrong_method_is_shown_the_right_ones(still_site: Site) -> None:
     answer = await still_site.send("PATCH", "/v1/jobs")
     assert (answer.status_code, answer.headers["allow"]) == (405, "GET, POST")
 
@@ -170,7 +170,7 @@ async def test_many_jobs_may_be_larger_than_one(site: Site) -> None:
     assert (await site.post("/v1/jobs/bulk", {"jobs": jobs})).json()["accepted"] == 10
 
 
-async def test_what_breaks_inside_is_not_told_outside(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_breaks_inside_is_not_reported_outside(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     async def broken(*_: Any) -> None:
         raise RuntimeError("password=hunter2")
 
@@ -180,19 +180,19 @@ async def test_what_breaks_inside_is_not_told_outside(site: Site, monkeypatch: p
     assert "hunter2" not in answer.text
 
 
-async def test_a_database_that_is_away_is_told_as_such_and_nothing_else(
+async def test_a_database_that_is_away_is_reported_as_such_and_nothing_else(
     site: Site, server: DatabaseServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    away = await Database.open(server.dsn, size=1)
-    away.dsn = "postgresql://127.0.0.1:1/nowhere"
-    monkeypatch.setattr(site.engine.tenant_databases, "of", lambda _: away)
+    unreachable = await Database.open(server.dsn, size=1)
+    unreachable.dsn = "postgresql://127.0.0.1:1/nowhere"
+    monkeypatch.setattr(site.engine.tenant_databases, "of", lambda _: unreachable)
     answer = await site.get("/v1/wallet")
-    told = answer.json()
-    assert (answer.status_code, told["code"], told["retryable"]) == (503, "unavailable", True)
+    response = answer.json()
+    assert (answer.status_code, response["code"], response["retryable"]) == (503, "unavailable", True)
     assert answer.headers["retry-after"] == "1"
     assert "127.0.0.1" not in answer.text
     assert (await site.get("/healthz", key=None)).status_code == 200
-    await away.close()
+    await unreachable.close()
 
 
 async def test_a_sane_request_id_and_a_trace_come_back(site: Site) -> None:

@@ -100,7 +100,7 @@ def test_the_documents_describe_every_form(form: Any, required: list[str]) -> No
     ],
     ids=str,
 )
-def test_the_manual_tells_what_a_schema_accepts(form: Any, expected: str) -> None:
+def test_the_manual_reports_what_a_schema_accepts(form: Any, expected: str) -> None:
     assert schemas.in_short(form) == expected
 
 

@@ -57,10 +57,10 @@ async def test_the_document_is_kept_to(server: DatabaseServer, empty_dsn: str, t
     await engine.grant(TENANT, ACCOUNT, 1_000_000)
     try:
         async with running_site(engine, settings=Settings(rate_limit=1_000_000, failure_limit=1_000_000)) as site:
-            found, told = await examined(site.url, tmp_path, *await _means(site, scope), examples=EXAMPLES)
+            found, described = await examined(site.url, tmp_path, *await _means(site, scope), examples=EXAMPLES)
     finally:
         await engine.close()
-    assert found == 0, told
+    assert found == 0, described
 
 
 async def _means(site: Site, scope: str) -> tuple[str, ...]:

@@ -169,7 +169,7 @@ async def test_a_reader_that_stops_reading_is_dropped(site: Site, monkeypatch: p
     writer.close()
 
 
-async def test_told_to_stop_it_finishes_requests_and_ends_streams(site: Site) -> None:
+async def test_asked_to_stop_it_finishes_requests_and_ends_streams(site: Site) -> None:
     job_id = await site.submitted()
     reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
     writer.write(f"GET /v1/jobs/{job_id}/stream HTTP/1.1\r\nAuthorization: Bearer {site.client_key}\r\n\r\n".encode())

@@ -21,10 +21,10 @@ async def polls_wait(site: Site, number: int) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_told_to_stop_it_answers_the_polls_that_wait(site: Site) -> None:
+async def test_asked_to_stop_it_answers_the_polls_that_wait(site: Site) -> None:
     server = FleetServer(site, await site.key(scope="worker", tenant=None, account=None))
     workers = [await server.joined(f"w{n}") for n in range(3)]
-    polls = [asyncio.create_task(worker.say("poll", wait=LONGER_THAN_A_DRAIN)) for worker in workers]
+    polls = [asyncio.create_task(worker.call("poll", wait=LONGER_THAN_A_DRAIN)) for worker in workers]
     await polls_wait(site, len(workers))
     site.stop.set()
     async with asyncio.timeout(PATIENCE):

@@ -147,19 +147,19 @@ async def test_no_read_tells_a_stranger_of_another_tenants_things(weakened_site:
         scope: await weakened_site.key(scope=scope, tenant=STRANGER, account=ACCOUNT if scope == "client" else None)
         for scope in ("client", "viewer", "operator", "admin")
     }
-    told: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for path, thing in READS.items():
         place = path.replace("{id}", ids[thing]).replace("{tenant}", ids[thing])
         assert (await weakened_site.get(place, key=owner)).status_code == 200, path
         for scope, key in strangers.items():
             answer = await weakened_site.get(place, key=key)
             if answer.status_code not in (403, 404):
-                told[f"{scope}: {path}"] = answer.text
+                fields[f"{scope}: {path}"] = answer.text
     for path, thing in LISTS.items():
         place = path.format(**ids)
         assert ids[thing] in (await weakened_site.get(place, key=owner)).text, path
         for scope, key in strangers.items():
             answer = await weakened_site.get(place, key=key)
             if answer.status_code != 403 and ids[thing] in answer.text:
-                told[f"{scope}: {path}"] = answer.text
-    assert told == {}
+                fields[f"{scope}: {path}"] = answer.text
+    assert fields == {}

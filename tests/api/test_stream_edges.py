@@ -47,8 +47,8 @@ async def test_a_reader_at_the_edge_of_the_buffer_gets_every_event_once(
         assert (watch.floor, len(watch._frames)) == (12 - KEPT, KEPT)
         after = watch.floor + behind
         await make.finish(lease)
-        told = await whole(hub, lease.job_id, after)
-        assert [message.id for message in told] == [*map(str, range(after + 1, 14)), None]
+        received = await whole(hub, lease.job_id, after)
+        assert [message.id for message in received] == [*map(str, range(after + 1, 14)), None]
         assert names(await read(quick))[-2:] == ["succeeded", "end"]
 
 

@@ -107,14 +107,14 @@ async def chat(engine: Engine, lease: Lease, first: int, last: int, size: int = 
 # What is told
 
 
-async def test_a_stream_of_an_ended_job_tells_all_that_happened_and_ends(hub: Hub, make: Factory) -> None:
+async def test_a_stream_of_an_ended_job_reports_all_that_happened_and_ends(hub: Hub, make: Factory) -> None:
     job = await make.ended()
-    told = await whole(hub, job.job_id)
+    received = await whole(hub, job.job_id)
     events = await make.engine.events(TENANT, job.job_id)
-    assert [message.id for message in told] == [str(event.seq) for event in events] + [None]
-    assert names(told) == [*(event.type for event in events), "end"]
-    assert told[-1].data == {"state": "succeeded", "outcome": "succeeded"}
-    for message, event in zip(told, events, strict=False):
+    assert [message.id for message in received] == [str(event.seq) for event in events] + [None]
+    assert names(received) == [*(event.type for event in events), "end"]
+    assert received[-1].data == {"state": "succeeded", "outcome": "succeeded"}
+    for message, event in zip(received, events, strict=False):
         read = msgspec.convert(message.data, wire.Event)
         assert (read.seq, read.at, read.type, read.state, read.data) == (
             event.seq,
@@ -131,15 +131,15 @@ async def test_a_stream_begins_with_how_soon_to_come_back(hub: Hub, make: Factor
         assert await anext(stream) == b"retry: 2000\n\n"
 
 
-async def test_a_stream_tells_what_happens_as_it_happens(hub: Hub, make: Factory) -> None:
+async def test_a_stream_reports_what_happens_as_it_happens(hub: Hub, make: Factory) -> None:
     job = await make.submitted("staged")
     async with aclosing(hub.stream(TENANT, job.job_id)) as stream:
         assert names(await read(stream, "submitted")) == ["submitted"]
         (lease,) = await make.claimed("staged")
         assert names(await read(stream, "started")) == ["started"]
         await make.engine.note(progress(lease, 1, 0.5))
-        (told,) = await read(stream, "progress")
-        assert told.data["data"] == {"progress": 0.5}
+        (received,) = await read(stream, "progress")
+        assert received.data["data"] == {"progress": 0.5}
         await make.finish(lease)
         assert names(await read(stream)) == ["succeeded", "end"]
 
@@ -153,7 +153,7 @@ async def test_a_stream_tells_what_another_process_did(hub: Hub, make: Factory, 
 
 
 @pytest.mark.parametrize("verb", ["claim", "cancel", "answer", "park", "give_back", "note", "finish"])
-async def test_what_is_written_in_this_process_is_told_without_waiting_for_the_rhythm(
+async def test_what_is_written_in_this_process_is_reported_without_waiting_for_the_rhythm(
     make: Factory, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     monkeypatch.setattr(streams, "LOOK_EVERY", 3600.0)
@@ -175,8 +175,8 @@ async def test_what_is_written_in_this_process_is_told_without_waiting_for_the_r
         await settled(hub)
         await acts[verb]()
         async with asyncio.timeout(PATIENCE):
-            (told, *_) = messages(await pending)
-        assert told.id == str(seen + 1)
+            (received, *_) = messages(await pending)
+        assert received.id == str(seen + 1)
 
 
 async def settled(hub: Hub) -> None:
@@ -234,8 +234,8 @@ async def test_a_job_that_is_retried_in_place_may_be_watched_again(hub: Hub, mak
     await make.credits(10)
     await make.engine.retry(TENANT, lease.job_id)
     async with aclosing(hub.stream(TENANT, lease.job_id, len(first) - 1)) as again:
-        (told, *_) = await read(again, "retried")
-    assert (told.event, told.id) == ("retried", str(len(first)))
+        (received, *_) = await read(again, "retried")
+    assert (received.event, received.id) == ("retried", str(len(first)))
 
 
 async def test_a_reader_that_did_not_hear_of_the_end_hears_of_the_retry(hub: Hub, make: Factory) -> None:
@@ -263,9 +263,9 @@ async def test_a_reader_that_falls_behind_misses_nothing(hub: Hub, make: Factory
         for start in range(1, 600, 100):
             await chat(make.engine, lease, start, start + 99)
         await make.finish(lease)
-        told = [await read(slow), await read(quick)]
-    assert [message.id for message in told[0]] == [*map(str, range(3, 604)), None]
-    assert [message.id for message in told[1]] == [*map(str, range(1, 604)), None]
+        received = [await read(slow), await read(quick)]
+    assert [message.id for message in received[0]] == [*map(str, range(3, 604)), None]
+    assert [message.id for message in received[1]] == [*map(str, range(1, 604)), None]
 
 
 async def test_what_is_kept_of_a_talkative_job_is_bounded(hub: Hub, make: Factory) -> None:
@@ -339,16 +339,16 @@ async def test_many_jobs_are_looked_at_together(dsn: str, make: Factory) -> None
         assert len(asked) < 20
         for lease in await make.claimed("free", want=100):
             await make.finish(lease)
-        told = await asyncio.gather(*reading)
+        received = await asyncio.gather(*reading)
     await counted.close()
-    assert {tuple(names(one)) for one in told} == {("submitted", "started", "succeeded", "end")}
+    assert {tuple(names(one)) for one in received} == {("submitted", "started", "succeeded", "end")}
     assert set(asked) == {"streams.look", "streams.after"}
 
 
 # Not for everybody
 
 
-async def test_a_foreign_job_tells_nothing(hub: Hub, make: Factory) -> None:
+async def test_a_foreign_job_reports_nothing(hub: Hub, make: Factory) -> None:
     job = await make.ended()
     assert await whole(hub, job.job_id, tenant=STRANGER) == []
 
@@ -603,7 +603,7 @@ LINES = Form(
 )
 
 
-async def test_a_form_tells_of_some_events_alone_and_counts_the_others(hub: Hub, make: Factory) -> None:
+async def test_a_form_reports_some_events_alone_and_counts_the_others(hub: Hub, make: Factory) -> None:
     """Many that it does not tell of stand between two lines: more than a page, and more than are at hand."""
     await make.submitted("staged")
     (lease,) = await make.claimed("staged")
@@ -628,10 +628,10 @@ async def test_forms_of_one_job_do_not_disturb_each_other(hub: Hub, make: Factor
         aclosing(hub.stream(TENANT, lease.job_id)) as native,
         aclosing(hub.stream(TENANT, lease.job_id, form=LINES)) as lines,
     ):
-        told = asyncio.gather(read(native), read(lines, "over"))
+        received = asyncio.gather(read(native), read(lines, "over"))
         await chat(make.engine, lease, 1, 3)
         await make.finish(lease)
-        of_native, of_lines = await told
+        of_native, of_lines = await received
     assert names(of_native) == ["submitted", "started", "log", "log", "log", "succeeded", "end"]
     assert names(of_lines) == ["log", "log", "log", "over"]
     assert hub.streams == 0

@@ -54,12 +54,12 @@ class Order(Request):
     key: str | None = None
 
 
-def told(job: Submitted) -> dict[str, Any]:
+def to_body(job: Submitted) -> dict[str, Any]:
     return {"order": job.id, "status": job.state, "secret": job.webhook_secret}
 
 
 async def by_header(call: Call) -> Reply:
-    return await accept(call, HAT.name, {"size": call.body.size}, shape=told, location="/orders/{id}")
+    return await accept(call, HAT.name, {"size": call.body.size}, shape=to_body, location="/orders/{id}")
 
 
 async def by_member(call: Call) -> Reply:
@@ -95,21 +95,21 @@ async def by_request(call: Call) -> Reply:
         return {"size": call.body.size, "at": call.request_id}
 
     request = {"size": call.body.size % 100}
-    return await accept(call, HAT.name, build=build, shape=told, location="/orders/{id}", request=request)
+    return await accept(call, HAT.name, build=build, shape=to_body, location="/orders/{id}", request=request)
 
 
 async def with_webhook(call: Call) -> Reply:
     webhook = JobWebhook(url=URL)
-    return await accept(call, COAT.name, {}, shape=told, location="/orders/{id}", webhook=webhook)
+    return await accept(call, COAT.name, {}, shape=to_body, location="/orders/{id}", webhook=webhook)
 
 
 async def not_ours(call: Call) -> Reply:
-    return await accept(call, ELSEWHERE.name, {}, shape=told, location="/orders/{id}")
+    return await accept(call, ELSEWHERE.name, {}, shape=to_body, location="/orders/{id}")
 
 
 async def again(call: Call) -> Reply:
     view = await call.engine.views.job(*owner(call), call.params["id"])
-    return await accept_retry(call, view, shape=told, location="/orders/{id}")
+    return await accept_retry(call, view, shape=to_body, location="/orders/{id}")
 
 
 async def look(call: Call) -> Reply:
@@ -129,7 +129,7 @@ PRODUCT = Product(
         route("/hats", by_header),
         route("/coats", by_member),
         route("/fitted", by_request),
-        route("/told", with_webhook),
+        route("/with-webhook", with_webhook),
         route("/others", not_ours),
         route("/orders/{id}", look, method="GET", body=None),
         route("/orders/{id}/retry", again),
@@ -192,7 +192,7 @@ WAYS = [
     Way("/v1/jobs"),
     Way("/shop/hats"),
     Way("/shop/fitted"),
-    Way("/shop/told"),
+    Way("/shop/with-webhook"),
     Way("/shop/coats", is_in_body=True, repeated=200),
 ]
 
@@ -223,8 +223,8 @@ async def test_two_at_once_with_one_key_are_one_job_counted_once(shop: Site, way
 
 async def test_each_new_job_of_many_is_counted_and_no_replay_is(shop: Site) -> None:
     jobs = [{"kind": "plain", "idempotency_key": "a"}, {"kind": "plain"}, {"kind": "absent"}, {"kind": HAT.name}]
-    told = (await shop.post("/v1/jobs/bulk", {"jobs": jobs})).json()
-    assert [result["status"] for result in told["results"]] == [202, 202, 422, 403]
+    response = (await shop.post("/v1/jobs/bulk", {"jobs": jobs})).json()
+    assert [result["status"] for result in response["results"]] == [202, 202, 422, 403]
     assert await counted(shop) == {"plain": 2}
     await shop.post("/v1/jobs/bulk", {"jobs": jobs[:1] * 3})
     assert await counted(shop) == {"plain": 2}
@@ -284,9 +284,9 @@ async def test_where_the_key_is_enough_any_request_with_it_is_a_repeat(shop: Sit
     assert (other.status_code, other.json()["code"]) == (409, "idempotency_conflict")
 
 
-async def test_the_secret_that_is_made_for_a_webhook_is_told_again(shop: Site) -> None:
+async def test_the_secret_that_is_made_for_a_webhook_is_reported_again(shop: Site) -> None:
     headers = {"Idempotency-Key": "k"}
-    first, replay = [(await shop.post("/shop/told", {}, headers=headers)).json() for _ in range(2)]
+    first, replay = [(await shop.post("/shop/with-webhook", {}, headers=headers)).json() for _ in range(2)]
     assert first["secret"].startswith("whsec_")
     assert replay["secret"] == first["secret"]
     submitted = msgspec.structs.replace(await shop.engine.submit("plain", **OWNER), webhook_secret=first["secret"])

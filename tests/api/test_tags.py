@@ -37,10 +37,10 @@ async def test_tags_stand_in_every_answer_about_a_job(site: Site, make: Factory)
 
 async def test_each_of_many_has_its_own_tags_or_its_own_refusal(site: Site) -> None:
     jobs = [{"kind": "free", "tags": {"n": str(n)}} for n in range(3)] + [{"kind": "free", "tags": {"n": 3}}]
-    told = (await site.post("/v1/jobs/bulk", {"jobs": jobs})).json()
-    assert (told["accepted"], told["refused"]) == (3, 1)
-    assert told["results"][3]["problem"]["field"] == "tags.n"
-    for n, result in enumerate(told["results"][:3]):
+    response = (await site.post("/v1/jobs/bulk", {"jobs": jobs})).json()
+    assert (response["accepted"], response["refused"]) == (3, 1)
+    assert response["results"][3]["problem"]["field"] == "tags.n"
+    for n, result in enumerate(response["results"][:3]):
         assert (await site.get(f"/v1/jobs/{result['job']['id']}")).json()["tags"] == {"n": str(n)}
 
 
@@ -54,7 +54,7 @@ async def test_each_of_many_has_its_own_tags_or_its_own_refusal(site: Site) -> N
         ({f"k{n}": "" for n in range(17)}, "tags", "It has 17 tags; the limit is 16."),
     ],
 )
-async def test_what_is_wrong_with_a_tag_is_told(site: Site, tags: Any, field: str, message: str) -> None:
+async def test_what_is_wrong_with_a_tag_is_reported(site: Site, tags: Any, field: str, message: str) -> None:
     answer = await site.post("/v1/jobs", {"kind": "free", "tags": tags})
     assert (answer.status_code, answer.json()["field"]) == (422, field)
     assert answer.json()["detail"].startswith(message)

@@ -64,7 +64,7 @@ class Amazon:
         self.may_answer = threading.Event()
         """While it is not set, nobody is answered."""
         self.may_answer.set()
-        self._server = _door(self)
+        self._server = _serve(self)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
@@ -109,27 +109,27 @@ class Amazon:
         return self.members(name)
 
     def members(self, group: str = "gpus") -> list[str]:
-        return [each["InstanceId"] for each in self.told(group)["Instances"]]
+        return [each["InstanceId"] for each in self.described(group)["Instances"]]
 
     def protected(self, group: str = "gpus") -> set[str]:
-        return {each["InstanceId"] for each in self.told(group)["Instances"] if each["ProtectedFromScaleIn"]}
+        return {each["InstanceId"] for each in self.described(group)["Instances"] if each["ProtectedFromScaleIn"]}
 
     def capacity(self, group: str = "gpus") -> int:
-        return self.told(group)["DesiredCapacity"]
+        return self.described(group)["DesiredCapacity"]
 
     def protect(self, instance_id: str, group: str = "gpus") -> None:
         self.client.set_instance_protection(
             InstanceIds=[instance_id], AutoScalingGroupName=group, ProtectedFromScaleIn=True
         )
 
-    def told(self, group: str) -> dict[str, Any]:
+    def described(self, group: str) -> dict[str, Any]:
         return self.client.describe_auto_scaling_groups(AutoScalingGroupNames=[group])["AutoScalingGroups"][0]
 
     def called(self, action: str) -> list[dict[str, str]]:
         return [call for call in self.calls if call["Action"] == action]
 
 
-def _door(amazon: Amazon) -> ThreadingHTTPServer:
+def _serve(amazon: Amazon) -> ThreadingHTTPServer:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -178,10 +178,10 @@ def running_moto(folder: Path) -> Iterator[str]:
         port = probe.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
     words = [sys.executable, "-c", _MOTO, "-H", "127.0.0.1", "-p", str(port)]
-    told = {"MOTO_AMIS_PATH": str(images), "MOTO_EC2_LOAD_DEFAULT_AMIS": "true"}
+    fields = {"MOTO_AMIS_PATH": str(images), "MOTO_EC2_LOAD_DEFAULT_AMIS": "true"}
     with (
         (folder / "moto.log").open("wb") as log,
-        running_other(words, env=os.environ | ENVIRONMENT | told, stdout=log, stderr=log) as process,
+        running_other(words, env=os.environ | ENVIRONMENT | fields, stdout=log, stderr=log) as process,
     ):
         _await(url, process, folder / "moto.log")
         yield url

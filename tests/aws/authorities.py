@@ -39,5 +39,5 @@ def authority(number: int) -> Authority:
 
 def document(**members: Any) -> str:
     """As Amazon writes it: in lines, with members in its own order."""
-    told = {"accountId": "123456789012", "region": "eu-central-1", "instanceId": INSTANCE, "version": "2017-09-30"}
-    return json.dumps(told | members, indent=2)
+    fields = {"accountId": "123456789012", "region": "eu-central-1", "instanceId": INSTANCE, "version": "2017-09-30"}
+    return json.dumps(fields | members, indent=2)

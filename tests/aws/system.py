@@ -36,19 +36,19 @@ class SystemUnderTest:
 
     async def come(self, *instances: str) -> None:
         for name in instances:
-            answer = await self._say("register", {"worker": name, "routes": [ROUTE]}, key=self.fleet_key)
+            answer = await self._call("register", {"worker": name, "routes": [ROUTE]}, key=self.fleet_key)
             self.tokens[name] = answer["token"]
 
     async def take(self, instance: str) -> dict[str, Any] | None:
         """A job for the worker, if there is one for it."""
-        jobs = (await self._say("poll", {"want": 1}, key=self.tokens[instance]))["jobs"]
+        jobs = (await self._call("poll", {"want": 1}, key=self.tokens[instance]))["jobs"]
         return jobs[0] if jobs else None
 
     async def finish(self, instance: str, job: dict[str, Any]) -> None:
         lease = {"job_id": job["job_id"], "lease_token": job["lease_token"]}
-        await self._say("complete", lease | {"output": {}}, key=self.tokens[instance])
+        await self._call("complete", lease | {"output": {}}, key=self.tokens[instance])
 
-    async def _say(self, verb: str, body: Any, *, key: str) -> Any:
+    async def _call(self, verb: str, body: Any, *, key: str) -> Any:
         answer = await self.http.post(f"/v1/worker/{verb}", json=body, headers={"Authorization": f"Bearer {key}"})
         assert answer.is_success, answer.text
         return answer.json()

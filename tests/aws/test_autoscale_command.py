@@ -24,14 +24,14 @@ PAIR = ["--route", ROUTE, "--group", "gpus"]
 
 def start(system: SystemUnderTest, *words: str) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
     environment = {name: text for name, text in os.environ.items() if not name.startswith(("MILLPOND_", "DATABASE_"))}
-    told = {
+    fields = {
         "AWS_ENDPOINT_URL": system.amazon.url,
         "MILLPOND_URL": system.site.url,
         "MILLPOND_API_KEY": system.site.admin_key,
     }
     return spawned(
         *[sys.executable, "-m", "millpond", "autoscale", *words],
-        env=environment | told,
+        env=environment | fields,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -43,12 +43,12 @@ async def run(system: SystemUnderTest, *words: str) -> tuple[int | None, str, st
     return process.returncode, out.decode(), err.decode()
 
 
-async def test_efx_26_one_look_sets_the_capacity_and_tells_why(system: SystemUnderTest) -> None:
+async def test_efx_26_one_look_sets_the_capacity_and_reports_why(system: SystemUnderTest) -> None:
     system.amazon.make_group("gpus", max=4)
     await system.submit(6)
     status, out, err = await run(system, *PAIR, "--once", "--json", "--target-wait", "0s", "--max", "3")
     assert status == 0, err
-    told = msgspec.json.decode(out)
+    decoded = msgspec.json.decode(out)
     assert {
         "route": ROUTE,
         "group": "gpus",
@@ -56,12 +56,12 @@ async def test_efx_26_one_look_sets_the_capacity_and_tells_why(system: SystemUnd
         "desired": 3,
         "current": 1,
         "capacity": 3,
-    }.items() <= told.items()
+    }.items() <= decoded.items()
     assert system.amazon.capacity() == 3
     assert msgspec.json.decode(err)["event"] == "autoscale.decided"
 
 
-async def test_routes_may_come_from_a_file_and_a_dry_run_only_tells(system: SystemUnderTest, tmp_path: Path) -> None:
+async def test_routes_may_come_from_a_file_and_a_dry_run_only_reports(system: SystemUnderTest, tmp_path: Path) -> None:
     system.amazon.make_group("gpus")
     await system.submit(2)
     file = tmp_path / "routes.toml"
@@ -78,7 +78,7 @@ async def test_one_look_that_fails_leaves_with_a_status_that_says_so(system: Sys
     assert "'nowhere'" in err
 
 
-async def test_it_goes_on_through_an_outage_of_aws_until_it_is_told_to_stop(system: SystemUnderTest) -> None:
+async def test_it_goes_on_through_an_outage_of_aws_until_it_is_asked_to_stop(system: SystemUnderTest) -> None:
     system.amazon.make_group("gpus")
     await system.submit(2)
     system.amazon.is_down = True
@@ -88,9 +88,9 @@ async def test_it_goes_on_through_an_outage_of_aws_until_it_is_told_to_stop(syst
         assert process.stderr is not None
         failed = msgspec.json.decode(await process.stderr.readline())
         system.amazon.is_down = False
-        told = msgspec.json.decode(await process.stdout.readline())
+        decoded = msgspec.json.decode(await process.stdout.readline())
         assert (failed["event"], failed["act"]) == ("autoscale.failed", "look")
-        assert (told["capacity"], system.amazon.capacity()) == (2, 2)
+        assert (decoded["capacity"], system.amazon.capacity()) == (2, 2)
         process.send_signal(signal.SIGTERM)
         await process.communicate()
     assert process.returncode == 0
@@ -109,7 +109,7 @@ FILES = {
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "told"),
+    ("words", "status", "expected"),
     [
         ([], 2, "Routes and their groups are missing"),
         ([*PAIR, "--file", "no-toml"], 2, "Routes and their groups are missing"),
@@ -130,10 +130,10 @@ FILES = {
     ],
     ids=lambda value: "_".join(value) if isinstance(value, list) else None,
 )
-def test_what_it_is_told_must_make_sense(
+def test_what_it_is_given_must_make_sense(
     words: list[str],
     status: int,
-    told: str,
+    expected: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -145,4 +145,4 @@ def test_what_it_is_told_must_make_sense(
         main(["autoscale", *words, "--url", "http://127.0.0.1:9", "--key", "x"])
     heard: Any = capsys.readouterr()
     assert (left.value.code, heard.out) == (status, "")
-    assert told in heard.err
+    assert expected in heard.err

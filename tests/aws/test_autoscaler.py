@@ -35,9 +35,9 @@ async def scaler(system: SystemUnderTest, client: AsyncClient) -> AsyncIterator[
 
 
 def acts(decision: ScalingDecision) -> dict[str, Any]:
-    told = msgspec.structs.asdict(decision)
+    decoded = msgspec.structs.asdict(decision)
     names = ("capacity", "resume", "drain", "shrink", "replace", "failed")
-    return {name: told[name] for name in names if told[name] not in (None, ())}
+    return {name: decoded[name] for name in names if decoded[name] not in (None, ())}
 
 
 async def test_efx_26_a_group_grows_with_the_line_and_shrinks_when_it_is_empty(
@@ -129,7 +129,7 @@ async def test_a_drained_worker_that_is_needed_is_replaced_by_a_fresh_machine(
     assert mine not in system.amazon.members()
 
 
-async def test_a_dry_run_tells_and_does_nothing(system: SystemUnderTest, scaler: Autoscaler) -> None:
+async def test_a_dry_run_reports_and_does_nothing(system: SystemUnderTest, scaler: Autoscaler) -> None:
     system.amazon.make_group("gpus")
     await system.submit(3)
     scaler.is_dry_run = True
@@ -138,7 +138,7 @@ async def test_a_dry_run_tells_and_does_nothing(system: SystemUnderTest, scaler:
     assert not system.amazon.called("SetDesiredCapacity")
 
 
-async def test_what_aws_refuses_is_told_and_done_at_the_next_look(
+async def test_what_aws_refuses_is_reported_and_done_at_the_next_look(
     system: SystemUnderTest, scaler: Autoscaler, log: list[dict[str, Any]]
 ) -> None:
     system.amazon.make_group("gpus")
@@ -166,7 +166,7 @@ async def test_what_aws_refuses_is_told_and_done_at_the_next_look(
 
 
 @pytest.mark.parametrize("outage", ["aws", "api"])
-async def test_an_outage_is_told_and_leaves_all_as_it_is(
+async def test_an_outage_is_reported_and_leaves_all_as_it_is(
     system: SystemUnderTest, scaler: Autoscaler, client: AsyncClient, outage: str
 ) -> None:
     system.amazon.make_group("gpus")
@@ -189,7 +189,7 @@ async def test_an_outage_is_told_and_leaves_all_as_it_is(
     ],
     ids=["group", "route"],
 )
-async def test_what_is_not_there_is_told(
+async def test_what_is_not_there_is_reported(
     system: SystemUnderTest, scaler: Autoscaler, target: ScalingTarget, error: type[MillpondError], why: str
 ) -> None:
     system.amazon.make_group("gpus")

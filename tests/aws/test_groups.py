@@ -41,7 +41,7 @@ async def groups(anyio_backend: str, amazon: Amazon) -> AsyncIterator[Groups]:
 # The calls
 
 
-async def test_a_group_is_told_with_its_members(groups: Groups, amazon: Amazon) -> None:
+async def test_a_group_is_reported_with_its_members(groups: Groups, amazon: Amazon) -> None:
     first, second = amazon.make_group("gpus", min=1, max=5, desired=2)
     amazon.protect(first)
     group = await groups.group("gpus")
@@ -107,7 +107,7 @@ async def test_the_group_itself_takes_no_protected_instance(groups: Groups, amaz
         (403, "SignatureDoesNotMatch", UnauthorizedError),
     ],
 )
-async def test_a_refusal_is_told_as_what_it_means(
+async def test_a_refusal_is_reported_as_what_it_means(
     groups: Groups, amazon: Amazon, status: int, code: str, error: type[MillpondError]
 ) -> None:
     amazon.make_group()
@@ -125,7 +125,7 @@ async def test_a_throttled_call_is_tried_again(groups: Groups, amazon: Amazon) -
     assert (amazon.capacity(), len(amazon.called("SetDesiredCapacity"))) == (2, 2)
 
 
-async def test_aws_out_of_reach_is_told_so(groups: Groups, amazon: Amazon) -> None:
+async def test_aws_out_of_reach_is_reported(groups: Groups, amazon: Amazon) -> None:
     amazon.is_down = True
     with pytest.raises(UnavailableError, match="could not be reached"):
         await groups.group("gpus")

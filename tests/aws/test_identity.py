@@ -21,9 +21,9 @@ def refused(check: str, text: str) -> Any:
     return pytest.raises(ForbiddenError, match=text, check=lambda error: error.details["check"] == check)
 
 
-def test_a_signed_document_is_told() -> None:
-    told = Verifier(authority(1).pem).verify(document(), authority(1).sign(document()), INSTANCE)
-    assert (told["instanceId"], told["region"]) == (INSTANCE, "eu-central-1")
+def test_a_signed_document_is_reported() -> None:
+    described = Verifier(authority(1).pem).verify(document(), authority(1).sign(document()), INSTANCE)
+    assert (described["instanceId"], described["region"]) == (INSTANCE, "eu-central-1")
 
 
 def test_the_signature_may_come_in_lines() -> None:
@@ -83,7 +83,7 @@ def test_account_and_region_may_have_to_be_known(allowed: Any, check: str) -> No
 
 
 @pytest.mark.parametrize("signature", ["not base64!", "YWJj=YWJj", "Zoë"], ids=["words", "padding", "letters"])
-def test_a_signature_that_is_not_base64_is_told_so(signature: str) -> None:
+def test_a_signature_that_is_not_base64_is_reported(signature: str) -> None:
     with refused("encoding", "not base64"):
         Verifier(authority(1).pem).verify(document(), signature)
 
@@ -114,12 +114,12 @@ def test_a_document_that_names_no_instance_proves_none() -> None:
     ],
     ids=["nonsense", "broken", "another kind of key"],
 )
-def test_certificates_that_cannot_be_used_are_told_at_the_start(text: bytes, why: str) -> None:
+def test_certificates_that_cannot_be_used_are_reported_at_the_start(text: bytes, why: str) -> None:
     with pytest.raises(SettingsError, match=why):
         Verifier(text)
 
 
-def test_a_place_without_certificates_is_told_at_the_start(tmp_path: Path) -> None:
+def test_a_place_without_certificates_is_reported_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="None of the certificates"):
         Verifier(tmp_path)
     with pytest.raises(SettingsError, match=r"Cannot read .*: No such file"):

@@ -66,7 +66,7 @@ async def test_efx_11_while_aws_is_down_instances_are_let_in(site: Site, amazon:
 
 
 @pytest.mark.parametrize(
-    ("identity", "told"),
+    ("identity", "expected"),
     [
         (None, "requires proof of identity"),
         (proof(STRANGER, by=2), "signature does not match"),
@@ -74,10 +74,10 @@ async def test_efx_11_while_aws_is_down_instances_are_let_in(site: Site, amazon:
     ],
     ids=["none", "another signer", "another instance"],
 )
-async def test_an_instance_without_a_good_proof_does_not_join(site: Site, identity: Any, told: str) -> None:
+async def test_an_instance_without_a_good_proof_does_not_join(site: Site, identity: Any, expected: str) -> None:
     answer = await join(site, STRANGER, identity)
     assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
-    assert told in answer.json()["detail"]
+    assert expected in answer.json()["detail"]
     assert answer.json()["field"].startswith("identity")
 
 

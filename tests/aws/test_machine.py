@@ -40,7 +40,7 @@ async def test_elsewhere_there_is_no_machine() -> None:
         await this_machine(address)
 
 
-async def test_a_machine_that_is_not_told_who_it_is_has_no_proof(metadata_url: str) -> None:
+async def test_a_machine_that_does_not_know_who_it_is_has_no_proof(metadata_url: str) -> None:
     found = await this_machine(metadata_url)
     assert await found.identify() is None
     await found.close()

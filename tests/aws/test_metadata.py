@@ -68,7 +68,7 @@ async def test_what_is_not_there_is_none_and_what_must_be_is_missed(metadata: Me
         await metadata.identity()
 
 
-async def test_the_document_is_told_byte_for_byte_and_the_signature_without_its_lines(
+async def test_the_document_is_reported_byte_for_byte_and_the_signature_without_its_lines(
     metadata: Metadata, machine: Machine
 ) -> None:
     document = '{\n  "instanceId" : "i-1",\n  "name" : "Zoë"\n}\n'
@@ -77,7 +77,7 @@ async def test_the_document_is_told_byte_for_byte_and_the_signature_without_its_
 
 
 @pytest.mark.parametrize("offset", [-3600, 0, 3600])
-async def test_the_time_that_is_left_is_told_by_the_services_clock(
+async def test_the_time_that_is_left_is_reported_by_the_services_clock(
     metadata: Metadata, machine: Machine, offset: int
 ) -> None:
     machine.clock_offset = timedelta(seconds=offset)
@@ -119,7 +119,7 @@ async def test_a_proxy_of_the_environment_is_not_used(
         assert await direct.is_there()
 
 
-async def test_elsewhere_than_on_ec2_it_is_seen_soon_and_nobody_is_told(
+async def test_elsewhere_than_on_ec2_it_is_seen_soon_and_nobody_is_notified(
     nowhere: str, log: list[dict[str, Any]]
 ) -> None:
     async with Metadata(nowhere) as absent:
@@ -170,7 +170,7 @@ class Watch:
 def nothing() -> None: ...
 
 
-async def test_efx_22_a_spot_notice_is_told_once_with_the_time_that_is_left(
+async def test_efx_22_a_spot_notice_is_reported_once_with_the_time_that_is_left(
     metadata: Metadata, machine: Machine
 ) -> None:
     watch = Watch(metadata)
@@ -192,20 +192,20 @@ async def test_a_notice_without_a_time_that_can_be_read_leaves_two_minutes(
     assert await Watch(metadata).over(nothing) == [Notice(120.0, "spot stop")]
 
 
-async def test_efx_22_a_scale_in_is_told_once(metadata: Metadata, machine: Machine) -> None:
+async def test_efx_22_a_scale_in_is_reported_once(metadata: Metadata, machine: Machine) -> None:
     assert await Watch(metadata, scale_in_seconds=30).over(machine.scale_in, nothing) == [Notice(30, "scale-in")]
 
 
-@pytest.mark.parametrize(("wanted", "told"), [(True, ["rebalance", "spot terminate"]), (False, ["spot terminate"])])
+@pytest.mark.parametrize(("wanted", "expected"), [(True, ["rebalance", "spot terminate"]), (False, ["spot terminate"])])
 async def test_advice_to_leave_is_passed_on_if_wanted_and_what_follows_too(
-    metadata: Metadata, machine: Machine, wanted: Any, told: list[str]
+    metadata: Metadata, machine: Machine, wanted: Any, expected: list[str]
 ) -> None:
     watch = Watch(metadata, with_rebalance=wanted)
     found = await watch.over(machine.advise_to_leave, nothing, machine.interrupt)
-    assert [notice.reason for notice in found] == told
+    assert [notice.reason for notice in found] == expected
 
 
-async def test_a_service_out_of_order_hides_no_later_notice_and_is_told_of_once(
+async def test_a_service_out_of_order_hides_no_later_notice_and_is_reported_once(
     metadata: Metadata, machine: Machine, log: list[dict[str, Any]]
 ) -> None:
     def fail() -> None:

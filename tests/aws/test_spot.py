@@ -134,11 +134,11 @@ async def test_efx_22_a_worker_process_that_is_terminated_leaves_nothing_behind(
 ) -> None:
     await system.submit(1)
     (tmp_path / "app.py").write_text(APP)
-    told = {"MILLPOND_EC2_METADATA": metadata_url, "MILLPOND_FLEET_SECRET": system.fleet_key}
+    fields = {"MILLPOND_EC2_METADATA": metadata_url, "MILLPOND_FLEET_SECRET": system.fleet_key}
     words = ["app.py", "--url", system.site.url, "--spot", "--grace", "100ms"]
     async with spawned(
         *[sys.executable, "-m", "millpond.worker", *words],
-        env=os.environ | told | {"AWS_ENDPOINT_URL": system.amazon.url},
+        env=os.environ | fields | {"AWS_ENDPOINT_URL": system.amazon.url},
         cwd=tmp_path,
     ) as process:
         await until_protected(system.amazon, instance)
@@ -153,10 +153,10 @@ async def test_efx_22_a_worker_process_that_is_terminated_leaves_nothing_behind(
 
 async def test_elsewhere_than_on_ec2_a_worker_that_should_be_there_says_so(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
-    told = {"MILLPOND_EC2_METADATA": "http://127.0.0.1:9", "MILLPOND_FLEET_SECRET": "mp_worker_x"}
+    response = {"MILLPOND_EC2_METADATA": "http://127.0.0.1:9", "MILLPOND_FLEET_SECRET": "mp_worker_x"}
     async with spawned(
         *[sys.executable, "-m", "millpond.worker", "app.py", "--url", "http://127.0.0.1:9", "--spot"],
-        env=os.environ | told,
+        env=os.environ | response,
         cwd=tmp_path,
         stderr=asyncio.subprocess.PIPE,
     ) as process:

@@ -67,7 +67,7 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Told:
+class Report:
     """What came of it."""
 
     fates: Counter[str] = field(default_factory=Counter)
@@ -101,16 +101,16 @@ class Fleet:
         }
 
     def start(self) -> None:
-        told = self.folder / "ready.json"
+        report = self.folder / "ready.json"
         words = ["-m", "millpond", "up", str(APP), "--no-worker", "--port", "0"]
-        words += ["--data-dir", str(self.folder / "data"), "--ready-file", str(told)]
+        words += ["--data-dir", str(self.folder / "data"), "--ready-file", str(report)]
         self.server = self._run("server", words, {})
         until = time.monotonic() + 60
-        while not told.exists():
+        while not report.exists():
             if self.server.poll() is not None or time.monotonic() > until:
                 raise RuntimeError((self.folder / "server.log").read_text())
             time.sleep(0.05)
-        self.ready = json.loads(told.read_text())
+        self.ready = json.loads(report.read_text())
 
     def start_worker(self, name: str) -> None:
         words = ["-m", "millpond.worker", str(APP), "--url", self.ready["url"], "--name", name]
@@ -154,9 +154,9 @@ class Fleet:
         return (self.folder / "server.log").read_text(errors="replace").count(f'"event":"{event}"')
 
 
-async def run(plan: Plan, folder: Path) -> Told:
+async def run(plan: Plan, folder: Path) -> Report:
     """All of it, from an empty folder to the last check."""
-    told = Told()
+    report = Report()
     fleet = Fleet(plan, folder)
     began = time.monotonic()
     try:
@@ -165,13 +165,13 @@ async def run(plan: Plan, folder: Path) -> Told:
         for name in names:
             fleet.start_worker(name)
         await _submit(fleet, plan)
-        await _trouble(fleet, plan, names, told)
-        told.took = time.monotonic() - began
-        told.bounced = fleet.logged("lease.lost")
-        await _check(folder / "data", plan, told)
+        await _trouble(fleet, plan, names, report)
+        report.took = time.monotonic() - began
+        report.bounced = fleet.logged("lease.lost")
+        await _check(folder / "data", plan, report)
     finally:
         fleet.stop()
-    return told
+    return report
 
 
 async def _submit(fleet: Fleet, plan: Plan) -> None:
@@ -185,7 +185,7 @@ async def _submit(fleet: Fleet, plan: Plan) -> None:
             raise refused[0]
 
 
-async def _trouble(fleet: Fleet, plan: Plan, names: list[str], told: Told) -> None:
+async def _trouble(fleet: Fleet, plan: Plan, names: list[str], report: Report) -> None:
     """Strike one worker after the other, evenly over the run, until all jobs have ended."""
     dice = random.Random(plan.seed)
     third = plan.workers // 3
@@ -199,10 +199,10 @@ async def _trouble(fleet: Fleet, plan: Plan, names: list[str], told: Told) -> No
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{left} jobs have not ended; see {fleet.folder}")
             due = int(len(strikes) * min((plan.jobs - left) / (plan.jobs * 0.85), 1.0))
-            while told.fates.total() < due:
-                place = told.fates.total()
+            while report.fates.total() < due:
+                place = report.fates.total()
                 _strike(fleet, victims[place], strikes[place], wakes, plan)
-                told.fates[strikes[place]] += 1
+                report.fates[strikes[place]] += 1
             while wakes and wakes[0][0] < time.monotonic():
                 fleet.signal(wakes.pop(0)[1], signal.SIGCONT)
             _come_back(fleet)
@@ -227,42 +227,44 @@ def _come_back(fleet: Fleet) -> None:
             fleet.start_worker(name)
 
 
-async def _check(data: Path, plan: Plan, told: Told) -> None:
+async def _check(data: Path, plan: Plan, report: Report) -> None:
     settings = Settings(data_dir=data)
     with opened(settings) as dsn:
         db = await Database.open(dsn, size=2)
         try:
-            await _check_jobs(db, data, plan, told)
-            told.complaints += [str(violation) for violation in await verify(db)]
+            await _check_jobs(db, data, plan, report)
+            report.complaints += [str(violation) for violation in await verify(db)]
         finally:
             await db.close()
 
 
-async def _check_jobs(db: Database, data: Path, plan: Plan, told: Told) -> None:
+async def _check_jobs(db: Database, data: Path, plan: Plan, report: Report) -> None:
     jobs = await db.run(JOBS)
     files = Local(data / "files")
     sheets = {text("art", row["id"]): row for row in await db.run(SHEETS)}
-    say = told.complaints.append
+    complain = report.complaints.append
     if len(jobs) != plan.jobs:
-        say(f"{len(jobs)} jobs instead of {plan.jobs}")
+        complain(f"{len(jobs)} jobs instead of {plan.jobs}")
     for job in jobs:
         name = text("job", job["id"])
         sheet = sheets.get(job["sheet"])
         if job["state"] != "succeeded" or job["ends"] != 1:
-            say(f"{name} is {job['state']} and succeeded {job['ends']} times")
+            complain(f"{name} is {job['state']} and succeeded {job['ends']} times")
         elif sheet is None or sheet["job_id"] != job["id"] or sheet["stored_at"] is None:
-            say(f"{name} has no file of its own")
+            complain(f"{name} has no file of its own")
         elif not job["epoch"] == job["won"] == sheet["epoch"]:
-            say(f"{name} was won by {job['epoch']} and has the output of {job['won']}, the file of {sheet['epoch']}")
+            complain(
+                f"{name} was won by {job['epoch']} and has the output of {job['won']}, the file of {sheet['epoch']}"
+            )
         elif await files.read(sheet["path"]) != f"{name} {job['epoch']}".encode():
-            say(f"{name} has a file with something else in it")
-        told.again += job["epoch"] > 1
+            complain(f"{name} has a file with something else in it")
+        report.again += job["epoch"] > 1
     left = await db.run(LEFT)
     if left["dispatches"] or left["ready"]:
-        say(f"left over: {dict(left)}")
+        complain(f"left over: {dict(left)}")
     wallet = await db.run(NamedQuery("chaos.wallet", "one", "select available, held, active from millpond.accounts"))
     if (wallet["available"], wallet["held"], wallet["active"]) != (1_000, 0, 0):
-        say(f"the wallet has {dict(wallet)}")
+        complain(f"the wallet has {dict(wallet)}")
 
 
 def main() -> None:
@@ -276,18 +278,18 @@ def main() -> None:
     given = words.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="millpond-chaos-"))
     plan = Plan(given.workers, given.jobs, given.seconds, given.lease, given.seed)
-    told = asyncio.run(run(plan, folder))
-    fates = ", ".join(f"{count} {fate}" for fate, count in sorted(told.fates.items()))
-    print(f"{plan.jobs} jobs, {plan.workers} workers ({fates}) in {told.took:.0f} s;")  # noqa: T201
-    print(f"{told.again} jobs were handed out again, {told.bounced} late writes bounced.")  # noqa: T201
-    for complaint in told.complaints[:50]:
+    report = asyncio.run(run(plan, folder))
+    fates = ", ".join(f"{count} {fate}" for fate, count in sorted(report.fates.items()))
+    print(f"{plan.jobs} jobs, {plan.workers} workers ({fates}) in {report.took:.0f} s;")  # noqa: T201
+    print(f"{report.again} jobs were handed out again, {report.bounced} late writes bounced.")  # noqa: T201
+    for complaint in report.complaints[:50]:
         print(complaint)  # noqa: T201
-    if given.keep or told.complaints:
+    if given.keep or report.complaints:
         print(f"Kept: {folder}")  # noqa: T201
     else:
         shutil.rmtree(folder, ignore_errors=True)
-    print("FAILED" if told.complaints else "exact: every job ended once, every file is the winner's, verify ok")  # noqa: T201
-    sys.exit(bool(told.complaints))
+    print("FAILED" if report.complaints else "exact: every job ended once, every file is the winner's, verify ok")  # noqa: T201
+    sys.exit(bool(report.complaints))
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ from tests.chaos.webhooks import Plan, run
 @pytest.mark.slow
 async def test_the_healthy_get_everything_whatever_the_sick_do_and_whoever_is_killed(tmp_path: Path) -> None:
     """`make chaos-webhooks` does it with two hundred receivers and twenty thousand events."""
-    told = await run(Plan(receivers=26, events=351, kills=1, rate=60, timeout=1.0), tmp_path)
-    assert told.complaints == []
-    assert told.events == 351
-    assert told.kills == 1
-    assert told.received >= 13 * 6 * 3
+    report = await run(Plan(receivers=26, events=351, kills=1, rate=60, timeout=1.0), tmp_path)
+    assert report.complaints == []
+    assert report.events == 351
+    assert report.kills == 1
+    assert report.received >= 13 * 6 * 3

@@ -1,9 +1,9 @@
-"""Receivers in trouble: half of those that are to be told are down, slow, broken or mean, and the courier is killed.
+"""Receivers in trouble: half of those to be notified are down, slow, broken or mean, and the courier is killed.
 
     python -m tests.chaos.webhooks --receivers 200 --events 20000
 
-The healthy ones are told alone and then together with the sick ones, twice in turn, so that it shows whether the sick
-ones keep the healthy ones waiting. They are told as often each time: what the sick ones are told comes on top. What
+The healthy ones are report alone and then together with the sick ones, twice in turn, so that it shows whether the sick
+ones keep the healthy ones waiting. They are report as often each time: what the sick ones are report comes on top. What
 comes first, while everything is cold, is not measured. Then the courier is killed with -9 and started again. In the end
 every healthy one must have got everything, at least once, in the order of each job, signed with its own secret; and the
 courier must have stayed small.
@@ -46,11 +46,11 @@ from millpond.services.notifier import Notifier
 from millpond.settings import Settings
 from millpond.store.queries import NamedQuery
 from millpond.webhooks import Hook
-from tests.chaos.tellings import app
+from tests.chaos.announcements import app
 from tests.children import start
 from tests.doubles.receivers import SICK, Received
 
-KIND = "tell"
+KIND = "announce"
 EVENTS_A_JOB = 3  # submitted, started, succeeded
 OWN_EVERY = 5  # one job of so many has a URL of its own as well
 PATIENCE = 300.0
@@ -58,7 +58,7 @@ PARTS = ("cold", "alone", "together", "alone again", "together again", "killed")
 MEGABYTES_MAX = 256
 TICK = 0.1
 LEASE = timedelta(minutes=10)
-APP = Path(__file__).with_name("tellings.py")
+APP = Path(__file__).with_name("announcements.py")
 
 HAPPENED = NamedQuery(
     "chaos.happened",
@@ -89,13 +89,13 @@ class Plan:
 
     @property
     def jobs(self) -> int:
-        """For each receiver and part: the healthy ones are told in all parts, the sick ones in some."""
+        """For each receiver and part: the healthy ones are notified in all parts, the sick ones in some."""
         parts = self.healthy * len(PARTS) + (self.receivers - self.healthy) * sum(map(_has_sick, PARTS))
         return math.ceil(self.events / (parts * EVENTS_A_JOB))
 
 
 @dataclass(slots=True)
-class Told:
+class Report:
     """What came of it."""
 
     took: float = 0.0
@@ -131,8 +131,8 @@ class Scene:
         self.receivers = subprocess.Popen(
             [sys.executable, "-m", "tests.doubles.receivers"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
-        told = self.receivers.stdout.readline() if self.receivers.stdout else b""
-        open_port, closed_port = map(int, told.split())
+        report = self.receivers.stdout.readline() if self.receivers.stdout else b""
+        open_port, closed_port = map(int, report.split())
         self.ports = open_port, closed_port
         self.start_courier()
         until = time.monotonic() + 60
@@ -203,7 +203,7 @@ class Scene:
 
 @dataclass(slots=True)
 class Cast:
-    """Who is told: a tenant each, with one endpoint; and the secrets."""
+    """Who is notified: a tenant each, with one endpoint; and the secrets."""
 
     healthy: list[str] = field(default_factory=list)
     sick: list[str] = field(default_factory=list)
@@ -213,9 +213,9 @@ class Cast:
     """In which part each job was submitted."""
 
 
-async def run(plan: Plan, folder: Path) -> Told:
+async def run(plan: Plan, folder: Path) -> Report:
     """All of it, from an empty folder to the last check."""
-    told = Told()
+    report = Report()
     key = base64.b64encode(os.urandom(32)).decode()
     began = time.monotonic()
     with opened(Settings(data_dir=folder / "data")) as dsn:
@@ -225,29 +225,29 @@ async def run(plan: Plan, folder: Path) -> Told:
         notifying = asyncio.create_task(Notifier(engine).run(stop))
         try:
             scene.start()
-            await _play(engine, scene, told)
-            told.complaints += [str(violation) for violation in await verify(engine.db)]
+            await _play(engine, scene, report)
+            report.complaints += [str(violation) for violation in await verify(engine.db)]
         finally:
             scene.stop()
             stop.set()
             await notifying
             await engine.close()
-    told.took = time.monotonic() - began
-    return told
+    report.took = time.monotonic() - began
+    return report
 
 
-async def _play(engine: Engine, scene: Scene, told: Told) -> None:
+async def _play(engine: Engine, scene: Scene, report: Report) -> None:
     plan = scene.plan
     cast = await _cast(engine, scene)
     everybody = [name for pair in zip(cast.healthy, cast.sick, strict=True) for name in pair]
     for part in PARTS:
         names = everybody if _has_sick(part) else cast.healthy
-        await _tell(engine, scene, cast, part, names, plan.kills if part == "killed" else 0)
+        await _announce(engine, scene, cast, part, names, plan.kills if part == "killed" else 0)
         await _arrived(engine, scene, cast)
     scene.weigh()
-    told.kills = plan.kills
-    told.megabytes = scene.peak
-    await _check(engine, scene, cast, told)
+    report.kills = plan.kills
+    report.megabytes = scene.peak
+    await _check(engine, scene, cast, report)
 
 
 async def _cast(engine: Engine, scene: Scene) -> Cast:
@@ -262,7 +262,7 @@ async def _cast(engine: Engine, scene: Scene) -> Cast:
     return cast
 
 
-async def _tell(engine: Engine, scene: Scene, cast: Cast, part: str, names: Sequence[str], kills: int) -> None:
+async def _announce(engine: Engine, scene: Scene, cast: Cast, part: str, names: Sequence[str], kills: int) -> None:
     """Submit, start and end jobs at an even pace."""
     jobs = [(name, number) for number in range(scene.plan.jobs) for name in names]
     a_tick = max(round(scene.plan.rate / EVENTS_A_JOB * TICK), 1) * (2 if _has_sick(part) else 1)
@@ -302,7 +302,7 @@ async def _submit(engine: Engine, scene: Scene, chunk: Sequence[tuple[str, int]]
 
 
 async def _expected(engine: Engine, cast: Cast) -> dict[tuple[str, str], list[str]]:
-    """What each healthy one is to be told of each job, from what has happened."""
+    """What each healthy one is to be sent of each job, from what has happened."""
     wanted: dict[tuple[str, str], list[str]] = defaultdict(list)
     for row in await engine.db.run(HAPPENED):
         if row["tenant"].startswith("well"):
@@ -327,10 +327,10 @@ async def _arrived(engine: Engine, scene: Scene, cast: Cast) -> None:
         await asyncio.sleep(0.2)
 
 
-async def _check(engine: Engine, scene: Scene, cast: Cast, told: Told) -> None:
+async def _check(engine: Engine, scene: Scene, cast: Cast, report: Report) -> None:
     wanted = await _expected(engine, cast)
     came: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
-    say = told.complaints.append
+    complain = report.complaints.append
     waits: dict[str, list[float]] = defaultdict(list)
     for each in scene.seen:
         body = each.json
@@ -339,37 +339,37 @@ async def _check(engine: Engine, scene: Scene, cast: Cast, told: Told) -> None:
         try:
             webhooks.verify(each.body, each.headers, secret, now=datetime.fromtimestamp(each.at, UTC))
         except WebhookInvalidError as error:
-            say(f"{each.name} got {each.id} with a bad signature: {error}")
+            complain(f"{each.name} got {each.id} with a bad signature: {error}")
         events = came[each.name, job]
         if (each.id, body["type"]) in events:
-            told.again += 1
+            report.again += 1
         else:
             waits[cast.parts[job]].append(each.at - msgspec.convert(body["timestamp"], datetime).timestamp())
         events.append((each.id, body["type"]))
     for (name, job), types in wanted.items():
-        _compare(name, job, types, came.pop((name, job), []), say)
+        _compare(name, job, types, came.pop((name, job), []), complain)
     for name, job in came:
-        say(f"{name} was told of {job}, and it was not to be")
-    told.waits = dict(waits)
-    told.received = len(scene.seen)
-    told.events = len(await engine.db.run(HAPPENED))
+        complain(f"{name} was notified of {job}, and it was not to be")
+    report.waits = dict(waits)
+    report.received = len(scene.seen)
+    report.events = len(await engine.db.run(HAPPENED))
     if scene.peak > MEGABYTES_MAX:
-        say(f"the courier had {scene.peak:.0f} MB")
+        complain(f"the courier had {scene.peak:.0f} MB")
 
 
-def _compare(name: str, job: str, types: list[str], events: list[tuple[str, str]], say: Any) -> None:
+def _compare(name: str, job: str, types: list[str], events: list[tuple[str, str]], complain: Any) -> None:
     """Everything, in order, at least once. What comes once more comes before anything later does."""
     heard = [event for _, event in events]
     order = [types.index(event) if event in types else -1 for event in heard]
     if set(types) - set(heard):
-        say(f"{name} was not told of {sorted(set(types) - set(heard))} of {job}")
+        complain(f"{name} was not notified of {sorted(set(types) - set(heard))} of {job}")
     elif order != sorted(order) or -1 in order:
-        say(f"{name} was told of {job} out of order: {heard}")
+        complain(f"{name} was notified of {job} out of order: {heard}")
     identities: dict[str, set[str]] = defaultdict(set)
     for identity, event in events:
         identities[event].add(identity)
     if any(len(known) > 1 for known in identities.values()):
-        say(f"{name} was told of {job} under several ids: {dict(identities)}")
+        complain(f"{name} was notified of {job} under several ids: {dict(identities)}")
 
 
 def main() -> None:
@@ -383,22 +383,23 @@ def main() -> None:
     given = words.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="millpond-chaos-"))
     plan = Plan(given.receivers, given.events, given.kills, given.rate, given.timeout)
-    told = asyncio.run(run(plan, folder))
+    report = asyncio.run(run(plan, folder))
     modes = Counter(SICK[number % len(SICK)] for number in range(plan.receivers - plan.healthy))
-    print(f"{told.events} events, {plan.healthy} healthy receivers and {dict(modes)} in {told.took:.0f} s;")  # noqa: T201
-    print(f"{told.received} webhooks taken, {told.again} of them once more; the courier was killed {told.kills} times")  # noqa: T201
-    print(f"and had {told.megabytes:.0f} MB at most.")  # noqa: T201
+    print(f"{report.events} events, {plan.healthy} healthy receivers and {dict(modes)} in {report.took:.0f} s;")  # noqa: T201
+    kills = f"the courier was killed {report.kills} times"
+    print(f"{report.received} webhooks taken, {report.again} of them once more; {kills}")  # noqa: T201
+    print(f"and had {report.megabytes:.0f} MB at most.")  # noqa: T201
     for part in PARTS:
-        p50, p99 = told.wait(part, 0.5) * 1000, told.wait(part, 0.99) * 1000
+        p50, p99 = report.wait(part, 0.5) * 1000, report.wait(part, 0.99) * 1000
         print(f"{part:>14}: a healthy one waits {p50:.0f} ms (p50), {p99:.0f} ms (p99)")  # noqa: T201
-    for complaint in told.complaints[:50]:
+    for complaint in report.complaints[:50]:
         print(complaint)  # noqa: T201
-    if given.keep or told.complaints:
+    if given.keep or report.complaints:
         print(f"Kept: {folder}")  # noqa: T201
     else:
         shutil.rmtree(folder, ignore_errors=True)
-    print("FAILED" if told.complaints else "exact: all of the healthy got everything, in order, signed; verify ok")  # noqa: T201
-    sys.exit(bool(told.complaints))
+    print("FAILED" if report.complaints else "exact: all of the healthy got everything, in order, signed; verify ok")  # noqa: T201
+    sys.exit(bool(report.complaints))
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ async def test_tags_are_set_and_looked_for(sh: Shell, product: Up) -> None:
 @pytest.mark.parametrize(
     ("kind", "status", "outcome"), [("good", 0, "succeeded"), ("bad", 10, "failed"), ("blocked", 10, "blocked")]
 )
-async def test_the_exit_status_tells_how_the_job_ended(
+async def test_the_exit_status_reports_how_the_job_ended(
     sh: Shell, product: Up, mode: str, kind: str, status: int, outcome: str
 ) -> None:
     ran = sh.run("run", kind, mode, "--json")
@@ -232,7 +232,7 @@ def test_a_server_and_a_database_cannot_both_be_meant(sh: Shell) -> None:
     assert asked.process.returncode == 2
 
 
-def test_a_server_that_is_not_there_is_told_in_one_line(sh: Shell) -> None:
+def test_a_server_that_is_not_there_is_reported_in_one_line(sh: Shell) -> None:
     asked = sh.run("jobs", "list", "--url", "http://127.0.0.1:1", "--key", "x")
     assert asked.process.returncode == 8
     assert len(asked.stderr.splitlines()) == 1
@@ -269,7 +269,7 @@ def test_config_shows_no_secret(sh: Shell) -> None:
         assert "topsecret" not in shown.stdout + shown.stderr
 
 
-def test_config_list_tells_all_problems_at_once(sh: Shell) -> None:
+def test_config_list_reports_all_problems_at_once(sh: Shell) -> None:
     asked = sh.run("config", "list", "--json", MILLPOND_SLOTS="none", MILLPOND_PORTT="1")
     assert asked.process.returncode == 5
     assert "MILLPOND_SLOTS" in data(asked)["detail"]

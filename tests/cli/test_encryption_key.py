@@ -18,8 +18,8 @@ ENDPOINTS, ENDPOINT = "/v1/endpoints?tenant=acme", {"url": "https://1.1.1.1/"}
 
 def examined(sh: Shell, **environment: str) -> dict[str, Any]:
     """What the doctor says of the key."""
-    told = msgspec.json.decode(sh.run("doctor", "--json", **environment).stdout)
-    (finding,) = [finding for finding in told["findings"] if finding["name"] == "encryption key"]
+    decoded = msgspec.json.decode(sh.run("doctor", "--json", **environment).stdout)
+    (finding,) = [finding for finding in decoded["findings"] if finding["name"] == "encryption key"]
     return finding
 
 
@@ -29,9 +29,9 @@ def admin_key(sh: Shell) -> str:
 
 async def test_without_a_key_serve_says_so_makes_none_and_refuses_what_needs_one(sh: Shell) -> None:
     server = await up(sh, verb="serve")
-    (told,) = [line for line in server.command.log if line["event"] == "vault.missing"]
-    assert (told["level"], told["has_secrets"]) == ("warning", False)
-    assert "MILLPOND_ENCRYPTION_KEY" in told["hint"]
+    (listed,) = [line for line in server.command.log if line["event"] == "vault.missing"]
+    assert (listed["level"], listed["has_secrets"]) == ("warning", False)
+    assert "MILLPOND_ENCRYPTION_KEY" in listed["hint"]
     server.ready["client_key"] = admin_key(sh)
     refused = await server.request("POST", ENDPOINTS, ENDPOINT)
     assert (refused.status_code, refused.json()["code"]) == (501, "vault_unavailable")

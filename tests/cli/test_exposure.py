@@ -47,8 +47,8 @@ async def test_an_app_is_served_alone(served: Up) -> None:
         for path in (f"/{name}", f"/{name}/", f"/{name}/openapi.json", f"/{name}/docs"):
             assert (await served.request("GET", path)).status_code == 404, path
     await _has_no_pages_of_products(served)
-    told = served.command.stderr
-    assert [name for name in (*PRODUCTS, "renderer") if name in told] == []
+    output = served.command.stderr
+    assert [name for name in (*PRODUCTS, "renderer") if name in output] == []
 
 
 async def _has_no_pages_of_products(served: Up) -> None:

@@ -56,7 +56,7 @@ async def lives(url: str) -> bool:
     return False
 
 
-def told(*words: str | Path, sh: Shell) -> dict[str, Any]:
+def output_of(*words: str | Path, sh: Shell) -> dict[str, Any]:
     command = sh.run(*words, "--json")
     assert command.wait() == 0, command.stderr
     return msgspec.json.decode(command.stdout)
@@ -70,7 +70,7 @@ async def test_up_serves_files_in_a_process_that_is_kept_alive(sh: Shell) -> Non
     await until(lambda: lives(files_url))
     picture = sh.folder / "cat.png"
     picture.write_bytes(os.urandom(100_000))
-    made = told("artifacts", "upload", picture, sh=sh)
+    made = output_of("artifacts", "upload", picture, sh=sh)
     assert made["download"]["url"].startswith(files_url)
     child = file_server_of(running.ready["pid"])
     assert child is not None
@@ -81,7 +81,7 @@ async def test_up_serves_files_in_a_process_that_is_kept_alive(sh: Shell) -> Non
         return file_server_of(running.ready["pid"]) not in (None, child)
 
     await until(is_back)
-    told("artifacts", "download", made["id"], "--to", sh.folder / "copy.png", sh=sh)  # who comes meanwhile waits
+    output_of("artifacts", "download", made["id"], "--to", sh.folder / "copy.png", sh=sh)  # who comes meanwhile waits
     assert (sh.folder / "copy.png").read_bytes() == picture.read_bytes()
     assert "process.ended" in {line["event"] for line in _events(running)}
     child = file_server_of(running.ready["pid"])
@@ -119,9 +119,9 @@ async def test_the_api_signs_for_the_files_that_are_served_beside_it(sh: Shell) 
     running = await up(sh, *words, verb="serve", MILLPOND_STORAGE=str(sh.folder / "kept"))
     assert set(running.ready) == {"url", "pid", "files_url"}
     owner = ("--tenant", "acme", "--account", "mary")
-    key = told("keys", "create", "--scope", "client", *owner, sh=sh)["key"]
+    key = output_of("keys", "create", "--scope", "client", *owner, sh=sh)["key"]
     (sh.folder / "note.txt").write_text("hello")
-    made = told("artifacts", "upload", sh.folder / "note.txt", "--url", running.url, "--key", key, sh=sh)
+    made = output_of("artifacts", "upload", sh.folder / "note.txt", "--url", running.url, "--key", key, sh=sh)
     assert made["download"]["url"].startswith(running.ready["files_url"])
     child = file_server_of(running.ready["pid"])
     assert child is not None

@@ -138,10 +138,10 @@ def test_a_lifeline_that_is_not_there_is_not_heeded(name: str) -> None:
     """Somebody between closed it: what has its number now is something else, and nothing of that is read."""
     other, writing = os.pipe()
     os.close(writing)
-    told = lifeline.environment() | {"_MILLPOND_LIFELINE": f"{other}:1" if name == "pipe" else name}
+    fields = lifeline.environment() | {"_MILLPOND_LIFELINE": f"{other}:1" if name == "pipe" else name}
     words = [sys.executable, "-c", HEEDS]
     done = subprocess.run(
-        words, env=told, pass_fds=[other], input="all of it", capture_output=True, text=True, check=True
+        words, env=fields, pass_fds=[other], input="all of it", capture_output=True, text=True, check=True
     )
     os.close(other)
     assert done.stdout == "[]\nall of it"

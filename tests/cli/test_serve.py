@@ -159,19 +159,19 @@ async def test_a_public_address_needs_an_admin_key_and_no_keys_of_development(sh
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "told"),
+    ("words", "status", "expected"),
     [
         (("--role", "api,king"), 2, "Roles: api, services, worker, files."),
         (("--role", ""), 2, "Roles:"),
         (("--role", "renderer"), 2, "Roles: api, services, worker, files."),
     ],
 )
-def test_a_role_that_does_not_exist_is_told_with_those_that_do(
-    sh: Shell, words: tuple[str, ...], status: int, told: str
+def test_a_role_that_does_not_exist_is_reported_with_those_that_do(
+    sh: Shell, words: tuple[str, ...], status: int, expected: str
 ) -> None:
     command = sh.run("serve", *words)
     assert command.process.returncode == status
-    assert told in command.stderr
+    assert expected in command.stderr
 
 
 def test_it_needs_a_database_of_its_own(sh: Shell) -> None:
@@ -182,7 +182,7 @@ def test_it_needs_a_database_of_its_own(sh: Shell) -> None:
     assert not (sh.folder / ".millpond").exists()
 
 
-async def test_the_service_manager_is_told_that_it_serves(sh: Shell) -> None:
+async def test_the_service_manager_is_notified_that_it_serves(sh: Shell) -> None:
     address = sh.folder / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(address))

@@ -19,7 +19,7 @@ def test_the_environment_is_read() -> None:
 @pytest.mark.parametrize(
     ("name", "text"), [("PORT", "65536"), ("PORT", "-1"), ("RATE_LIMIT", "0"), ("SLOTS", "0"), ("SLOTS", "10001")]
 )
-def test_a_number_out_of_bounds_is_told_with_its_bounds(name: str, text: str) -> None:
+def test_a_number_out_of_bounds_is_reported_with_its_bounds(name: str, text: str) -> None:
     with pytest.raises(SettingsError, match=f"MILLPOND_{name}: .*must be a whole number from"):
         Settings.from_env({f"MILLPOND_{name}": text})
 

@@ -184,9 +184,9 @@ def here(system: tuple[Shell, Up], monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_help_names_every_command_in_its_own_words(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = outcome(capsys, "--help")
     assert (status, err) == (0, "")
-    for name, told in COMMANDS.items():
+    for name, described in COMMANDS.items():
         assert f"  {name} " in out
-        assert told in _joined(out)
+        assert described in _joined(out)
     nouns = {name: load(name).help for name in COMMANDS if hasattr(load(name), "commands")}
     assert nouns == {name: COMMANDS[name] for name in nouns}
 
@@ -200,7 +200,7 @@ GROUPS = [branch for name in COMMANDS for branch in groups(name, load(name))]
 
 
 @pytest.mark.parametrize(("path", "group"), GROUPS, ids=lambda value: value if isinstance(value, str) else "")
-def test_the_help_of_a_group_tells_each_summary_whole_within_80_columns(
+def test_the_help_of_a_group_reports_each_summary_whole_within_80_columns(
     path: str, group: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -242,10 +242,10 @@ def test_lists_and_bulk_operations_have_the_same_filters_with_the_same_help() ->
         "--limit",
         "--cursor",
     ):
-        assert len({told[name] for told in helps.values() if name in told}) == 1, name
-    for path, told in helps.items():
-        if path.endswith(" list") and "--cursor" in told:
-            assert "--limit" in told
+        assert len({described[name] for described in helps.values() if name in described}) == 1, name
+    for path, described in helps.items():
+        if path.endswith(" list") and "--cursor" in described:
+            assert "--limit" in described
 
 
 @pytest.mark.parametrize(("path", "leaf"), LEAVES, ids=lambda value: value if isinstance(value, str) else "")
@@ -321,7 +321,7 @@ def test_a_leaf_explains_itself_and_all_its_options(path: str, leaf: Any, capsys
 
 
 @pytest.mark.parametrize(("path", "leaf"), LEAVES, ids=lambda value: value if isinstance(value, str) else "")
-def test_a_leaf_tells_what_it_does_not_understand_as_json_too(
+def test_a_leaf_reports_what_it_does_not_understand_as_json_too(
     path: str, leaf: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, out, err = outcome(capsys, *path.split(), "--json", "--nonsense")

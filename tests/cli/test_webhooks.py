@@ -102,12 +102,12 @@ async def test_listen_forwards_what_happens_signed_and_cleans_up(
     command = await listening(sh, "--forward-to", url, "--event", "*", "--secret", secret, "--json")
     job_id = await running.submit("hello", {"name": "Ada"})
 
-    async def is_told() -> bool:
+    async def is_notified() -> bool:
         return any((line["event"], line["job_id"]) == ("job.succeeded", job_id) for line in lines(command))
 
-    await until(is_told)
-    told = [webhooks.verify(each.body, each.headers, secret) for each in receivers.of("local")]
-    events = [event["type"] for event in told if event["data"]["id"] == job_id]
+    await until(is_notified)
+    received = [webhooks.verify(each.body, each.headers, secret) for each in receivers.of("local")]
+    events = [event["type"] for event in received if event["data"]["id"] == job_id]
     assert (events[0], events[-1]) == ("job.submitted", "job.succeeded")
     assert [(line["event"], line["status"]) for line in lines(command) if line["job_id"] == job_id] == [
         (event, 200) for event in events
@@ -126,10 +126,10 @@ async def test_listen_says_what_went_wrong_in_a_line(system: tuple[Shell, Up], r
     )
     job_id = await running.submit("hello", {"name": "Ada"})
 
-    async def are_told() -> bool:
+    async def are_notified() -> bool:
         return bool(sick.stdout and deaf.stdout)
 
-    await until(are_told)
+    await until(are_notified)
     assert " job.succeeded " in sick.stdout
     assert f"{job_id} " in sick.stdout
     assert " 503  " in sick.stdout
@@ -161,10 +161,10 @@ async def test_listen_outlives_a_restart_of_the_server(
             await serving(again, ready)
             await first.submit("hello", {"name": "Ada"})
 
-            async def is_told() -> bool:
+            async def is_notified() -> bool:
                 return bool(receivers.of("local"))
 
-            await until(is_told)
+            await until(is_notified)
             assert "The server is reachable again." in command.stderr
             await stop(command)
 
@@ -238,16 +238,16 @@ def test_verify_shows_what_is_signed_well(
     assert verified(*headers(secret), "--json") == 0
 
 
-def test_verify_tells_what_is_wrong(body: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_reports_what_is_wrong(body: str, capsys: pytest.CaptureFixture[str]) -> None:
     secret, other = webhooks.new_secret(), webhooks.new_secret()
-    for words, told in [
+    for words, described in [
         ([*headers(secret), "--secret", other], "No signature matches"),
         ([*headers(secret, age=600), "--secret", secret], "outside the allowed window"),
         (["--secret", secret], "webhook-id"),
     ]:
         assert verified(body, *words, "--json") == 1
         out, err = capsys.readouterr()
-        assert told in err
+        assert described in err
         assert msgspec.json.decode(out)["code"] == "webhook_invalid"
         assert secret not in out + err
         assert other not in out + err

@@ -50,15 +50,15 @@ def welcome(monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO, **said: Any) -
 
 
 def test_a_person_is_given_a_link_that_signs_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = welcome(monkeypatch, Terminal())
-    assert "  dashboard http://127.0.0.1:8787/ui/" in told
-    assert "  sign in   http://127.0.0.1:8787/ui/#key=mp_admin_secret" in told
+    output = welcome(monkeypatch, Terminal())
+    assert "  dashboard http://127.0.0.1:8787/ui/" in output
+    assert "  sign in   http://127.0.0.1:8787/ui/#key=mp_admin_secret" in output
 
 
-def test_what_may_be_a_log_is_told_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = welcome(monkeypatch, io.StringIO())
-    assert "  dashboard http://127.0.0.1:8787/ui/" in told
-    assert "secret" not in "\n".join(told)
+def test_what_may_be_a_log_contains_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = welcome(monkeypatch, io.StringIO())
+    assert "  dashboard http://127.0.0.1:8787/ui/" in output
+    assert "secret" not in "\n".join(output)
 
 
 def test_without_a_dashboard_there_is_nothing_to_say(monkeypatch: pytest.MonkeyPatch) -> None:

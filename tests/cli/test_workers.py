@@ -30,8 +30,8 @@ async def test_a_worker_is_listed_drained_resumed_and_when_it_is_killed_lost(sh:
     assert found["queues"]
     assert found["version"]
     for verb, status in (("drain", "draining"), ("resume", "idle")):
-        told = msgspec.json.decode(sh.run("workers", verb, found["id"], "--json").stdout)
-        assert told["status"] == status
+        decoded = msgspec.json.decode(sh.run("workers", verb, found["id"], "--json").stdout)
+        assert decoded["status"] == status
     refused = sh.run("workers", "revoke", found["id"], "--yes", "--json")
     assert "connects to the database" in msgspec.json.decode(refused.stdout)["detail"]
     working.kill()
@@ -46,7 +46,7 @@ async def test_the_worker_of_an_idle_system_is_counted(system: tuple[Shell, Up])
     _, here = system
 
     async def is_counted() -> bool:
-        told = (await here.request("GET", "/v1/board", key="admin_key")).json()
-        return told["workers"]["ok"] == 1 and told["slots"] > 0 and told["slots_used"] == 0
+        response = (await here.request("GET", "/v1/board", key="admin_key")).json()
+        return response["workers"]["ok"] == 1 and response["slots"] > 0 and response["slots_used"] == 0
 
     await until(is_counted)

@@ -240,7 +240,7 @@ async def test_a_long_poll_wakes_when_the_job_ends(client: Any, site: Site) -> N
     assert (await waiting).outcome == "succeeded"
 
 
-async def test_a_quote_and_the_kinds_tell_what_a_job_is(client: Any) -> None:
+async def test_a_quote_and_the_kinds_report_what_a_job_is(client: Any) -> None:
     quote = await client.quote("ad", {"product": "Shoes"})
     assert (quote.price, quote.can_pay) == (5, True)
     assert {"ad", "held"} <= {kind.name for kind in await client.kinds()}

@@ -17,7 +17,7 @@ from millpond.errors import NotFoundError, UnavailableError
 from millpond.retry import Backoff
 from tests.checks import until
 from tests.client.both import begun
-from tests.doubles.native_api import KEY, FakeJob, NativeApi, Server, say
+from tests.doubles.native_api import KEY, FakeJob, NativeApi, Server, answer_with
 
 
 def progress(job: FakeJob, count: int) -> FakeJob:
@@ -96,21 +96,21 @@ async def test_after_two_streams_that_brought_nothing_it_asks_for_pages(client: 
 
 async def test_a_stream_with_a_gap_is_mended_from_the_pages(client: Any, api: NativeApi, ended: FakeJob) -> None:
     gappy = b"".join(b"data: %s\n\n" % msgspec.json.encode(ended.events[index]) for index in (0, 1, 5))
-    api.faults.append(say(200, gappy, content_type="text/event-stream"))
+    api.faults.append(answer_with(200, gappy, content_type="text/event-stream"))
     assert await read(client, ended) == ALL
 
 
-async def test_an_event_that_a_stream_repeats_is_told_once(client: Any, api: NativeApi, ended: FakeJob) -> None:
+async def test_an_event_that_a_stream_repeats_is_reported_once(client: Any, api: NativeApi, ended: FakeJob) -> None:
     repeated = b"".join(b"data: %s\n\n" % msgspec.json.encode(ended.events[index]) for index in (0, 1, 0, 1, 2))
-    api.faults.append(say(200, repeated, content_type="text/event-stream"))
+    api.faults.append(answer_with(200, repeated, content_type="text/event-stream"))
     assert await read(client, ended) == ALL
 
 
 async def test_a_job_whose_events_are_gone_is_over_all_the_same(client: Any, api: NativeApi, ended: FakeJob) -> None:
     """Old events are pruned; their job may be kept for longer."""
     api.streams_come_through = False
-    pruned = say(200, msgspec.json.encode(wire.Events(data=[], next=None)))
-    api.faults.extend([say(406), say(200, msgspec.json.encode(ended.record())), pruned])
+    pruned = answer_with(200, msgspec.json.encode(wire.Events(data=[], next=None)))
+    api.faults.extend([answer_with(406), answer_with(200, msgspec.json.encode(ended.record())), pruned])
     assert await read(client, ended) == []
 
 
@@ -118,7 +118,7 @@ async def test_a_job_whose_events_are_gone_is_over_all_the_same(client: Any, api
 async def test_junk_in_a_stream_is_a_stream_that_broke(
     client: Any, api: NativeApi, ended: FakeJob, junk: bytes
 ) -> None:
-    api.faults.append(say(200, junk, content_type="text/event-stream"))
+    api.faults.append(answer_with(200, junk, content_type="text/event-stream"))
     assert await read(client, ended) == ALL
 
 
@@ -126,7 +126,7 @@ async def test_junk_in_a_stream_is_a_stream_that_broke(
 async def test_a_stream_that_is_refused_for_now_is_asked_for_again(
     client: Any, api: NativeApi, ended: FakeJob, status: int
 ) -> None:
-    api.faults.append(say(status))
+    api.faults.append(answer_with(status))
     assert await read(client, ended) == ALL
 
 

@@ -32,14 +32,14 @@ class DataAd:
     headline: str
 
 
-def end_at_once(api: NativeApi, type: str = "succeeded", **told: Any) -> None:
+def end_at_once(api: NativeApi, type: str = "succeeded", **expected: Any) -> None:
     """Every job of the double ends as soon as it is born."""
     add = api.add
 
     def ended(kind: str, input: Any = None) -> Any:
         made = add(kind, input)
         made.happen("started")
-        made.happen(type, **told)
+        made.happen(type, **expected)
         return made
 
     api.add = ended  # type: ignore[method-assign]
@@ -62,11 +62,11 @@ async def test_run_raises_every_other_outcome(client: Any, api: NativeApi, outco
     assert str(caught.value) == f"{caught.value.job.id} (ad) ended as {outcome}: The shoe is gone. Take a hat."
 
 
-async def test_run_tells_its_events_as_they_happen(client: Any, api: NativeApi) -> None:
+async def test_run_reports_its_events_as_they_happen(client: Any, api: NativeApi) -> None:
     end_at_once(api)
-    told: list[str] = []
-    await client.run("ad", on_event=lambda event: told.append(event.type))
-    assert told == ["submitted", "started", "succeeded"]
+    reported: list[str] = []
+    await client.run("ad", on_event=lambda event: reported.append(event.type))
+    assert reported == ["submitted", "started", "succeeded"]
 
 
 @pytest.mark.parametrize("seconds", [0.2, 1.2])
@@ -92,7 +92,7 @@ async def test_a_record_goes_in_and_comes_out(client: Any, api: NativeApi, shape
     assert await job.result() == {"headline": "Shoes!"}
 
 
-async def test_an_output_of_another_shape_is_told_by_its_place(client: Any, api: NativeApi) -> None:
+async def test_an_output_of_another_shape_is_reported_by_its_place(client: Any, api: NativeApi) -> None:
     end_at_once(api, output={"headline": 7})
     with pytest.raises(InputError, match=r"output: The output cannot be decoded as Ad: .*\$\.headline"):
         await client.result((await client.submit("ad")).id, Ad)
@@ -111,7 +111,7 @@ async def test_an_input_that_json_cannot_hold_is_refused_before_it_is_sent(
     assert api.asked == []
 
 
-async def test_a_handle_knows_what_it_was_told_and_asks_only_when_told_to(client: Any, api: NativeApi) -> None:
+async def test_a_handle_knows_what_it_has_read_and_asks_only_when_asked_to(client: Any, api: NativeApi) -> None:
     job = await client.submit("ad")
     assert (job.kind, job.state, job.price, job.output, job.is_ended) == ("ad", "queued", 5, None, False)
     api.jobs[job.id].happen("succeeded", output={"a": 1})

@@ -30,7 +30,17 @@ from millpond.errors import (
     VaultError,
 )
 from millpond.retry import Backoff
-from tests.doubles.native_api import KEY, NativeApi, Server, compress, cut_after_it_is_done, refuse, say, served, stall
+from tests.doubles.native_api import (
+    KEY,
+    NativeApi,
+    Server,
+    answer_with,
+    compress,
+    cut_after_it_is_done,
+    refuse,
+    served,
+    stall,
+)
 from tests.waiting import PATIENCE
 
 
@@ -42,12 +52,12 @@ class BusyError(ConflictError):
 
 
 PASSING = {
-    "408": say(408),
+    "408": answer_with(408),
     "409 that is retryable": refuse(BusyError()),
     "429": refuse(RateLimitedError(retry_after=0)),
-    "502 of a proxy": say(502, b"<html>bad gateway</html>"),
+    "502 of a proxy": answer_with(502, b"<html>bad gateway</html>"),
     "503": refuse(UnavailableError()),
-    "504": say(504),
+    "504": answer_with(504),
     "a body cut in the middle": cut_after_it_is_done,
 }
 HARMLESS = {"429": PASSING["429"]}
@@ -144,7 +154,7 @@ async def test_the_error_is_the_servers_own_with_all_it_said(client: Any, api: N
 
 async def test_members_that_are_named_like_arguments_are_only_details(client: Any, api: NativeApi) -> None:
     body = b'{"code": "permanent", "detail": "No.", "message": "x", "self": 1, "retry_after": "soon", "field": 7}'
-    api.faults.append(say(422, body))
+    api.faults.append(answer_with(422, body))
     with pytest.raises(PermanentError) as caught:
         await client.submit("ad")
     assert caught.value.details == {"message": "x", "self": 1, "retry_after": "soon"}
@@ -152,7 +162,7 @@ async def test_members_that_are_named_like_arguments_are_only_details(client: An
 
 
 async def test_a_code_from_the_future_keeps_its_name(client: Any, api: NativeApi) -> None:
-    api.faults.append(say(418, b'{"code": "teapot", "detail": "I am a teapot.", "retryable": false}'))
+    api.faults.append(answer_with(418, b'{"code": "teapot", "detail": "I am a teapot.", "retryable": false}'))
     with pytest.raises(MillpondError) as caught:
         await client.submit("ad")
     assert type(caught.value) is MillpondError
@@ -173,22 +183,22 @@ async def test_a_code_from_the_future_keeps_its_name(client: Any, api: NativeApi
 async def test_what_a_proxy_says_becomes_an_error_too(
     client: Any, api: NativeApi, status: int, body: bytes, made: type[MillpondError]
 ) -> None:
-    api.faults.append(say(status, body))
+    api.faults.append(answer_with(status, body))
     with pytest.raises(made) as caught:
         await client.submit("ad")
     assert str(status) in str(caught.value) or status == 302
 
 
 @pytest.mark.parametrize("body", [b"<html>hello</html>", b'{"id": 7}', b"[" * 100_000, b"\xff"])
-async def test_an_answer_that_is_not_millponds_is_told_as_such(client: Any, api: NativeApi, body: bytes) -> None:
-    api.faults.append(say(200, body))
+async def test_an_answer_that_is_not_millponds_is_reported_as_such(client: Any, api: NativeApi, body: bytes) -> None:
+    api.faults.append(answer_with(200, body))
     with pytest.raises(UnreadableError, match="Check that the URL is that of a Millpond server"):
         await client.wallet()
 
 
 async def test_a_redirect_is_not_followed_with_the_key(client: Any, api: NativeApi) -> None:
     with served(other := NativeApi()) as elsewhere:
-        api.faults.append(say(307, location=f"{elsewhere.url}/v1/wallet"))
+        api.faults.append(answer_with(307, location=f"{elsewhere.url}/v1/wallet"))
         with pytest.raises(UnreadableError, match="redirected the request"):
             await client.wallet()
     assert other.asked == []
@@ -299,7 +309,7 @@ def test_a_url_that_cannot_be_one_is_refused(make: Any, url: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["pk secret", "pk_secret\n", "pk_sécret"])
-def test_a_key_with_a_line_break_is_refused_without_being_told(make: Any, key: str) -> None:
+def test_a_key_with_a_line_break_is_refused_without_being_reported(make: Any, key: str) -> None:
     with pytest.raises(SettingsError) as caught:
         make("http://127.0.0.1:8000", key)
     assert key not in str(caught.value)
@@ -325,19 +335,19 @@ async def test_a_wrong_idempotency_key_is_refused_before_it_is_sent(client: Any,
 
 async def test_the_key_is_in_no_repr_and_in_no_error(client: Any, api: NativeApi, double: Server) -> None:
     api.faults.append(refuse(AnswerUnavailableError()))
-    told = [repr(client), repr(client.job("x"))]
+    described = [repr(client), repr(client.job("x"))]
     try:
         await client.answer("job_x", {"a": 1})
     except MillpondError as error:
-        told.append("".join(traceback.format_exception(error)) + repr(vars(error)))
+        described.append("".join(traceback.format_exception(error)) + repr(vars(error)))
     double.stop()
     try:
         await client.request("GET", "/v1/wallet", timeout=0.3)
     except MillpondError as error:
-        told.append("".join(traceback.format_exception(error)) + repr(vars(error)))
+        described.append("".join(traceback.format_exception(error)) + repr(vars(error)))
     double.start()
-    assert len(told) == 4
-    assert KEY not in "".join(told)
+    assert len(described) == 4
+    assert KEY not in "".join(described)
 
 
 async def test_any_request_can_be_made(client: Any) -> None:

@@ -78,8 +78,8 @@ async def test_a_job_brings_its_webhook_along(admin: Any) -> None:
     await job.cancel()
     await job.wait(timeout=PATIENCE)
     assert job.webhook_secret == secret
-    (told,) = [each async for each in admin.deliveries(job=job.id)]
-    assert (told.event, (await admin.delivery(told.id)).url) == ("job.canceled", URL)
+    (listed,) = [each async for each in admin.deliveries(job=job.id)]
+    assert (listed.event, (await admin.delivery(listed.id)).url) == ("job.canceled", URL)
     chosen = {"url": URL, "secret": webhooks.new_secret(), "events": ["job.started"]}
     for webhook in (chosen, wire.JobWebhook(**chosen)):
         assert (await admin.submit("free", account="ann", webhook=webhook)).webhook_secret is None

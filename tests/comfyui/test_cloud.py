@@ -85,24 +85,24 @@ async def test_efx_21_a_file_that_the_cloud_has_is_not_sent_again(
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         ({"has_credits": False}, "not have enough credits"),
         ({"is_active": False}, "Comfy Cloud subscription is not active"),
     ],
     ids=["402", "429"],
 )
-async def test_an_account_that_will_not_do_is_told(
-    handler: Handler, double: ComfyCloud, job: FileJob, change: Any, told: str
+async def test_an_account_that_will_not_do_is_reported(
+    handler: Handler, double: ComfyCloud, job: FileJob, change: Any, expected: str
 ) -> None:
     for name, value in change.items():
         setattr(double, name, value)
-    with pytest.raises(PermanentError, match=told) as refused:
+    with pytest.raises(PermanentError, match=expected) as refused:
         await handler.handle(job, task(INVERT))
     assert refused.value.details["reason"] == "account"
 
 
-async def test_a_wrong_key_is_told_and_not_shown(cloud_api: tuple[ComfyCloud, Served], job: FileJob) -> None:
+async def test_a_wrong_key_is_reported_and_not_shown(cloud_api: tuple[ComfyCloud, Served], job: FileJob) -> None:
     endpoint = Cloud("wrong-key", cloud_api[1].url)
     with pytest.raises(PermanentError, match="rejected the key") as refused:
         await Handler(endpoint).handle(job, task(INVERT))
@@ -112,7 +112,7 @@ async def test_a_wrong_key_is_told_and_not_shown(cloud_api: tuple[ComfyCloud, Se
         Cloud(" ")
 
 
-async def test_a_graph_that_is_refused_is_told(handler: Handler, job: FileJob) -> None:
+async def test_a_graph_that_is_refused_is_reported(handler: Handler, job: FileJob) -> None:
     with pytest.raises(PermanentError, match=r"node 3 \(SaveImage\), input images: Required input is missing"):
         await handler.handle(job, task(INVERT | {"3": recorded.PARTLY["4"]}))
     with pytest.raises(PermanentError, match=r"node 4 \(SaveImage\)"):
@@ -142,9 +142,9 @@ async def test_every_word_for_an_end_is_known(
     if error is None:
         await handler.handle(job, task(INVERT))
         return
-    with pytest.raises(error) as told:
+    with pytest.raises(error) as raised:
         await handler.handle(job, task(INVERT))
-    assert told.value.details["reason"] == reason
+    assert raised.value.details["reason"] == reason
 
 
 async def test_efx_23_a_canceled_job_leaves_the_others_of_the_account_alone(
@@ -167,9 +167,9 @@ async def test_efx_23_a_canceled_job_leaves_the_others_of_the_account_alone(
 async def test_a_run_without_a_sign_of_life_is_given_up(handler: Handler, double: ComfyCloud, job: FileJob) -> None:
     double.comfy.switches.hang = ["ImageInvert"]
     handler.endpoint.stall = 0.5  # type: ignore[attr-defined]
-    with pytest.raises(StalledError, match="made no progress") as told:
+    with pytest.raises(StalledError, match="made no progress") as raised:
         await handler.handle(job, task(INVERT))
-    assert told.value.details["reason"] == "stalled"
+    assert raised.value.details["reason"] == "stalled"
     assert ("POST", "/api/queue") in double.asked
 
 

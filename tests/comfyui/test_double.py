@@ -61,7 +61,7 @@ def alike(entry: dict[str, Any]) -> dict[str, Any]:
 
 def test_uploads_are_kept_by_their_bytes(http: httpx2.Client) -> None:
     other = sample((3, 3))
-    told = [
+    response = [
         http.post("/upload/image", files={"image": ("in.png", content)}, data=data).json()
         for content, data in (
             (sample(), {}),
@@ -70,7 +70,7 @@ def test_uploads_are_kept_by_their_bytes(http: httpx2.Client) -> None:
             (other, {"subfolder": "job123"}),
         )
     ]
-    assert told == [
+    assert response == [
         {"name": "in.png", "subfolder": "", "type": "input"},
         {"name": "in (1).png", "subfolder": "", "type": "input"},
         {"name": "in.png", "subfolder": "", "type": "input"},
@@ -116,8 +116,8 @@ def in_order(body: Any) -> Any:
 
 def test_a_dangling_link_is_an_error_with_a_traceback(http: httpx2.Client) -> None:
     graph = recorded.graph(n2={"class_type": "ImageInvert", "inputs": {"image": ["7", 0]}})
-    told = http.post("/prompt", json={"prompt": graph}).json()
-    error = told["node_errors"]["2"]["errors"][0]
+    response = http.post("/prompt", json={"prompt": graph}).json()
+    error = response["node_errors"]["2"]["errors"][0]
     assert error["type"] == "exception_during_inner_validation"
     assert error["extra_info"]["exception_type"] == "KeyError"
     assert error["extra_info"]["traceback"]
@@ -142,8 +142,8 @@ def test_a_partly_valid_graph_runs_without_the_rest(http: httpx2.Client) -> None
 
 def test_an_id_of_ones_own_is_taken_and_runs_twice(http: httpx2.Client, double: ComfyUI) -> None:
     for _ in range(2):
-        told = http.post("/api/prompt", json={"prompt": recorded.INVERT, "prompt_id": "mine"}).json()
-        assert told["prompt_id"] == "mine"
+        response = http.post("/api/prompt", json={"prompt": recorded.INVERT, "prompt_id": "mine"}).json()
+        assert response["prompt_id"] == "mine"
     until(lambda: double.runs == ["mine", "mine"] and not double._left())
     assert len(http.get("/history").json()) == 1
 
@@ -260,8 +260,8 @@ def test_the_websocket_says_what_was_recorded(http: httpx2.Client, comfyui: Serv
     states = [frame["data"]["nodes"] for frame in heard if frame["type"] == "progress_state"]
     assert states[0]["1"]["state"] == "running"
     assert {node["state"] for node in states[-1].values()} == {"finished"}
-    told = [frame for frame in heard if frame["type"] != "progress_state"]
-    assert [steady(frame, id) for frame in told] == [steady(frame, "ID") for frame in recorded.FRAMES]
+    listed = [frame for frame in heard if frame["type"] != "progress_state"]
+    assert [steady(frame, id) for frame in listed] == [steady(frame, "ID") for frame in recorded.FRAMES]
 
 
 def steady(frame: dict[str, Any], id: str) -> dict[str, Any]:
@@ -289,7 +289,7 @@ def test_a_restart_forgets_all_but_files(http: httpx2.Client, double: ComfyUI) -
     assert http.post("/_double/switch", json={"nonsense": True}).status_code == 400
 
 
-def test_it_tells_about_itself(http: httpx2.Client) -> None:
+def test_it_describes_itself(http: httpx2.Client) -> None:
     assert http.get("/system_stats").json()["system"]["comfyui_version"] == "0.7.0"
     assert http.get("/object_info/ImageInvert").json()["ImageInvert"]["output"] == ["IMAGE"]
     assert "SaveImage" in http.get("/api/object_info").json()

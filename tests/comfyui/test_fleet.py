@@ -96,8 +96,8 @@ class SystemUnderTest:
 
     async def queue(self) -> int:
         async with httpx2.AsyncClient(timeout=PATIENCE) as http:
-            told = (await http.get(f"{self.comfyui}/prompt")).json()
-        return told["exec_info"]["queue_remaining"]
+            response = (await http.get(f"{self.comfyui}/prompt")).json()
+        return response["exec_info"]["queue_remaining"]
 
     async def until_queue(self, length: int) -> None:
         async def is_so() -> bool:
@@ -142,9 +142,9 @@ async def test_a_job_goes_all_the_way_and_costs_its_price(quiet: SystemUnderTest
     assert job["state"] == "succeeded", job
     assert job["captured"] == 5
     file = job["output"]["file"]
-    told = (await quiet.up.request("GET", f"/v1/artifacts/{file['id']}")).json()
+    response = (await quiet.up.request("GET", f"/v1/artifacts/{file['id']}")).json()
     async with httpx2.AsyncClient(timeout=PATIENCE) as http:
-        content = (await http.get(told["download"]["url"])).content
+        content = (await http.get(response["download"]["url"])).content
     assert len(content) == file["size"]
     with Image.open(io.BytesIO(content)) as picture:
         assert picture.getpixel((0, 0)) == (55, 225, 195)
@@ -251,7 +251,7 @@ async def test_efx_22_a_spot_notice_gives_the_job_back_in_time(quiet: SystemUnde
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "told"),
+    ("words", "status", "expected"),
     [
         (["--url", "http://127.0.0.1:9"], 5, "No route to serve"),
         (["--route", "invert", "--provider", "cloud", "--url", "http://127.0.0.1:9"], 5, "Set COMFY_API_KEY"),
@@ -262,11 +262,11 @@ async def test_efx_22_a_spot_notice_gives_the_job_back_in_time(quiet: SystemUnde
     ids=["no route", "no key", "no url", "no duration", "no provider"],
 )
 @pytest.mark.parametrize("run", [cli.main, program.main], ids=["command line", "program of the SDK"])
-def test_what_cannot_work_is_told(
+def test_what_cannot_work_is_reported(
     run: Any,
     words: list[str],
     status: int,
-    told: str,
+    expected: str,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -276,4 +276,4 @@ def test_what_cannot_work_is_told(
         run([*(["worker", "comfyui"] if run is cli.main else []), *words])
     logs.silence()
     assert left.value.code == status
-    assert told in capsys.readouterr().err
+    assert expected in capsys.readouterr().err

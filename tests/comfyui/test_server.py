@@ -107,7 +107,7 @@ async def test_without_a_websocket_looking_is_enough(
     assert color(job.made) == (55, 225, 195)
 
 
-async def test_the_websocket_tells_progress_and_may_break(handler: Handler, double: ComfyUI, job: FileJob) -> None:
+async def test_the_websocket_reports_progress_and_may_break(handler: Handler, double: ComfyUI, job: FileJob) -> None:
     double.switches.slow = {"ImageInvert": 1.5}
     run = asyncio.create_task(handler.handle(job, task(INVERT)))
     await until(lambda: [step for step in job.steps if step > 0.35])
@@ -191,7 +191,7 @@ async def test_a_result_that_breaks_off_is_fetched_again(handler: Handler, doubl
 # What ComfyUI refuses
 
 
-async def test_a_graph_that_is_refused_is_told_and_not_tried_again(
+async def test_a_graph_that_is_refused_is_reported_and_not_tried_again(
     handler: Handler, double: ComfyUI, job: FileJob
 ) -> None:
     bad = recorded.graph(n1=INPUT, n2={"class_type": "ImageInvert", "inputs": {"image": ["1", 1]}})
@@ -205,9 +205,11 @@ async def test_a_result_that_was_left_out_is_an_error_and_the_rest_is_stopped(
 ) -> None:
     double.switches.slow = {"ImageInvert": 30}
     partly = recorded.graph(n1=INPUT, n4=recorded.PARTLY["4"])
-    with pytest.raises(PermanentError, match=r"node 4 \(SaveImage\), input images: Required input is missing") as told:
+    with pytest.raises(
+        PermanentError, match=r"node 4 \(SaveImage\), input images: Required input is missing"
+    ) as raised:
         await handler.handle(job, task(partly, node="4"))
-    assert fault(told.value) == "validation"
+    assert fault(raised.value) == "validation"
     await until(lambda: not double._left())
 
 
@@ -223,9 +225,9 @@ async def test_a_node_that_raises_is_named(handler: Handler, double: ComfyUI, jo
     double.switches.fail = {"ImageInvert": "the tensor is tired"}
     with pytest.raises(
         PermanentError, match=r"Node 2 \(ImageInvert\) failed: RuntimeError: the tensor is tired"
-    ) as told:
+    ) as raised:
         await handler.handle(job, task(INVERT))
-    assert told.value.details | {"exception": ""} == {
+    assert raised.value.details | {"exception": ""} == {
         "reason": "execution",
         "node": "2",
         "type": "ImageInvert",
@@ -241,15 +243,15 @@ async def test_an_error_of_a_node_is_one_line_without_what_belongs_to_the_operat
     double.switches.fail = {"ImageInvert": f"{private}\n{'tips ' * 1000}"}
     logs.configure("info", as_json=True)
     try:
-        with pytest.raises(PermanentError) as told:
+        with pytest.raises(PermanentError) as raised:
             await handler.handle(job, task(INVERT))
     finally:
         logs.silence()
-    message = told.value.message
+    message = raised.value.message
     assert message.startswith("Node 2 (ImageInvert) failed: RuntimeError: cannot load 'face.onnx' from (address) tips")
     assert len(message) <= 500
-    assert describe(told.value)["message"] == message
-    assert "/opt/comfy ui/models" in "".join(traceback.format_exception(told.value))
+    assert describe(raised.value)["message"] == message
+    assert "/opt/comfy ui/models" in "".join(traceback.format_exception(raised.value))
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "comfyui.failed" in line]
     assert "/opt/comfy ui/models" in json.loads(line)["details"]
     assert "comfyui.py" in json.loads(line)["details"], "the traceback of the node"
@@ -257,9 +259,9 @@ async def test_an_error_of_a_node_is_one_line_without_what_belongs_to_the_operat
 
 async def test_an_error_about_a_file_has_the_users_name_of_it(handler: Handler, job: FileJob) -> None:
     with_file(job.folder, "art_in", b"no picture")
-    with pytest.raises(PermanentError) as told:
+    with pytest.raises(PermanentError) as raised:
         await handler.handle(job, task(INVERT, asset={"filename": "my holiday.dat"}))
-    assert told.value.message == (
+    assert raised.value.message == (
         "Node 1 (LoadImage) failed: PIL.UnidentifiedImageError: cannot identify image file 'my holiday.dat'"
     )
 
@@ -271,9 +273,9 @@ async def test_an_error_of_the_worker_itself_has_no_paths(
         raise OSError(errno.ENOSPC, "No space left on device", "/var/lib/worker/in.png")
 
     monkeypatch.setattr("tests.comfyui.jobs.shutil.copyfile", full)
-    with pytest.raises(TransientError) as told:
+    with pytest.raises(TransientError) as raised:
         await handler.handle(job, task(INVERT))
-    assert told.value.message == "OSError: [Errno 28] No space left on device: 'in.png'"
+    assert raised.value.message == "OSError: [Errno 28] No space left on device: 'in.png'"
 
 
 async def test_an_end_without_a_word_is_no_success(handler: Handler, double: ComfyUI, job: FileJob) -> None:
@@ -284,9 +286,9 @@ async def test_an_end_without_a_word_is_no_success(handler: Handler, double: Com
 
 async def test_a_full_card_is_emptied_and_tried_once_more(handler: Handler, double: ComfyUI, job: FileJob) -> None:
     double.switches.full = {"ImageInvert": 2}
-    with pytest.raises(TransientError, match="ran out of memory") as told:
+    with pytest.raises(TransientError, match="ran out of memory") as raised:
         await handler.handle(job, task(INVERT))
-    assert fault(told.value) == "out_of_memory"
+    assert fault(raised.value) == "out_of_memory"
     assert bodies(double, "/free") == [{"unload_models": True, "free_memory": True}]
     job.epoch, job.attempt = 2, 2
     with pytest.raises(PermanentError, match="ran out of memory"):
@@ -298,9 +300,9 @@ async def test_somebody_elses_interrupt_is_no_fault_of_the_job(handler: Handler,
     run = asyncio.create_task(handler.handle(job, task(INVERT)))
     await until(lambda: double.running)
     double._stop(None)
-    with pytest.raises(TransientError, match=r"was interrupted at node \d") as told:
+    with pytest.raises(TransientError, match=r"was interrupted at node \d") as raised:
         await run
-    assert fault(told.value) == "interrupted"
+    assert fault(raised.value) == "interrupted"
 
 
 # ComfyUI goes away
@@ -309,15 +311,15 @@ async def test_somebody_elses_interrupt_is_no_fault_of_the_job(handler: Handler,
 @pytest.mark.parametrize("path", ["/nowhere", "/history"])
 async def test_what_is_not_comfyui_is_no_fault_of_the_job(comfyui: Served, job: FileJob, path: str) -> None:
     async with another(f"{comfyui.url}{path}", patience=0.3) as handler:
-        with pytest.raises(TransientError) as told:
+        with pytest.raises(TransientError) as raised:
             await handler.handle(job, task(recorded.graph(n1={"class_type": "A", "inputs": {"x": "{{input}}"}})))
-    assert fault(told.value) == "unreachable"
+    assert fault(raised.value) == "unreachable"
     server = ComfyServer(f"{comfyui.url}{path}")
     assert await server.describe() is None
     await server.close()
 
 
-async def test_it_tells_what_comfyui_it_has(endpoint: ComfyServer) -> None:
+async def test_it_reports_what_comfyui_it_has(endpoint: ComfyServer) -> None:
     assert await endpoint.describe() == DESCRIPTION
 
 
@@ -340,9 +342,9 @@ async def test_a_prompt_that_is_lost_again_and_again_is_given_up(
     for times in range(1, 4):
         await until(lambda times=times: len(double.runs) == times and double.running)
         double.forget_queue()
-    with pytest.raises(TransientError, match="lost the prompt 3 times") as told:
+    with pytest.raises(TransientError, match="lost the prompt 3 times") as raised:
         await run
-    assert fault(told.value) == "lost"
+    assert fault(raised.value) == "lost"
 
 
 async def test_a_restart_in_mid_run_is_survived(handler: Handler, comfyui: Served, job: FileJob) -> None:
@@ -362,9 +364,9 @@ async def test_a_restart_in_mid_run_is_survived(handler: Handler, comfyui: Serve
 
 async def test_a_comfyui_that_stays_away_is_waited_for_only_so_long(comfyui: Served, job: FileJob) -> None:
     async with another("http://127.0.0.1:9", patience=0.3) as handler:
-        with pytest.raises(TransientError, match=r"^ComfyUI cannot be reached: ") as told:
+        with pytest.raises(TransientError, match=r"^ComfyUI cannot be reached: ") as raised:
             await handler.handle(job, task(INVERT))
-    assert fault(told.value) == "unreachable"
+    assert fault(raised.value) == "unreachable"
 
 
 @pytest.mark.parametrize("asked", ["before the upload", "during the run"])
@@ -380,9 +382,9 @@ async def test_a_comfyui_that_hangs_is_waited_for_only_so_long(
         else:
             double.switches.hung = True
             run = asyncio.create_task(handler.handle(job, task(INVERT)))
-        with pytest.raises(TransientError, match="it did not respond in time") as told:
+        with pytest.raises(TransientError, match="it did not respond in time") as raised:
             await run
-    assert fault(told.value) == "unreachable"
+    assert fault(raised.value) == "unreachable"
 
 
 @pytest.mark.parametrize("asked", ["before the upload", "during the run"])
@@ -435,9 +437,9 @@ async def test_a_prompt_whose_answer_was_lost_is_not_handed_in_twice(
 async def test_a_run_without_a_sign_of_life_is_given_up(comfyui: Served, double: ComfyUI, job: FileJob) -> None:
     double.switches.hang = ["ImageInvert"]
     async with another(comfyui.url, stall=0.5) as handler:
-        with pytest.raises(StalledError, match="made no progress") as told:
+        with pytest.raises(StalledError, match="made no progress") as raised:
             await handler.handle(job, task(INVERT))
-    assert fault(told.value) == "stalled"
+    assert fault(raised.value) == "stalled"
     assert {"prompt_id": f"{job.id}-1"} in bodies(double, "/interrupt")
     double.switches.hang = []
     await until(lambda: not double._left())
@@ -604,7 +606,7 @@ async def test_a_file_that_comfyui_has_lost_is_sent_again_once(handler: Handler,
 
 
 @pytest.mark.parametrize(
-    ("content", "asset", "told"),
+    ("content", "asset", "expected"),
     [
         (
             sample(),
@@ -620,14 +622,14 @@ async def test_a_file_that_comfyui_has_lost_is_sent_again_once(handler: Handler,
     ],
     ids=["missing", "no picture", "empty", "no video", "another", "huge", "no placeholder"],
 )
-async def test_a_file_that_is_not_as_it_should_be_is_told(
-    handler: Handler, double: ComfyUI, job: FileJob, content: bytes, asset: Any, told: str
+async def test_a_file_that_is_not_as_it_should_be_is_reported(
+    handler: Handler, double: ComfyUI, job: FileJob, content: bytes, asset: Any, expected: str
 ) -> None:
     with_file(job.folder, "art_in", content)
     handler.asset_max = 8_192
     with pytest.raises(PermanentError) as refused:
         await handler.handle(job, task(INVERT, asset=asset))
-    assert told in refused.value.message
+    assert expected in refused.value.message
     assert refused.value.field == "assets"
     assert bodies(double, "/prompt") == []
 
@@ -637,9 +639,9 @@ async def test_a_truncated_picture_is_refused_before_it_is_sent(
 ) -> None:
     """ComfyUI itself would run it: it fills what is missing with one color."""
     with_file(job.folder, "art_in", sample((64, 64))[:-20])
-    with pytest.raises(PermanentError, match=r"The file 'in.png' for '{{input}}' is truncated") as told:
+    with pytest.raises(PermanentError, match=r"The file 'in.png' for '{{input}}' is truncated") as raised:
         await handler.handle(job, task(INVERT))
-    assert fault(told.value) == "asset"
+    assert fault(raised.value) == "asset"
     assert bodies(double, "/upload/image") == bodies(double, "/prompt") == []
 
 
@@ -653,21 +655,21 @@ async def test_comfyui_fills_what_is_missing_of_a_picture(
     assert job.made.stat().st_size
 
 
-async def test_comfyuis_own_limit_is_told(
+async def test_comfyuis_own_limit_is_reported(
     handler: Handler, endpoint: ComfyServer, double: ComfyUI, job: FileJob
 ) -> None:
     double.switches.upload_max = 1024
     with_file(job.folder, "art_in", sample((64, 64), (1, 2, 3)) + bytes(2_000))
-    with pytest.raises(PermanentError, match=r"ComfyUI rejected the file 'in.png' because of its size") as told:
+    with pytest.raises(PermanentError, match=r"ComfyUI rejected the file 'in.png' because of its size") as raised:
         await handler.handle(job, task(INVERT))
-    assert fault(told.value) == "asset"
+    assert fault(raised.value) == "asset"
     described = await endpoint.describe()
     assert described is not None
     assert described["upload_max"] == 1024
     before = len(bodies(double, "/upload/image"))
-    with pytest.raises(PermanentError, match=r"The file 'in.png' has 2,\d+ bytes; the limit is 1,024") as told:
+    with pytest.raises(PermanentError, match=r"The file 'in.png' has 2,\d+ bytes; the limit is 1,024") as raised:
         await handler.handle(job, task(INVERT))
-    assert "--max-upload-size" in notes(told.value)
+    assert "--max-upload-size" in notes(raised.value)
     assert len(bodies(double, "/upload/image")) == before
 
 

@@ -20,7 +20,7 @@ from tests.comfyui.jobs import task
 
 
 @pytest.mark.parametrize(
-    ("given", "field", "told"),
+    ("given", "field", "expected"),
     [
         ([], "input", "must be an object"),
         ({"workflow": "{not json", "output_node_id": "1"}, "workflow", "not valid JSON"),
@@ -35,8 +35,8 @@ from tests.comfyui.jobs import task
     ],
     ids=["list", "text", "array", "empty", "editor", "no class", "no inputs", "no node", "no output", "bad asset"],
 )
-def test_an_input_that_does_not_fit_is_told_by_its_field(given: Any, field: str, told: str) -> None:
-    with pytest.raises(PermanentError, match=told) as refused:
+def test_an_input_that_does_not_fit_is_reported_by_its_field(given: Any, field: str, expected: str) -> None:
+    with pytest.raises(PermanentError, match=expected) as refused:
         graph.read(given)
     assert (refused.value.field, refused.value.details["reason"]) == (field, "input")
 
@@ -95,7 +95,7 @@ def test_the_file_of_every_node_is_found(node: str) -> None:
         assert graph.pick({"3": made, "4": {"images": [{"filename": "other.png"}]}}, "3").filename == expected
 
 
-def test_where_files_are_is_told_when_the_wanted_node_has_none() -> None:
+def test_where_files_are_is_shown_when_the_wanted_node_has_none() -> None:
     with pytest.raises(PermanentError) as refused:
         graph.pick({"4": {"images": [{"filename": "a.png"}]}}, "3")
     assert refused.value.hint == "Files were produced by: 4."
@@ -130,7 +130,7 @@ def test_a_refusal_can_be_read(name: str) -> None:
     assert error.details["reason"] == "validation"
 
 
-def test_flaws_are_told_by_node_class_input_and_message() -> None:
+def test_flaws_are_reported_by_node_class_input_and_message() -> None:
     error = faults.refused(400, json.dumps(recorded.REFUSALS["missing input"][1]).encode())
     assert error.details["flaws"] == [
         {"node": "3", "type": "SaveImage", "input": "images", "message": "Required input is missing"}
@@ -176,17 +176,17 @@ def test_an_end_is_read_from_its_messages() -> None:
     ],
     ids=["torch", "cuda", "runtime", "cloud"],
 )
-def test_a_full_card_is_told_apart(kind: str, message: str) -> None:
-    told = {"node_id": "5", "node_type": "KSampler", "exception_type": kind, "exception_message": message}
-    error = faults.failed(told)
+def test_a_full_card_is_distinguished(kind: str, message: str) -> None:
+    fields = {"node_id": "5", "node_type": "KSampler", "exception_type": kind, "exception_message": message}
+    error = faults.failed(fields)
     assert isinstance(error, TransientError)
     assert error.details["reason"] == "out_of_memory"
 
 
 def test_a_hundred_megabytes_of_error_are_cut() -> None:
-    told = {"node_id": "5", "node_type": "K", "exception_type": "E", "exception_message": "x\0" * 50_000_000}
-    assert len(faults.failed(told).message) < 1_000
-    assert "\0" not in faults.failed(told).message
+    fields = {"node_id": "5", "node_type": "K", "exception_type": "E", "exception_message": "x\0" * 50_000_000}
+    assert len(faults.failed(fields).message) < 1_000
+    assert "\0" not in faults.failed(fields).message
 
 
 # Progress

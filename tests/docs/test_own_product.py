@@ -88,8 +88,8 @@ async def test_a_product_in_a_wheel_of_its_own_has_all_that_others_have(running:
 
     job = await running.until("ended", first.json()["greeting"])
     assert (job["state"], job["captured"], job["output"]) == ("said", 2, {"text": "Hello, Ada!"})
-    told = (await send(running, "GET", first.headers["location"])).json()
-    assert told == {"greeting": first.json()["greeting"], "status": "said", "coins": 2, "words": "Hello, Ada!"}
+    response = (await send(running, "GET", first.headers["location"])).json()
+    assert response == {"greeting": first.json()["greeting"], "status": "said", "coins": 2, "words": "Hello, Ada!"}
     document = (await send(running, "GET", "/greetings/openapi.json")).json()
     assert document["info"]["title"] == "Greetings"
     assert set(document["paths"]) >= {"/to/{whom}", "/{id}"}

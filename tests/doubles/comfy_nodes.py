@@ -143,9 +143,9 @@ def preview_image(folders: Folders, images: list[Image.Image]) -> dict[str, Any]
 
 
 def _saved(folders: Folders, type: str, prefix: str, picture: Image.Image) -> dict[str, str]:
-    path, told = folders.next(type, prefix, "png")
+    path, reported = folders.next(type, prefix, "png")
     picture.save(path)
-    return told
+    return reported
 
 
 def save_webp(
@@ -157,18 +157,18 @@ def save_webp(
     quality: int,
     method: str,
 ) -> dict[str, Any]:
-    path, told = folders.next("output", filename_prefix, "webp")
+    path, reported = folders.next("output", filename_prefix, "webp")
     images[0].save(
         path, save_all=True, append_images=images[1:], duration=int(1000 / fps), lossless=lossless, quality=quality
     )
-    return {"images": [told], "animated": [len(images) != 1]}
+    return {"images": [reported], "animated": [len(images) != 1]}
 
 
 def combine(folders: Folders, images: list[Image.Image], frame_rate: float, filename_prefix: str) -> dict[str, Any]:
     """A node of a well-known extension, which puts its file under a word of its own."""
-    path, told = folders.next("output", filename_prefix, "gif")
+    path, reported = folders.next("output", filename_prefix, "gif")
     images[0].save(path, save_all=True, append_images=images[1:], duration=int(1000 / frame_rate), loop=0)
-    return {"gifs": [told | {"format": "image/gif", "frame_rate": frame_rate}]}
+    return {"gifs": [reported | {"format": "image/gif", "frame_rate": frame_rate}]}
 
 
 def preview_any(_: Folders, source: Any) -> dict[str, Any]:
@@ -269,7 +269,7 @@ def is_link(value: Any) -> bool:
     return isinstance(value, list)
 
 
-def told(type: str, message: str, details: str, **extra: Any) -> dict[str, Any]:
+def error_of(type: str, message: str, details: str, **extra: Any) -> dict[str, Any]:
     return {"type": type, "message": message, "details": details, "extra_info": extra}
 
 
@@ -291,20 +291,20 @@ class Check:
             name = node.get("class_type")
             if name is None:
                 message = "Cannot execute because a node is missing the class_type property."
-                self.error = told("invalid_prompt", message, where)
+                self.error = error_of("invalid_prompt", message, where)
                 return self
             if name not in NODES:
-                self.error = told("invalid_prompt", f"Cannot execute because node {name} does not exist.", where)
+                self.error = error_of("invalid_prompt", f"Cannot execute because node {name} does not exist.", where)
                 return self
             if NODES[name].is_output and (targets is None or id in targets):
                 outputs.append(id)
         if not outputs:
-            self.error = told("prompt_no_outputs", "Prompt has no outputs", "")
+            self.error = error_of("prompt_no_outputs", "Prompt has no outputs", "")
             return self
         refused = [line for id in outputs for line in self._output(id)]
         if not self.good:
             message = "Prompt outputs failed validation"
-            self.error = told("prompt_outputs_failed_validation", message, "\n".join(refused))
+            self.error = error_of("prompt_outputs_failed_validation", message, "\n".join(refused))
         return self
 
     def _output(self, id: str) -> list[str]:
@@ -312,7 +312,7 @@ class Check:
             is_valid, reasons = self._node(id)
         except Exception as error:  # noqa: BLE001 - ComfyUI catches them all
             extra = {"exception_type": type(error).__name__, "traceback": traceback.format_tb(error.__traceback__)}
-            reasons = [told("exception_during_validation", "Exception when validating node", str(error), **extra)]
+            reasons = [error_of("exception_during_validation", "Exception when validating node", str(error), **extra)]
             is_valid, self._seen[id] = False, (False, reasons)
         if is_valid:
             self.good.append(id)
@@ -332,7 +332,7 @@ class Check:
             for name, config in node.inputs.items():
                 if name not in given:
                     if name in node.required:
-                        missing = told("required_input_missing", "Required input is missing", name, input_name=name)
+                        missing = error_of("required_input_missing", "Required input is missing", name, input_name=name)
                         errors.append(missing)
                 elif is_link(given[name]):
                     is_sound &= self._link(name, config, given[name], errors)
@@ -346,7 +346,7 @@ class Check:
         about = {"input_name": name, "input_config": config}
         if len(link) != 2:
             message = "Bad linked input, must be a length-2 list of [node_id, slot_index]"
-            errors.append(told("bad_linked_input", message, name, **about, received_value=link))
+            errors.append(error_of("bad_linked_input", message, name, **about, received_value=link))
             return True
         source, slot = link
         received = NODES[self.graph[source]["class_type"]].gives[slot]
@@ -354,7 +354,7 @@ class Check:
             details = f"{name}, received_type({received}) mismatch input_type({config[0]})"
             message = "Return type mismatch between linked nodes"
             errors.append(
-                told("return_type_mismatch", message, details, **about, received_type=received, linked_node=link)
+                error_of("return_type_mismatch", message, details, **about, received_type=received, linked_node=link)
             )
             return True
         try:
@@ -366,7 +366,7 @@ class Check:
                 "traceback": traceback.format_tb(error.__traceback__),
                 "linked_node": link,
             }
-            reason = told(
+            reason = error_of(
                 "exception_during_inner_validation", "Exception when validating inner node", str(error), **extra
             )
             self._seen[source] = (False, [reason])
@@ -384,19 +384,19 @@ class Check:
             except Exception as error:  # noqa: BLE001 - as above
                 message = f"Failed to convert an input value to a {kind} value"
                 details = f"{name}, {value}, {error}"
-                return told("invalid_input_type", message, details, **about, exception_message=str(error))
+                return error_of("invalid_input_type", message, details, **about, exception_message=str(error))
         if name in node.checks:
             return None
         if "min" in limits and value < limits["min"]:
             message = f"Value {value} smaller than min of {limits['min']}"
-            return told("value_smaller_than_min", message, name, **about)
+            return error_of("value_smaller_than_min", message, name, **about)
         if "max" in limits and value > limits["max"]:
-            return told("value_bigger_than_max", f"Value {value} bigger than max of {limits['max']}", name, **about)
+            return error_of("value_bigger_than_max", f"Value {value} bigger than max of {limits['max']}", name, **about)
         if isinstance(kind, list) and value not in kind:
             is_long = len(kind) > OPTIONS_MAX
             options = f"(list of length {len(kind)})" if is_long else str(kind)
             about["input_config"] = None if is_long else config
-            return told("value_not_in_list", "Value not in list", f"{name}: '{value}' not in {options}", **about)
+            return error_of("value_not_in_list", "Value not in list", f"{name}: '{value}' not in {options}", **about)
         return None
 
     def _own(self, node: Node, given: dict[str, Any]) -> list[dict[str, Any]]:
@@ -405,7 +405,7 @@ class Check:
             return []
         refusal = node.check(self.folders, **named)
         return [
-            told(
+            error_of(
                 "custom_validation_failed", "Custom validation failed for node", f"{name} - {refusal}", input_name=name
             )
             for name in named

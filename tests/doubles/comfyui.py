@@ -32,7 +32,7 @@ from starlette.applications import Starlette
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
 
-from tests.doubles.comfy_nodes import NODES, Check, Folders, described, is_link, signature, told
+from tests.doubles.comfy_nodes import NODES, Check, Folders, described, error_of, is_link, signature
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -103,7 +103,7 @@ class Item:
     extra: dict[str, Any] = field(compare=False)
     outputs: list[str] = field(compare=False)
 
-    def told(self) -> list[Any]:
+    def to_wire(self) -> list[Any]:
         return [self.number, self.prompt_id, self.graph, self.extra, self.outputs]
 
 
@@ -271,7 +271,7 @@ class ComfyUI:
         except ValueError:
             return PlainTextResponse(TROUBLE, 500)
         if "prompt" not in wanted:
-            missing = told("no_prompt", "No prompt provided", "No prompt provided")
+            missing = error_of("no_prompt", "No prompt provided", "No prompt provided")
             return JSONResponse({"error": missing, "node_errors": {}}, 400)
         check = Check(wanted["prompt"], self.folders).run(wanted.get("partial_execution_targets"))
         if check.error is not None:
@@ -302,9 +302,9 @@ class ComfyUI:
 
     async def _show_queue(self, _: Request) -> Response:
         with self._change:
-            running = [self.running.told()] if self.running else []
+            running = [self.running.to_wire()] if self.running else []
             return JSONResponse(
-                {"queue_running": running, "queue_pending": [item.told() for item in sorted(self.pending)]}
+                {"queue_running": running, "queue_pending": [item.to_wire() for item in sorted(self.pending)]}
             )
 
     async def _change_queue(self, request: Request) -> Response:
@@ -452,7 +452,7 @@ class ComfyUI:
         await socket_.accept()
         sid = socket_.query_params.get("clientId") or uuid4().hex
         self.sockets[sid] = socket_
-        await self._say(socket_, "status", {"status": {"exec_info": {"queue_remaining": self._left()}}, "sid": sid})
+        await self._send(socket_, "status", {"status": {"exec_info": {"queue_remaining": self._left()}}, "sid": sid})
         with contextlib.suppress(Exception):
             while True:
                 await socket_.receive_text()
@@ -466,14 +466,14 @@ class ComfyUI:
         """To one client, or to all."""
         for one, socket_ in list(self.sockets.items()):
             if sid in (None, one):
-                self._soon(self._say(socket_, type, data))
+                self._soon(self._send(socket_, type, data))
 
     def _preview(self, item: Item, picture: bytes) -> None:
         socket_ = self.sockets.get(item.extra.get("client_id", ""))
         if socket_ is not None and not self.switches.mute:
             self._soon(_quietly(socket_.send_bytes(b"\0\0\0\1\0\0\0\1" + picture)))
 
-    async def _say(self, socket_: WebSocket, type: str, data: dict[str, Any]) -> None:
+    async def _send(self, socket_: WebSocket, type: str, data: dict[str, Any]) -> None:
         if not self.switches.mute:
             await _quietly(socket_.send_json({"type": type, "data": data}))
 
@@ -557,7 +557,7 @@ class Run:
     def _entry(self, word: str) -> dict[str, Any]:
         status = {"status_str": word, "completed": word == "success", "messages": self.messages}
         meta = {id: {"node_id": id, "display_node": id, "parent_node": None, "real_node_id": id} for id in self.outputs}
-        return {"prompt": self.item.told(), "outputs": self.outputs, "status": status, "meta": meta}
+        return {"prompt": self.item.to_wire(), "outputs": self.outputs, "status": status, "meta": meta}
 
     def _where(self) -> dict[str, Any]:
         return {"node_id": self._at, "node_type": self._class(self._at), "executed": list(self.executed)}
@@ -598,11 +598,11 @@ class Run:
             self._results[id] = result
             if ui is not None and not (self.comfy.switches.forgets_cached and "client_id" not in self.item.extra):
                 self.outputs[id] = ui
-                self._tell("executed", node=id, display_node=id, output=ui)
+                self._broadcast("executed", node=id, display_node=id, output=ui)
             self._state(id, "finished", 1, 1)
             return
         self._state(id, "running", 0, 1)
-        self._tell("executing", node=id, display_node=id)
+        self._broadcast("executing", node=id, display_node=id)
         self._suffer(id)
         node = NODES[self._class(id)]
         given = {
@@ -615,7 +615,7 @@ class Run:
         ui = result if node.is_output else None
         if ui is not None:
             self.outputs[id] = ui
-            self._tell("executed", node=id, display_node=id, output=ui)
+            self._broadcast("executed", node=id, display_node=id, output=ui)
         self._results[id] = result
         self.comfy._cache[key] = (result, ui)
         self.executed.append(id)
@@ -644,7 +644,7 @@ class Run:
                 self._breathe()
                 time.sleep(0.005)
             self._state(id, "running", step, steps)
-            self._tell("progress", value=step, max=steps, node=id)
+            self._broadcast("progress", value=step, max=steps, node=id)
             self.comfy._preview(self.item, picture.getvalue())
 
     def _breathe(self) -> None:
@@ -672,7 +672,7 @@ class Run:
         elif "client_id" in self.item.extra:
             self.comfy.send(event, data, self.item.extra["client_id"])
 
-    def _tell(self, event: str, **data: Any) -> None:
+    def _broadcast(self, event: str, **data: Any) -> None:
         if "client_id" in self.item.extra and not self.is_over:
             self.comfy.send(event, {**data, "prompt_id": self.item.prompt_id}, self.item.extra["client_id"])
 

@@ -70,16 +70,16 @@ class Machine:
     def forget_tokens(self) -> None:
         self.tokens.clear()
 
-    def control(self, name: str, told: dict[str, Any]) -> None:
+    def control(self, name: str, expected: dict[str, Any]) -> None:
         match name:
             case "interrupt":
-                self.interrupt(**told)
+                self.interrupt(**expected)
             case "rebalance":
                 self.advise_to_leave()
             case "scale-in":
                 self.scale_in()
             case _:
-                self.files[told["path"]] = told["text"]
+                self.files[expected["path"]] = expected["text"]
 
     def answer(self, method: str, path: str, headers: Any) -> tuple[int, str]:
         self.asked.append((method, path))

@@ -54,7 +54,7 @@ class FleetDouble:
     """Signed URLs that have run out."""
     storage_faults: deque[str] = field(default_factory=deque)
     """What the next transfers meet: 'expired', 'cut' in the middle, 'lost', or 'unanswered' although it was stored."""
-    is_away: bool = False
+    is_down: bool = False
     is_draining: bool = False
     unready_reason: str | None = None
 
@@ -110,7 +110,7 @@ class FleetDouble:
     async def worker(self, request: Request) -> Response:
         verb = request.path_params["verb"]
         body = msgspec.json.decode(await request.body() or b"{}")
-        if self.is_away:
+        if self.is_down:
             return Response(status_code=503)
         try:
             self.asked.append((verb, body))
@@ -124,8 +124,8 @@ class FleetDouble:
             answer = getattr(self, f"on_{verb}")(body)
             return self.answer(await answer if asyncio.iscoroutine(answer) else answer)
         except MillpondError as error:
-            told = msgspec.json.encode(problem(error), enc_hook=str)
-            return Response(told, error.status, media_type="application/problem+json")
+            response = msgspec.json.encode(problem(error), enc_hook=str)
+            return Response(response, error.status, media_type="application/problem+json")
 
     @staticmethod
     def answer(body: Any, status: int = 200) -> Response:

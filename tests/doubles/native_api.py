@@ -170,8 +170,8 @@ class NativeApi:
 
     def _one(self, wanted: wire.Submit) -> wire.Result:
         if wanted.kind == "broke":
-            told = wire.Problem(type="/x", title="x", status=402, code="insufficient_credits", detail="Too few.")
-            return wire.Result(status=402, problem=told)
+            described = wire.Problem(type="/x", title="x", status=402, code="insufficient_credits", detail="Too few.")
+            return wire.Result(status=402, problem=described)
         key = wanted.idempotency_key or ""
         if key not in self.by_key:
             self.by_key[key] = msgspec.json.encode(self.add(wanted.kind, wanted.input).accepted())
@@ -233,8 +233,8 @@ class NativeApi:
             await asyncio.sleep(0.005)
 
     async def _wallet(self, _: Request) -> Response:
-        told = wire.Wallet(tenant="acme", account="mary", available=95, held=5, active=1, active_max=None)
-        return answer(told)
+        wallet = wire.Wallet(tenant="acme", account="mary", available=95, held=5, active=1, active_max=None)
+        return answer(wallet)
 
 
 def answer(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -247,10 +247,10 @@ async def problem(request: Request, error: MillpondError) -> Response:
 
 
 def refusal(error: MillpondError, **headers: str) -> Response:
-    told = {"type": f"/docs/problems/{error.code}", "title": "x", "status": error.status, "code": error.code}
-    told |= {"detail": error.message, "field": error.field, "hint": error.hint, "retryable": error.retryable}
+    fields = {"type": f"/docs/problems/{error.code}", "title": "x", "status": error.status, "code": error.code}
+    fields |= {"detail": error.message, "field": error.field, "hint": error.hint, "retryable": error.retryable}
     named = {name.replace("_", "-"): value for name, value in headers.items()} | {"Request-Id": "req_1"}
-    return Response(msgspec.json.encode(told | error.details), error.status, named, "application/problem+json")
+    return Response(msgspec.json.encode(fields | error.details), error.status, named, "application/problem+json")
 
 
 # Faults: each takes the place of one answer
@@ -263,7 +263,7 @@ def refuse(error: MillpondError, **headers: str) -> Any:
     return fault
 
 
-def say(status: int, body: bytes = b"", **headers: str) -> Any:
+def answer_with(status: int, body: bytes = b"", **headers: str) -> Any:
     """An answer that is not Millpond's."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
 

@@ -63,8 +63,8 @@ class Call:
         return await self.reader.readexactly(int(self.headers.get("content-length", "0")))
 
     async def answer(self, status: int, body: bytes = b"", **headers: str) -> None:
-        told = {"content-length": str(len(body))} | {name.replace("_", "-"): value for name, value in headers.items()}
-        lines = "".join(f"{name}: {value}\r\n" for name, value in told.items())
+        fields = {"content-length": str(len(body))} | {name.replace("_", "-"): value for name, value in headers.items()}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         self.writer.write(f"HTTP/1.1 {status} So\r\n{lines}\r\n".encode() + body)
         await self.writer.drain()
 
@@ -196,7 +196,7 @@ class Receivers:
         await call.writer.drain()
         call.writer.close()
 
-    async def told(self, call: Call) -> None:
+    async def reported(self, call: Call) -> None:
         """What came, for another process: one JSON object a line, from the number that it has seen."""
         rows = self.received[int(call.query.get("since", "0")) :]
         lines = [
@@ -222,7 +222,7 @@ class Receivers:
             while (call := await self._read(reader, writer)) is not None:
                 path = call.query.pop("mode")
                 self.tries[f"{path}/{call.name}"] += 1
-                behave: Callable[[Call], Awaitable[None]] = self.told if path == "received" else getattr(self, path)
+                behave: Callable[[Call], Awaitable[None]] = self.reported if path == "received" else getattr(self, path)
                 await behave(call)
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass

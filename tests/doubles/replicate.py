@@ -92,7 +92,7 @@ class Replicate:
                 Route("/v1/predictions/{id}/cancel", self._cancel, methods=["POST"]),
                 Route("/v1/webhooks/default/secret", self._secret),
                 Route("/files/{id}/{name}", self._file),
-                Route("/cog/{id}", self._told_by_cog, methods=["POST"]),
+                Route("/cog/{id}", self._receive_from_cog, methods=["POST"]),
             ]
         )
 
@@ -109,7 +109,7 @@ class Replicate:
         self.bodies: list[dict[str, Any]] = []
         self.heads: list[dict[str, str]] = []
         self.canceled: list[str] = []
-        self.told: list[tuple[str, int]] = []
+        self.reported: list[tuple[str, int]] = []
         """The predictions of which somebody was called, with what that was answered."""
         self.sent: list[tuple[str, dict[str, str], bytes]] = []
         """The calls themselves: to where, with which headers and body."""
@@ -222,7 +222,7 @@ class Replicate:
         if made["status"] in OVER:
             return
         self.end(made, script.status, script.output, script.error)
-        await self._tell(made, script)
+        await self._call_back(made, script)
 
     def end(self, made: dict[str, Any], status: str, output: Any = None, error: str | None = None) -> None:
         if status == "succeeded" and output is None:
@@ -235,7 +235,7 @@ class Replicate:
             "metrics": {"predict_time": 0.1, "total_time": 0.2},
         }
 
-    async def _tell(self, made: dict[str, Any], script: Script) -> None:
+    async def _call_back(self, made: dict[str, Any], script: Script) -> None:
         """Call back: the end of it, under one message id; and whatever else is to be sent, in any order."""
         if not made["webhook"]:
             return
@@ -271,9 +271,9 @@ class Replicate:
         self.sent.append((made["webhook"], headers, body))
         try:
             answer = await http.post(made["webhook"], content=body, headers=headers)
-            self.told.append((made["id"], answer.status_code))
+            self.reported.append((made["id"], answer.status_code))
         except (httpx2.HTTPError, AttributeError):  # the latter by AnyIO, of a connection that was closed at once
-            self.told.append((made["id"], 0))
+            self.reported.append((made["id"], 0))
 
     # Cog, as the model's side
 
@@ -288,13 +288,13 @@ class Replicate:
             answer = await http.post(f"{self.cog}/predictions", json=order, headers={"Prefer": "respond-async"})
             assert answer.status_code == 202, answer.text
 
-    async def _told_by_cog(self, request: Request) -> Response:
+    async def _receive_from_cog(self, request: Request) -> Response:
         """What the model says; it may say that it works after it has said that it is done."""
         said, made = await request.json(), self.predictions[request.path_params["id"]]
         if made["status"] not in OVER:
             if said["status"] in OVER:
                 self.end(made, said["status"], said.get("output"), said.get("error"))
-                self._begin(self._tell(made, self.scripts[made["id"]]))
+                self._begin(self._call_back(made, self.scripts[made["id"]]))
             else:
                 made |= {"status": said["status"], "logs": said.get("logs", "")}
         return Response()
@@ -314,8 +314,8 @@ class _Broken(Response):
 
 
 def _refused(refusal: Refusal) -> Response:
-    told = {"title": "Error", "detail": refusal.detail, "status": refusal.status}
-    return JSONResponse(told, refusal.status, headers=refusal.headers)
+    fields = {"title": "Error", "detail": refusal.detail, "status": refusal.status}
+    return JSONResponse(fields, refusal.status, headers=refusal.headers)
 
 
 def _now() -> str:

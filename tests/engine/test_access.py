@@ -599,7 +599,7 @@ async def test_the_audit_comes_in_pages_and_by_tenant(engine: Engine) -> None:
     assert [record.action for record in await engine.access.list_audit(tenant="acme")] == ["act.4", "act.2", "act.0"]
 
 
-async def test_the_audit_tells_what_came_at_once_in_the_order_in_which_it_came(engine: Engine, db: Database) -> None:
+async def test_the_audit_reports_what_came_at_once_in_the_order_in_which_it_came(engine: Engine, db: Database) -> None:
     """By Python and by SQL, some hundred lines a millisecond: whichever way they are listed, in pages that cut it."""
     many = (
         "insert into millpond.audit (id, at, actor, action, tenant)"
@@ -611,30 +611,32 @@ async def test_the_audit_tells_what_came_at_once_in_the_order_in_which_it_came(e
             await tx.execute(many, n + 1, n + 19)
     ways: list[dict[str, Any]] = [{}, {"tenant": "acme"}, {"actor": "test"}, {"action": "act."}]
     for filters in ways:
-        told: list[str] = []
+        reported: list[str] = []
         before: UUID | None = None
-        while len(told) < 400:
+        while len(reported) < 400:
             page = await engine.access.search_audit(**filters, before=before, limit=70)
-            told += [record.action for record in page.data]
+            reported += [record.action for record in page.data]
             before = page.before
-        assert told == [f"act.{n}" for n in range(399, -1, -1)]
+        assert reported == [f"act.{n}" for n in range(399, -1, -1)]
         assert before is None
 
 
 REFUND = "select millpond.audit_refunded('op', 'acme', $1, 1, $2, $2, $3)"
 
 
-async def test_refunds_of_one_millisecond_are_told_in_their_order(engine: Engine, db: Database) -> None:
+async def test_refunds_of_one_millisecond_are_reported_in_their_order(engine: Engine, db: Database) -> None:
     start = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
     async with db.transaction() as tx:
         for n in range(40):
             await tx.execute(REFUND, ids.new(), f"refund:{n}", start + timedelta(microseconds=n))
-    told = [record.data["reason"] for record in await engine.access.list_audit()]
-    assert told == [f"refund:{n}" for n in range(39, -1, -1)]
+    described = [record.data["reason"] for record in await engine.access.list_audit()]
+    assert described == [f"refund:{n}" for n in range(39, -1, -1)]
 
 
 @pytest.mark.parametrize("late", [0, 499, 500, 999])
-async def test_a_refund_that_an_older_version_told_is_told_once(engine: Engine, db: Database, late: int) -> None:
+async def test_a_refund_that_an_older_version_reported_is_reported_once(
+    engine: Engine, db: Database, late: int
+) -> None:
     job_id, at = ids.new(), datetime(2026, 5, 4, 3, 2, 1, late, tzinfo=UTC)
     older = (
         "insert into millpond.audit (id, at, actor, action, tenant, subject, data) select (lpad(to_hex("

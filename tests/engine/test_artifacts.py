@@ -480,7 +480,7 @@ async def test_a_confirmed_upload_is_never_taken_for_a_lost_one(engine: Engine, 
     assert await engine.db.run(SQL["mark_unstored"], [record.artifact_id]) == []
 
 
-async def test_who_confirms_what_is_being_removed_is_told_that_it_is_gone(engine: Engine) -> None:
+async def test_who_confirms_what_is_being_removed_learns_that_it_is_gone(engine: Engine) -> None:
     record = await uploaded(engine)
     await engine.db.run(SQL["mark"], [record.artifact_id])
     with pytest.raises(NotFoundError):

@@ -152,12 +152,12 @@ async def test_many_refunds_at_once_are_one(engine: Engine, make: Factory) -> No
     job, split = await make.ended(), await make.ended()
     whole = [engine.refund(TENANT, job.job_id, reason=WHY, actor="op") for _ in range(25)]
     parts = [engine.refund(TENANT, split.job_id, amount=1, key=f"k{n}", reason=WHY, actor="op") for n in range(25)]
-    told = await asyncio.gather(*whole, *parts, return_exceptions=True)
-    first = [one for one in told[:25] if not isinstance(one, BaseException)]
-    given = [one for one in told[25:] if not isinstance(one, BaseException)]
+    described = await asyncio.gather(*whole, *parts, return_exceptions=True)
+    first = [one for one in described[:25] if not isinstance(one, BaseException)]
+    given = [one for one in described[25:] if not isinstance(one, BaseException)]
     assert (len(first), sum(not one.is_replay for one in first), {one.amount for one in first}) == (25, 1, {5})
     assert sum(one.amount for one in given) == 5
-    assert {type(one) for one in told[25:]} == {type(given[0]), RefundUnavailableError}
+    assert {type(one) for one in described[25:]} == {type(given[0]), RefundUnavailableError}
     assert (await engine.balance(TENANT, ACCOUNT)).available == 10
 
 
@@ -198,8 +198,8 @@ async def test_a_priority_changes_the_order_of_claims(engine: Engine, make: Fact
     assert await engine.verify() == []
     claimed = [(await make.claimed("free"))[0].job_id for _ in range(4)]
     assert claimed == [jobs[3], jobs[1], jobs[2], jobs[0]]
-    told = [event for event in await engine.events(TENANT, jobs[3]) if event.type == "prioritized"]
-    assert [event.data for event in told] == [{"from": 0, "to": 7}]
+    listed = [event for event in await engine.events(TENANT, jobs[3]) if event.type == "prioritized"]
+    assert [event.data for event in listed] == [{"from": 0, "to": 7}]
     assert (await make.read(jobs[3])).priority == 7
     for lost in (jobs[0], (await make.ended()).job_id):
         async with refused(engine.db, PriorityUnavailableError):
@@ -226,15 +226,19 @@ async def test_a_worker_that_knows_its_place_in_the_line_finds_the_job_that_went
 
 async def test_jobs_are_retried_once_each_and_what_that_makes_is_not_met_again(engine: Engine, make: Factory) -> None:
     jobs = await failed(make, 120)
-    told = await done(engine, "retry", kind="priced")
-    assert counts(told) == ("done", 120, 120, 0)
-    assert told.estimate == 120
-    assert (told.examined, told.finished_at is not None) == (120, True)
+    operation = await done(engine, "retry", kind="priced")
+    assert counts(operation) == ("done", 120, 120, 0)
+    assert operation.estimate == 120
+    assert (operation.examined, operation.finished_at is not None) == (120, True)
     page = await engine.views.jobs(None, phase="ready", limit=200)
     assert {job.retry_of for job in page.data} == set(jobs)
     assert len(page.data) == 120
     (ordered,) = await audited(engine, "bulk.ordered")
-    assert (ordered.subject, ordered.data["action"], ordered.data["filter"]["kind"]) == (told.id, "retry", "priced")
+    assert (ordered.subject, ordered.data["action"], ordered.data["filter"]["kind"]) == (
+        operation.id,
+        "retry",
+        "priced",
+    )
     (finished,) = await audited(engine, "bulk.finished")
     assert finished.data == {"state": "done", "examined": 120, "matched": 120, "done": 120, "refused": 0}
 
@@ -242,23 +246,23 @@ async def test_jobs_are_retried_once_each_and_what_that_makes_is_not_met_again(e
 async def test_jobs_that_succeeded_are_retried_only_on_purpose(engine: Engine, make: Factory) -> None:
     await failed(make, 2)
     await make.ended("free")
-    told = await done(engine, "retry", all=True)
-    assert counts(told) == ("done", 3, 2, 1)
-    assert [(refusal.code, refusal.message) for refusal in told.refusals] == [
+    operation = await done(engine, "retry", all=True)
+    assert counts(operation) == ("done", 3, 2, 1)
+    assert [(refusal.code, refusal.message) for refusal in operation.refusals] == [
         ("retry_unavailable", "The job has succeeded.")
     ]
-    told = await done(engine, "retry", outcome="succeeded", even_if_succeeded=True)
-    assert counts(told) == ("done", 1, 1, 0)
-    assert told.arguments == {"even_if_succeeded": True}
+    operation = await done(engine, "retry", outcome="succeeded", even_if_succeeded=True)
+    assert counts(operation) == ("done", 1, 1, 0)
+    assert operation.arguments == {"even_if_succeeded": True}
 
 
-async def test_refusals_are_told_by_their_reason(engine: Engine, make: Factory) -> None:
+async def test_refusals_are_reported_by_their_reason(engine: Engine, make: Factory) -> None:
     await failed(make, 3)
     await make.submitted("free")
     await engine.adjust(TENANT, ACCOUNT, -9, reason="so that one can be paid")
-    told = await done(engine, "retry", TENANT)
-    assert counts(told) == ("done", 4, 1, 3)
-    by_code = {refusal.code: refusal for refusal in told.refusals}
+    operation = await done(engine, "retry", TENANT)
+    assert counts(operation) == ("done", 4, 1, 3)
+    by_code = {refusal.code: refusal for refusal in operation.refusals}
     assert {code: refusal.count for code, refusal in by_code.items()} == {
         "insufficient_credits": 2,
         "retry_unavailable": 1,
@@ -268,20 +272,20 @@ async def test_refusals_are_told_by_their_reason(engine: Engine, make: Factory) 
 
 async def test_each_action_does_what_the_single_verb_does(engine: Engine, make: Factory) -> None:
     ready = [(await make.submitted("free")).job_id for _ in range(3)]
-    told = await done(engine, "priority", phase="ready", priority=5)
-    assert counts(told) == ("done", 3, 3, 0)
+    operation = await done(engine, "priority", phase="ready", priority=5)
+    assert counts(operation) == ("done", 3, 3, 0)
     assert {(await make.read(job_id)).priority for job_id in ready} == {5}
     assert len(await audited(engine, "job.prioritized")) == 3
     leased = await make.leased("staged")
-    told = await done(engine, "cancel", kind="*", all=True)
-    assert counts(told) == ("done", 4, 4, 0)
+    operation = await done(engine, "cancel", kind="*", all=True)
+    assert counts(operation) == ("done", 4, 4, 0)
     assert {(await make.read(job_id)).outcome for job_id in ready} == {"canceled"}
     assert (await make.read(leased.job_id)).cancel_requested_at is not None
     paid = [await make.ended() for _ in range(2)]
     before = await engine.refund(TENANT, paid[0].job_id, reason="by hand", actor="op")
-    told = await done(engine, "refund", outcome="succeeded", reason=WHY)
-    assert counts(told) == ("done", 2, 1, 1)
-    assert [(refusal.code, refusal.sample) for refusal in told.refusals] == [("refund_unavailable", paid[0].id)]
+    operation = await done(engine, "refund", outcome="succeeded", reason=WHY)
+    assert counts(operation) == ("done", 2, 1, 1)
+    assert [(refusal.code, refusal.sample) for refusal in operation.refusals] == [("refund_unavailable", paid[0].id)]
     assert (await engine.balance(TENANT, ACCOUNT)).available == before.available + 5
 
 
@@ -298,17 +302,17 @@ async def test_jobs_that_are_retried_in_place_are_retried_once(engine: Engine, m
 async def test_what_was_retried_is_not_retried_by_another_bulk_operation(engine: Engine, make: Factory) -> None:
     jobs = await failed(make, 2)
     for retried, again in (2, 0), (0, 2), (0, 2):
-        told = await done(engine, "retry", ids=[ids.text("job", job_id) for job_id in jobs])
-        assert counts(told) == ("done", 2, retried, again)
-    assert [(refusal.code, refusal.count) for refusal in told.refusals] == [("retried", 2)]
+        operation = await done(engine, "retry", ids=[ids.text("job", job_id) for job_id in jobs])
+        assert counts(operation) == ("done", 2, retried, again)
+    assert [(refusal.code, refusal.count) for refusal in operation.refusals] == [("retried", 2)]
     page = await engine.views.jobs(None, phase="ready")
     assert {job.retry_of for job in page.data} == set(jobs)
     assert len(page.data) == 2
     leases = await make.claimed("priced", want=2)
     for lease in leases:
         await engine.finish(End(lease, "failed", None, {"code": "boom", "message": "It broke."}))
-    told = await done(engine, "retry", outcome="failed")
-    assert counts(told) == ("done", 4, 2, 2)
+    operation = await done(engine, "retry", outcome="failed")
+    assert counts(operation) == ("done", 4, 2, 2)
 
 
 async def test_what_was_done_before_a_kill_is_counted_by_who_takes_over(engine: Engine, make: Factory) -> None:
@@ -371,12 +375,12 @@ async def test_ten_thousand_jobs_are_canceled_until_that_is_aborted(engine: Engi
     aborting = await engine.bulk_operations.abort(made.operation_id, actor="other")
     assert aborting.is_aborting
     await acting
-    told = await engine.bulk_operations.read(made.operation_id)
-    assert told.state == "aborted"
-    assert 40 <= told.done < 10_000
+    operation = await engine.bulk_operations.read(made.operation_id)
+    assert operation.state == "aborted"
+    assert 40 <= operation.done < 10_000
     async with engine.db.transaction() as tx:
         canceled = await tx.fetchval("select count(*) from millpond.jobs where outcome = 'canceled'")
-    assert canceled == told.done
+    assert canceled == operation.done
     assert [entry.actor for entry in await audited(engine, "bulk.aborted")] == ["other"]
     assert (await engine.bulk_operations.abort(made.operation_id, actor="other")).state == "aborted"
 
@@ -456,13 +460,13 @@ async def test_a_tenant_s_bulk_operation_meets_that_tenant_s_jobs_alone(engine: 
     await engine.submit("free", tenant=STRANGER, account=ACCOUNT)
     own = await make.submitted("free")
     theirs = await engine.submit("free", tenant=STRANGER, account="bob")
-    told = await done(engine, "cancel", TENANT, bound=TENANT, ids=[own.id, theirs.id])
-    assert counts(told) == ("done", 1, 1, 0)
+    operation = await done(engine, "cancel", TENANT, bound=TENANT, ids=[own.id, theirs.id])
+    assert counts(operation) == ("done", 1, 1, 0)
     assert (await engine.read(STRANGER, theirs.job_id)).outcome is None
     with pytest.raises(NotFoundError):
-        await engine.bulk_operations.read(told.operation_id, tenant=STRANGER)
+        await engine.bulk_operations.read(operation.operation_id, tenant=STRANGER)
     with pytest.raises(NotFoundError):
-        await engine.bulk_operations.abort(told.operation_id, tenant=STRANGER, actor="them")
+        await engine.bulk_operations.abort(operation.operation_id, tenant=STRANGER, actor="them")
     assert await engine.bulk_operations.list_operations(tenant=STRANGER) == []
 
 
@@ -493,11 +497,11 @@ async def test_an_order_that_cannot_be_meant_is_refused(
 
 
 async def test_nothing_that_fits_is_done_with_nothing(engine: Engine) -> None:
-    told = await done(engine, "cancel", kind="staged")
-    assert counts(told) == ("done", 0, 0, 0)
-    assert (told.estimate, told.refusals) == (0, [])
+    operation = await done(engine, "cancel", kind="staged")
+    assert counts(operation) == ("done", 0, 0, 0)
+    assert (operation.estimate, operation.refusals) == (0, [])
     with pytest.raises(ConflictError):
-        await engine.bulk_operations.abort(told.operation_id, actor="op")
+        await engine.bulk_operations.abort(operation.operation_id, actor="op")
 
 
 async def test_one_that_nobody_has_begun_is_aborted_at_once(engine: Engine, make: Factory) -> None:
@@ -518,8 +522,8 @@ async def test_a_key_orders_it_once(engine: Engine) -> None:
 async def test_a_preview_counts_and_changes_nothing(engine: Engine, make: Factory) -> None:
     await failed(make, 7)
     async with unchanged(engine.db):
-        told = await engine.bulk_operations.preview(wire.JobFilter(outcome="failed"), tenant=None)
-    assert (told.matched, told.is_capped, told.searched_to, len(told.sample)) == (7, False, None, 5)
+        response = await engine.bulk_operations.preview(wire.JobFilter(outcome="failed"), tenant=None)
+    assert (response.matched, response.is_capped, response.searched_to, len(response.sample)) == (7, False, None, 5)
 
 
 # Exports and verifications
@@ -535,12 +539,12 @@ async def lines_of(engine: Engine, files: Local, operation: BulkOperationRecord)
 async def test_an_export_holds_every_job_as_it_is_read(engine: Engine, make: Factory, files: Local) -> None:
     jobs = [(await make.ended("priced")).job_id, *await failed(make, 3)]
     await engine.submit("free", {"text": 'a "quoted"\nline, and — more'}, tenant=STRANGER, account="bob")
-    told = await done(engine, "export", TENANT)
-    assert told.result is not None
-    rows = [json.loads(line) for line in (await lines_of(engine, files, told)).splitlines()]
+    operation = await done(engine, "export", TENANT)
+    assert operation.result is not None
+    rows = [json.loads(line) for line in (await lines_of(engine, files, operation)).splitlines()]
     assert [row["id"] for row in rows] == [ids.text("job", job_id) for job_id in sorted(jobs, reverse=True)]
-    assert counts(told) == ("done", 4, 4, 0)
-    assert (told.result["rows"], told.result["name"].endswith(".ndjson")) == (4, True)
+    assert counts(operation) == ("done", 4, 4, 0)
+    assert (operation.result["rows"], operation.result["name"].endswith(".ndjson")) == (4, True)
     for row in rows:
         job = await engine.read(TENANT, row["id"])
         assert (row["input"], row["output"], row["error"], row["state"]) == (
@@ -555,8 +559,8 @@ async def test_a_table_is_quoted_and_holds_no_formula(engine: Engine, make: Fact
     bad = '=HYPERLINK("http://evil", "x"),\r\n@SUM(1)'
     lease = await make.leased("priced", priority=-5)
     await engine.finish(End(lease, "failed", None, {"code": "+boom", "message": bad}))
-    told = await done(engine, "export", TENANT, format="csv")
-    text = (await lines_of(engine, files, told)).decode()
+    operation = await done(engine, "export", TENANT, format="csv")
+    text = (await lines_of(engine, files, operation)).decode()
     head, row = csv.reader(io.StringIO(text, newline=""))
     read = dict(zip(head, row, strict=True))
     assert head == list(wire.JobSummary.__struct_fields__)
@@ -568,12 +572,12 @@ async def test_a_file_is_removed_after_a_week_and_a_bulk_operation_with_the_hist
     engine: Engine, make: Factory, files: Local, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await make.submitted("free")
-    told = await done(engine, "export", TENANT)
+    operation = await done(engine, "export", TENANT)
     assert await engine.bulk_operations.prune(timedelta(days=90)) == 0
     monkeypatch.setattr("millpond.engine.bulk.operations.FILE_KEPT", timedelta(0))
     assert await engine.bulk_operations.prune(timedelta(days=90)) == 1
-    assert await files.head(f"bulk/{told.id}.ndjson") is None
-    after = await engine.bulk_operations.read(told.operation_id)
+    assert await files.head(f"bulk/{operation.id}.ndjson") is None
+    after = await engine.bulk_operations.read(operation.operation_id)
     assert engine.bulk_operations.url(after) is None
     assert await engine.bulk_operations.prune(timedelta(0)) == 1
     assert await engine.bulk_operations.list_operations() == []
@@ -584,9 +588,13 @@ async def test_an_export_that_is_too_large_fails_and_leaves_no_file(
 ) -> None:
     await make.submitted("free")
     monkeypatch.setattr(sys.modules[BulkRunner.__module__], "SIZE_MAX", 1)
-    told = await done(engine, "export", TENANT)
-    assert (told.state, (told.error or {})["code"], engine.bulk_operations.url(told)) == ("failed", "too_large", None)
-    assert await files.head(f"bulk/{told.id}.ndjson") is None
+    operation = await done(engine, "export", TENANT)
+    assert (operation.state, (operation.error or {})["code"], engine.bulk_operations.url(operation)) == (
+        "failed",
+        "too_large",
+        None,
+    )
+    assert await files.head(f"bulk/{operation.id}.ndjson") is None
 
 
 async def test_without_storage_nothing_is_exported(db: Database) -> None:
@@ -596,16 +604,16 @@ async def test_without_storage_nothing_is_exported(db: Database) -> None:
 
 async def test_a_verification_is_kept_with_what_it_found(engine: Engine, make: Factory) -> None:
     await make.ended()
-    told = await done(engine, "verify")
-    assert (told.state, told.result) == ("done", {"ok": True, "violations": []})
+    operation = await done(engine, "verify")
+    assert (operation.state, operation.result) == ("done", {"ok": True, "violations": []})
 
 
 @pytest.mark.unsound
-async def test_a_violation_is_told(engine: Engine, make: Factory) -> None:
+async def test_a_violation_is_reported(engine: Engine, make: Factory) -> None:
     job = await make.submitted()
     async with engine.db.transaction() as tx:
         await tx.execute("delete from millpond.ready")
-    told = await done(engine, "verify", since="1h")
-    assert told.result is not None
-    assert told.result["ok"] is False
-    assert told.result["violations"][0]["job_id"] == job.id
+    operation = await done(engine, "verify", since="1h")
+    assert operation.result is not None
+    assert operation.result["ok"] is False
+    assert operation.result["violations"][0]["job_id"] == job.id

@@ -50,7 +50,9 @@ async def test_jobs_of_several_phases_that_expire_together_leave_each_its_own(
     assert await leases.lapse(db, 10) == set()
 
 
-async def test_the_time_that_jobs_wait_is_told_apart_from_that_for_which_they_run(db: Database, make: Factory) -> None:
+async def test_the_time_that_jobs_wait_is_distinguished_from_that_for_which_they_run(
+    db: Database, make: Factory
+) -> None:
     await make.submitted("free")
     await make.clock.advance(HOUR)
     (lease,) = await make.claimed("free", duration=HOUR)

@@ -358,7 +358,7 @@ async def test_who_reads_merges_where_nobody_else_does(
 # Over time
 
 
-async def test_what_went_through_is_told_by_the_minute_and_the_hour(make: Factory) -> None:
+async def test_what_went_through_is_reported_by_the_minute_and_the_hour(make: Factory) -> None:
     engine = make.engine
     for is_merged in (False, True):
         if is_merged:
@@ -479,7 +479,7 @@ async def _fails(make: Factory, message: str, **owner: str) -> JobRecord:
     return await make.engine.read(lease.tenant, lease.job_id)
 
 
-async def test_failures_are_told_by_what_they_have_in_common(make: Factory, clock: Clock, db: Database) -> None:
+async def test_failures_are_reported_by_what_they_have_in_common(make: Factory, clock: Clock, db: Database) -> None:
     first = await _fails(make, "Took 7 s")
     await clock.advance(5 * MINUTE)
     await counter(make.engine).run_once()
@@ -508,7 +508,7 @@ async def test_failures_are_told_by_what_they_have_in_common(make: Factory, cloc
     assert stored == took.fingerprint
 
 
-async def test_of_messages_that_never_repeat_some_are_told_apart(make: Factory, db: Database) -> None:
+async def test_of_messages_that_never_repeat_some_are_distinguished(make: Factory, db: Database) -> None:
     words = ["one", "two", "three", "four", "five", "six"]
     limit = 2
 

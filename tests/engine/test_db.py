@@ -78,7 +78,7 @@ WORDS: dict[str, tuple[str, tuple[Any, ...], type[Exception]]] = {
 
 
 @pytest.mark.parametrize(("text", "arguments", "error"), WORDS.values(), ids=WORDS)
-async def test_errors_are_told_in_our_own_words(
+async def test_errors_are_reported_in_our_own_words(
     db: Database, flaky: NamedQuery, text: str, arguments: tuple[Any, ...], error: type[Exception]
 ) -> None:
     with pytest.raises(error) as caught:

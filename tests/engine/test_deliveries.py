@@ -58,19 +58,23 @@ async def logged(post: Post) -> DeliveryRecord:
 # What a job's own URL is told
 
 
-async def test_a_job_with_a_url_tells_it_how_it_ended(post: Post) -> None:
+async def test_a_job_with_a_url_notifies_it_how_it_ended(post: Post) -> None:
     lease = await post.make.leased("priced", {"product": "hat"}, hook=post.hook())
     await post.make.finish(lease, output={"url": "x"})
     assert await post.deliver() == 1
-    (told,) = (post.read(each) for each in post.there.of("one"))
-    assert told["type"] == "job.succeeded"
-    assert told["data"] | {"id": ids.text("job", lease.job_id)} == told["data"]
-    assert (told["data"]["input"], told["data"]["output"]) == ({"product": "hat"}, {"url": "x"})
-    assert (told["data"]["price"], told["data"]["captured"], told["data"]["progress"]) == (5, 5, 1.0)
-    assert (told["data"]["phase"], told["data"]["outcome"], told["data"]["kind"]) == ("ended", "succeeded", "priced")
+    (received,) = (post.read(each) for each in post.there.of("one"))
+    assert received["type"] == "job.succeeded"
+    assert received["data"] | {"id": ids.text("job", lease.job_id)} == received["data"]
+    assert (received["data"]["input"], received["data"]["output"]) == ({"product": "hat"}, {"url": "x"})
+    assert (received["data"]["price"], received["data"]["captured"], received["data"]["progress"]) == (5, 5, 1.0)
+    assert (received["data"]["phase"], received["data"]["outcome"], received["data"]["kind"]) == (
+        "ended",
+        "succeeded",
+        "priced",
+    )
 
 
-async def test_a_url_is_told_of_the_tags_and_they_belong_to_its_key(post: Post) -> None:
+async def test_a_url_is_notified_of_the_tags_and_they_belong_to_its_key(post: Post) -> None:
     given: Any = {**OWNER, "idempotency_key": "k", "hook": post.hook(events=("submitted",))}
     first = await post.engine.submit("free", **given, tags={"team": "ads"})
     assert (await post.engine.submit("free", **given, tags={"team": "ads"})).job_id == first.job_id
@@ -87,15 +91,15 @@ def test_a_delivery_from_before_there_were_tags_stays_the_same_bytes() -> None:
     assert "tags" not in NATIVE.body(old)["data"]
 
 
-async def test_it_is_told_of_the_events_that_were_asked_for_each_as_it_was_then(post: Post) -> None:
+async def test_it_is_notified_of_the_events_that_were_asked_for_each_as_it_was_then(post: Post) -> None:
     lease = await post.make.leased("restartable", hook=post.hook(events=ALL))
     await post.make.finish(lease)
     await post.deliver()
-    told = [post.read(each) for each in post.there.of("one")]
-    assert [each["type"] for each in told] == ["job.submitted", "job.queued", "job.started", "job.succeeded"]
-    assert [each["data"]["state"] for each in told] == ["pending", "queued", "processing", "completed"]
-    assert [each["data"]["output"] for each in told] == [None] * 4
-    assert told[0]["timestamp"] == told[1]["timestamp"] <= told[2]["timestamp"] <= told[3]["timestamp"]
+    received = [post.read(each) for each in post.there.of("one")]
+    assert [each["type"] for each in received] == ["job.submitted", "job.queued", "job.started", "job.succeeded"]
+    assert [each["data"]["state"] for each in received] == ["pending", "queued", "processing", "completed"]
+    assert [each["data"]["output"] for each in received] == [None] * 4
+    assert received[0]["timestamp"] == received[1]["timestamp"] <= received[2]["timestamp"] <= received[3]["timestamp"]
 
 
 async def test_a_url_that_may_not_be_called_is_refused_before_anything_is_charged(post: Post) -> None:
@@ -124,7 +128,7 @@ async def test_a_url_that_leads_inside_by_now_is_not_called(post: Post) -> None:
     await wary.outbound.close()
 
 
-async def test_a_replay_tells_the_same_secret_and_another_url_is_another_request(post: Post) -> None:
+async def test_a_replay_reports_the_same_secret_and_another_url_is_another_request(post: Post) -> None:
     first = await post.engine.submit("free", **OWNER, idempotency_key="k", hook=post.hook())
     other = Hook(url=post.there.url("healthy"), secret=webhooks.new_secret())
     again = await post.engine.submit("free", **OWNER, idempotency_key="k", hook=other)
@@ -159,14 +163,14 @@ async def test_a_job_in_the_callers_transaction_brings_its_url(post: Post) -> No
         await post.engine.submit("free", **OWNER, tx=connection, hook=post.hook(events=("submitted",)))
         await given_up.rollback()
     await post.deliver()
-    (told,) = (post.read(each) for each in post.there.of("one"))
-    assert told["data"]["id"] == kept.id
+    (received,) = (post.read(each) for each in post.there.of("one"))
+    assert received["data"]["id"] == kept.id
     with pytest.raises(InvalidError, match=r"Engine\.submit") as caught:
         transactions.submit_in(None, app, "free", **OWNER, hook=post.hook())
     assert caught.value.field == "hook"
 
 
-async def test_a_job_that_is_repeated_tells_the_same_url(post: Post) -> None:
+async def test_a_job_that_is_repeated_reports_the_same_url(post: Post) -> None:
     lease = await post.make.leased("free", hook=post.hook())
     await post.make.finish(lease, "failed")
     again = await post.engine.retry(TENANT, lease.job_id)
@@ -181,8 +185,8 @@ async def test_no_secret_stands_anywhere_in_the_database(post: Post) -> None:
     _, first = await post.engine.endpoints.make(TENANT, url=post.there.url("healthy"), events=("*",))
     made = await post.endpoint("error", "two")
     second = await post.engine.endpoints.rotate(TENANT, made.id)
-    await post.make.submitted("told", hook=post.hook(), idempotency_key="k")
-    await post.make.serve("told")
+    await post.make.submitted("delivered", hook=post.hook(), idempotency_key="k")
+    await post.make.serve("delivered")
     await post.deliver()
     shown = str(await snapshot(post.engine.db))
     assert "delivery_tries" in shown
@@ -320,8 +324,8 @@ async def test_jobs_do_not_wait_for_each_other_nor_urls_for_urls(post: Post) -> 
     assert sorted(post.names("well")) == sorted(["job.submitted", "job.started", "job.succeeded"] * 3)
     by_job: dict[str, list[str]] = {}
     for each in post.there.of("well"):
-        told = post.read(each)
-        by_job.setdefault(told["data"]["id"], []).append(told["type"])
+        received = post.read(each)
+        by_job.setdefault(received["data"]["id"], []).append(received["type"])
     assert list(by_job.values()) == [["job.submitted", "job.started", "job.succeeded"]] * 3
 
 
@@ -444,12 +448,12 @@ async def test_they_are_listed_the_newest_first_and_filtered(post: Post) -> None
         await post.engine.deliveries.read(STRANGER, everything[0].id)
 
 
-async def test_what_one_statement_tells_is_listed_in_the_order_of_its_events(post: Post) -> None:
+async def test_what_one_statement_reports_is_listed_in_the_order_of_its_events(post: Post) -> None:
     await post.make.credits(60)
     made = [await post.engine.submit("restartable", **OWNER, hook=post.hook(events=ALL)) for _ in range(20)]
     for job in made:
-        told = [(each.seq, each.event) for each in await post.engine.deliveries.list(TENANT, job_id=job.job_id)]
-        assert told == [(2, "queued"), (1, "submitted")]
+        listed = [(each.seq, each.event) for each in await post.engine.deliveries.list(TENANT, job_id=job.job_id)]
+        assert listed == [(2, "queued"), (1, "submitted")]
 
 
 async def test_what_is_done_is_forgotten_after_a_while(post: Post) -> None:
@@ -529,7 +533,7 @@ async def test_what_a_listener_cannot_say_is_refused(post: Post) -> None:
 
 
 async def test_a_job_succeeds_when_its_url_has_taken_the_news(post: Post) -> None:
-    lease = await post.make.leased("told", hook=post.hook())
+    lease = await post.make.leased("delivered", hook=post.hook())
     assert await post.make.finish(lease, output={"n": 1}) == "delivering"
     job = await post.make.read(lease.job_id)
     assert (job.phase, job.outcome, job.output, job.captured) == ("delivering", None, {"n": 1}, None)
@@ -543,7 +547,7 @@ async def test_a_job_succeeds_when_its_url_has_taken_the_news(post: Post) -> Non
 
 
 async def test_a_part_that_its_worker_captured_is_captured_then(post: Post) -> None:
-    lease = await post.make.leased("told", hook=post.hook())
+    lease = await post.make.leased("delivered", hook=post.hook())
     await post.engine.finish(End(lease, "succeeded", "{}", captured=2))
     await post.deliver()
     assert (await post.make.read(lease.job_id)).captured == 2
@@ -551,7 +555,7 @@ async def test_a_part_that_its_worker_captured_is_captured_then(post: Post) -> N
 
 
 async def test_it_fails_when_the_news_is_given_up_and_costs_nothing(post: Post) -> None:
-    lease = await post.make.leased("told", hook=post.hook("gone"), expires_in=200 * HOUR)
+    lease = await post.make.leased("delivered", hook=post.hook("gone"), expires_in=200 * HOUR)
     await post.make.finish(lease)
     await post.deliver()
     job = await post.make.read(lease.job_id)
@@ -560,7 +564,7 @@ async def test_it_fails_when_the_news_is_given_up_and_costs_nothing(post: Post) 
 
 
 async def test_it_waits_for_a_receiver_that_is_down_for_a_while(post: Post) -> None:
-    lease = await post.make.leased("told", hook=post.hook("flaky", times=2), expires_in=DAY)
+    lease = await post.make.leased("delivered", hook=post.hook("flaky", times=2), expires_in=DAY)
     await post.make.finish(lease)
     await post.deliver()
     assert (await post.make.read(lease.job_id)).phase == "delivering"
@@ -570,7 +574,7 @@ async def test_it_waits_for_a_receiver_that_is_down_for_a_while(post: Post) -> N
 
 
 async def test_its_deadline_withdraws_the_news(post: Post) -> None:
-    lease = await post.make.leased("told", hook=post.hook("error"))
+    lease = await post.make.leased("delivered", hook=post.hook("error"))
     await post.make.finish(lease)
     await post.deliver()
     await post.make.clock.advance(HOUR + MINUTE)
@@ -582,7 +586,7 @@ async def test_its_deadline_withdraws_the_news(post: Post) -> None:
 
 
 async def test_an_answer_that_comes_after_the_deadline_changes_nothing(post: Post) -> None:
-    lease = await post.make.leased("told", hook=post.hook())
+    lease = await post.make.leased("delivered", hook=post.hook())
     await post.make.finish(lease)
     (item,) = await claimed(post)
     await post.make.clock.advance(HOUR + MINUTE)
@@ -592,9 +596,9 @@ async def test_an_answer_that_comes_after_the_deadline_changes_nothing(post: Pos
 
 
 async def test_without_a_url_it_succeeds_at_once(post: Post) -> None:
-    await post.make.submitted("told", hook=post.hook())
-    await post.make.submitted("told")
-    leases = await post.make.claimed("told", want=2)
+    await post.make.submitted("delivered", hook=post.hook())
+    await post.make.submitted("delivered")
+    leases = await post.make.claimed("delivered", want=2)
     states = await asyncio.gather(*map(post.make.finish, leases))
     assert states == ["delivering", "succeeded"]
     assert (await post.make.read(leases[1].job_id)).captured == 5
@@ -602,7 +606,7 @@ async def test_without_a_url_it_succeeds_at_once(post: Post) -> None:
 
 
 async def test_what_does_not_end_well_is_not_waited_for(post: Post) -> None:
-    lease = await post.make.leased("told", hook=post.hook("error"))
+    lease = await post.make.leased("delivered", hook=post.hook("error"))
     await post.engine.finish(End(lease, "failed", error=ERROR))
     assert (await post.make.read(lease.job_id)).outcome == "failed"
     assert (await post.newest()).event == "failed"
@@ -610,7 +614,7 @@ async def test_what_does_not_end_well_is_not_waited_for(post: Post) -> None:
 
 async def test_a_cancel_that_comes_too_late_is_forgotten(post: Post) -> None:
     """The work is done; the lifecycle has no way from there to a cancel, and nobody tries to force one."""
-    lease = await post.make.leased("told", hook=post.hook())
+    lease = await post.make.leased("delivered", hook=post.hook())
     await post.engine.cancel(TENANT, lease.job_id)
     await post.make.finish(lease)
     assert (await post.make.read(lease.job_id)).cancel_requested_at is None
@@ -621,7 +625,7 @@ async def test_a_cancel_that_comes_too_late_is_forgotten(post: Post) -> None:
 
 
 async def test_what_nobody_concluded_is_concluded_by_the_next_who_looks(post: Post) -> None:
-    lease = await post.make.leased("told", hook=post.hook())
+    lease = await post.make.leased("delivered", hook=post.hook())
     await post.make.finish(lease)
     (item,) = await claimed(post)
     columns = deliveries._columns([deliveries.judged(item, TryResult(200), NATIVE)])
@@ -632,7 +636,7 @@ async def test_what_nobody_concluded_is_concluded_by_the_next_who_looks(post: Po
 
 
 async def test_news_that_was_taken_in_time_is_concluded_also_past_the_deadline(post: Post) -> None:
-    lease = await post.make.leased("told", hook=post.hook())
+    lease = await post.make.leased("delivered", hook=post.hook())
     await post.make.finish(lease)
     (item,) = await claimed(post)
     columns = deliveries._columns([deliveries.judged(item, TryResult(200), NATIVE)])
@@ -645,7 +649,7 @@ async def test_news_that_was_taken_in_time_is_concluded_also_past_the_deadline(p
 
 async def test_what_was_concluded_is_counted_and_nothing_else(post: Post) -> None:
     """Whoever goes on as long as there is something would otherwise never end."""
-    lease = await post.make.leased("told", hook=post.hook())
+    lease = await post.make.leased("delivered", hook=post.hook())
     await post.make.finish(lease)
     (item,) = await claimed(post)
     columns = deliveries._columns([deliveries.judged(item, TryResult(200), NATIVE)])
@@ -655,7 +659,7 @@ async def test_what_was_concluded_is_counted_and_nothing_else(post: Post) -> Non
 
 
 async def test_a_finish_whose_answer_got_lost_is_believed(post: Post) -> None:
-    lease = await post.make.leased("told", hook=post.hook())
+    lease = await post.make.leased("delivered", hook=post.hook())
     await post.make.finish(lease)
     found = await post.engine.db.run(deliveries.SQL["delivering"], [lease.job_id], [lease.epoch])
     assert [(row["state"], row["is_ended"]) for row in found] == [("delivering", False)]
@@ -691,10 +695,10 @@ def test_whatever_a_receiver_asks_for_is_a_pause_or_none(said: str) -> None:
 
 def test_what_is_shown_of_a_hook_on_its_way_is_no_secret(post: Post) -> None:
     hook = Hook(url="https://example.com/a?token=hunter2", secret=SECRET, is_secret_chosen=True)
-    told = repr(post.engine.deliveries.asked(hook, app.kinds["free"]))
-    assert "https://example.com/a" in told
-    assert "hunter2" not in told
-    assert "digest" not in told
+    described = repr(post.engine.deliveries.asked(hook, app.kinds["free"]))
+    assert "https://example.com/a" in described
+    assert "hunter2" not in described
+    assert "digest" not in described
 
 
 async def test_a_secret_that_was_chosen_belongs_to_the_request(post: Post) -> None:

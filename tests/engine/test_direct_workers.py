@@ -176,7 +176,7 @@ async def test_no_claim_that_begins_after_a_drain_gets_a_job(engine: Engine) -> 
     await source.close()
 
 
-async def test_a_notification_tells_a_worker_of_its_drain_and_wakes_it_when_it_is_resumed(engine: Engine) -> None:
+async def test_a_notification_informs_a_worker_of_its_drain_and_wakes_it_when_it_is_resumed(engine: Engine) -> None:
     notifier, stop, ears = Notifier(engine), asyncio.Event(), Ears()
     notifying = asyncio.create_task(notifier.run(stop))
     source = engine.source()
@@ -185,10 +185,10 @@ async def test_a_notification_tells_a_worker_of_its_drain_and_wakes_it_when_it_i
     assert registration is not None
     await engine.workers.drain(registration.id, actor="key_op")
 
-    async def is_told() -> bool:
+    async def is_notified() -> bool:
         return registration.is_draining
 
-    await until(is_told)
+    await until(is_notified)
     await engine.workers.resume(registration.id, actor="key_op")
     async with asyncio.timeout(PATIENCE):
         await ears.woken.wait()
@@ -240,7 +240,7 @@ async def test_a_dead_worker_is_lost_its_jobs_are_taken_back_and_its_successor_r
     assert await engine.workers.list() == []
 
 
-async def test_workers_of_one_name_are_told_apart_and_take_no_place_in_the_fleet(engine: Engine) -> None:
+async def test_workers_of_one_name_are_distinguished_and_take_no_place_in_the_fleet(engine: Engine) -> None:
     sources = [engine.source(name="hand") for _ in range(3)]
     for source in sources:
         await source.open(engine.app, 1, Ears())

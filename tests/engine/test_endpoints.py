@@ -37,7 +37,7 @@ async def ended(post: Post, kind: str = "free", outcome: Any = "succeeded") -> N
     await post.make.ended(kind, outcome)
 
 
-async def test_an_endpoint_is_told_of_the_ends_of_jobs(post: Post) -> None:
+async def test_an_endpoint_is_notified_of_the_ends_of_jobs(post: Post) -> None:
     made = await post.endpoint()
     assert (made.events, made.kinds, made.disabled_at) == (webhooks.ENDS, (), None)
     await ended(post)
@@ -51,7 +51,7 @@ async def test_an_endpoint_is_told_of_the_ends_of_jobs(post: Post) -> None:
     assert first["data"]["created_at"].endswith("Z")
 
 
-async def test_its_secret_is_told_once_and_kept_encrypted(post: Post) -> None:
+async def test_its_secret_is_shown_once_and_kept_encrypted(post: Post) -> None:
     made, secret = await post.engine.endpoints.make(TENANT, url=post.there.url("healthy"))
     assert secret.startswith("whsec_")
     shown = repr([made, await post.engine.endpoints.read(TENANT, made.id), await post.engine.endpoints.list(TENANT)])
@@ -64,7 +64,7 @@ async def test_its_secret_is_told_once_and_kept_encrypted(post: Post) -> None:
     assert VAULT.open(row["secret"], f"endpoint:{made.endpoint_id}") == secret
 
 
-async def test_it_is_told_of_the_events_and_kinds_it_asked_for(post: Post) -> None:
+async def test_it_is_notified_of_the_events_and_kinds_it_asked_for(post: Post) -> None:
     await post.endpoint(name="starts", events=("started",))
     await post.endpoint(name="priced", kinds=("priced",))
     await post.endpoint(name="all", events=("*",))
@@ -76,7 +76,7 @@ async def test_it_is_told_of_the_events_and_kinds_it_asked_for(post: Post) -> No
     assert sorted(post.names("all")) == sorted(["job.submitted", "job.started", "job.succeeded"] * 2)
 
 
-async def test_it_is_told_nothing_of_another_tenant(post: Post) -> None:
+async def test_it_is_notified_of_nothing_of_another_tenant(post: Post) -> None:
     await post.endpoint()
     await post.make.submitted("free", tenant=STRANGER)
     await post.make.serve("free")
@@ -100,7 +100,7 @@ async def test_it_is_told_nothing_of_another_tenant(post: Post) -> None:
     ],
     ids=str,
 )
-async def test_what_is_wrong_with_it_is_told(
+async def test_what_is_wrong_with_it_is_reported(
     post: Post, wrong: dict[str, Any], error: type[MillpondError], field: str
 ) -> None:
     traits: dict[str, Any] = {"url": post.there.url("healthy")} | wrong
@@ -110,7 +110,7 @@ async def test_what_is_wrong_with_it_is_told(
     assert await post.engine.endpoints.list(TENANT) == []
 
 
-async def test_one_of_an_account_is_told_of_the_jobs_of_that_alone(post: Post) -> None:
+async def test_one_of_an_account_is_notified_of_the_jobs_of_that_alone(post: Post) -> None:
     mine = await post.endpoint(name="mine", account=ACCOUNT, events=("*",))
     await post.endpoint(name="theirs", account="somebody", events=("*",))
     await post.endpoint(name="all", events=("*",))
@@ -127,12 +127,12 @@ async def test_one_of_an_account_is_told_of_the_jobs_of_that_alone(post: Post) -
     assert caught.value.field == "account"
 
 
-async def test_one_that_is_not_native_is_told_in_the_words_of_each_kind(
+async def test_one_that_is_not_native_is_notified_in_the_words_of_each_kind(
     post: Post, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = Webhook(
         names={"succeeded": "done"},
-        body=lambda told: {"what": told.name, "state": told.job["state"], "event": told.event},
+        body=lambda expected: {"what": expected.name, "state": expected.job["state"], "event": expected.event},
         schedule=(timedelta(seconds=1),),
     )
     kinds = post.engine.app._kinds
@@ -156,7 +156,7 @@ async def test_one_that_is_not_native_is_told_in_the_words_of_each_kind(
     ]
 
 
-async def test_one_that_is_not_native_is_told_only_of_what_its_kinds_have_words_for(
+async def test_one_that_is_not_native_is_notified_only_of_what_its_kinds_have_words_for(
     post: Post, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kinds = post.engine.app._kinds
@@ -194,7 +194,7 @@ async def test_they_are_listed_in_pages_and_by_their_account(post: Post) -> None
         await endpoints.list(TENANT, limit=PAGE_MAX + 1)
 
 
-async def test_one_is_tested_in_the_very_words_it_is_to_be_told(post: Post) -> None:
+async def test_one_is_tested_in_the_very_words_of_real_events(post: Post) -> None:
     made = await post.endpoint(is_native=False)
     await post.engine.endpoints.test(TENANT, made.id, "succeeded", body={"job": 1, "is_test": True})
     await post.deliver()
@@ -320,7 +320,7 @@ async def test_one_that_is_disabled_while_it_is_called_waits_from_then_on(post: 
     assert await post.pass_time(DAY) == 0
 
 
-async def test_what_one_that_is_deleted_was_to_be_told_is_withdrawn(post: Post) -> None:
+async def test_what_one_that_is_deleted_was_to_be_sent_is_withdrawn(post: Post) -> None:
     made = await post.endpoint()
     await ended(post)
     await post.engine.endpoints.delete(TENANT, made.id)
@@ -345,15 +345,15 @@ async def test_it_can_be_tried(post: Post) -> None:
     made = await post.endpoint(kinds=("priced",), events=("failed",))
     await post.engine.endpoints.test(TENANT, made.id)
     await post.engine.endpoints.test(TENANT, made.id, "succeeded")
-    told = await post.engine.endpoints.test(TENANT, made.id, "endpoint.disabled")
-    assert (told.state, told.job_id, told.event) == ("pending", None, "endpoint.disabled")
+    described = await post.engine.endpoints.test(TENANT, made.id, "endpoint.disabled")
+    assert (described.state, described.job_id, described.event) == ("pending", None, "endpoint.disabled")
     await post.deliver()
     assert sorted(post.names()) == ["endpoint.disabled", "endpoint.test", "job.succeeded"]
     with pytest.raises(InvalidError, match="no lifecycle event"):
         await post.engine.endpoints.test(TENANT, made.id, "never")
 
 
-async def test_one_that_says_it_is_gone_is_disabled_and_the_others_are_told(post: Post) -> None:
+async def test_one_that_says_it_is_gone_is_disabled_and_the_others_are_notified(post: Post) -> None:
     gone = await post.endpoint("gone", "gone")
     await post.endpoint(name="watch", events=("endpoint.disabled",))
     await ended(post)
@@ -362,8 +362,12 @@ async def test_one_that_says_it_is_gone_is_disabled_and_the_others_are_told(post
     found = await post.engine.endpoints.read(TENANT, gone.id)
     assert found.disabled_at is not None
     assert "410" in (found.disabled_reason or "")
-    (told,) = (post.read(each) for each in post.there.of("watch"))
-    assert (told["type"], told["data"]["id"], told["data"]["url"]) == ("endpoint.disabled", gone.id, gone.url)
+    (received,) = (post.read(each) for each in post.there.of("watch"))
+    assert (received["type"], received["data"]["id"], received["data"]["url"]) == (
+        "endpoint.disabled",
+        gone.id,
+        gone.url,
+    )
     (audited,) = [
         each for each in await post.engine.access.list_audit(tenant=TENANT, limit=5) if each.subject == gone.id
     ]

@@ -49,15 +49,15 @@ async def one(fresh: Estimates, job: JobRecord) -> Estimate:
 
 async def test_the_line_is_counted_from_one(fresh: Estimates, make: Factory) -> None:
     jobs = [await make.read((await make.submitted()).job_id) for _ in range(3)]
-    told = await fresh.of(jobs)
-    assert [told[job.job_id].position for job in jobs] == [1, 2, 3]
+    described = await fresh.of(jobs)
+    assert [described[job.job_id].position for job in jobs] == [1, 2, 3]
 
 
 async def test_a_higher_priority_stands_before_a_lower_one(fresh: Estimates, make: Factory) -> None:
     low = await make.read((await make.submitted(priority=-5)).job_id)
     high = await make.read((await make.submitted(priority=5)).job_id)
-    told = await fresh.of([low, high])
-    assert (told[high.job_id].position, told[low.job_id].position) == (1, 2)
+    described = await fresh.of([low, high])
+    assert (described[high.job_id].position, described[low.job_id].position) == (1, 2)
 
 
 async def test_in_a_fair_queue_a_newcomer_does_not_stand_behind_a_crowd(fresh: Estimates, make: Factory) -> None:
@@ -72,8 +72,8 @@ async def test_a_job_that_is_not_in_line_has_no_place(fresh: Estimates, make: Fa
     running = await make.read((await make.leased()).job_id)
     ended = await make.ended()
     later = await make.read((await make.submitted(run_at=await make.clock.now() + HOUR)).job_id)
-    told = await fresh.of([running, ended, later])
-    assert {estimate.position for estimate in told.values()} == {None}
+    described = await fresh.of([running, ended, later])
+    assert {estimate.position for estimate in described.values()} == {None}
 
 
 async def test_a_job_that_joins_a_line_just_seen_is_counted_at_its_end(make: Factory) -> None:
@@ -96,19 +96,19 @@ async def test_no_line_is_counted_beyond_a_thousand(fresh: Estimates, make: Fact
 # Times
 
 
-async def test_where_no_job_of_its_kind_has_ended_no_time_is_told(fresh: Estimates, make: Factory) -> None:
+async def test_where_no_job_of_its_kind_has_ended_no_time_is_estimated(fresh: Estimates, make: Factory) -> None:
     await make.leased()
     job = await make.read((await make.submitted()).job_id)
     assert await one(fresh, job) == Estimate(1)
 
 
-async def test_where_nobody_works_no_time_is_told(fresh: Estimates, make: Factory) -> None:
+async def test_where_nobody_works_no_time_is_estimated(fresh: Estimates, make: Factory) -> None:
     await ran(make, "free", *[10] * 6)
     job = await make.read((await make.submitted()).job_id)
     assert await one(fresh, job) == Estimate(1)
 
 
-async def test_in_a_paused_queue_no_time_is_told(fresh: Estimates, make: Factory) -> None:
+async def test_in_a_paused_queue_no_time_is_estimated(fresh: Estimates, make: Factory) -> None:
     await ran(make, "free", *[10] * 6)
     await make.leased()
     job = await make.read((await make.submitted()).job_id)
@@ -119,22 +119,22 @@ async def test_in_a_paused_queue_no_time_is_told(fresh: Estimates, make: Factory
 async def test_a_job_that_runs_ends_when_such_jobs_do(fresh: Estimates, make: Factory) -> None:
     await ran(make, "free", 10, 20, 30, 40, 50)
     job = await make.read((await make.leased()).job_id)
-    told = await one(fresh, job)
+    estimate = await one(fresh, job)
     assert job.started_at is not None
-    assert told.p50 is not None
-    assert told.p90 is not None
-    assert abs(told.p50 - job.started_at - 30 * SECOND) < 5 * SECOND
-    assert abs(told.p90 - job.started_at - 50 * SECOND) < 5 * SECOND
+    assert estimate.p50 is not None
+    assert estimate.p90 is not None
+    assert abs(estimate.p50 - job.started_at - 30 * SECOND) < 5 * SECOND
+    assert abs(estimate.p90 - job.started_at - 50 * SECOND) < 5 * SECOND
 
 
 async def test_a_job_that_runs_long_is_compared_with_those_that_did(fresh: Estimates, make: Factory) -> None:
     await ran(make, "free", 10, 20, 30, 40, 50)
     job = await make.read((await make.leased()).job_id)
     await make.clock.advance(35 * SECOND)
-    told = await one(fresh, job)
+    estimate = await one(fresh, job)
     assert job.started_at is not None
-    assert told.p50 is not None
-    assert 39 * SECOND < told.p50 - job.started_at < 51 * SECOND
+    assert estimate.p50 is not None
+    assert 39 * SECOND < estimate.p50 - job.started_at < 51 * SECOND
     await make.clock.advance(20 * SECOND)
     assert await one(fresh, job) == Estimate()  # none has run that long
 
@@ -143,8 +143,8 @@ async def test_no_job_is_expected_to_outlive_its_deadline(fresh: Estimates, make
     await ran(make, "brief", *[50] * 6)
     await make.leased("brief")
     job = await make.read((await make.submitted("brief", expires_in="20s")).job_id)
-    told = await one(fresh, job)
-    assert told.p50 == told.p90 == job.expires_at
+    estimate = await one(fresh, job)
+    assert estimate.p50 == estimate.p90 == job.expires_at
 
 
 async def test_only_runs_that_succeeded_are_learned_from(fresh: Estimates, make: Factory) -> None:
@@ -237,9 +237,9 @@ class Shop:
 async def test_half_of_all_jobs_end_by_p50_and_nine_of_ten_by_p90(fresh: Estimates, make: Factory) -> None:
     chance = random.Random(7)
     shops = [Shop(make, chance, remote_workers) for remote_workers in (2, 4, 9)]
-    told = [one for shop in shops for one in await opened(fresh, shop)]
-    by_p50 = sum(end <= p50 for end, p50, _ in told) / len(told)
-    by_p90 = sum(end <= p90 for end, _, p90 in told) / len(told)
+    listed = [one for shop in shops for one in await opened(fresh, shop)]
+    by_p50 = sum(end <= p50 for end, p50, _ in listed) / len(listed)
+    by_p90 = sum(end <= p90 for end, _, p90 in listed) / len(listed)
     assert 0.38 < by_p50 < 0.62
     assert 0.82 < by_p90 < 0.96
 
@@ -250,18 +250,18 @@ async def opened(fresh: Estimates, shop: Shop) -> list[tuple[float, float, float
     await make.engine.submit_many([{"kind": "free", "tenant": TENANT, "account": ACCOUNT}] * 140)
     for _ in range(120):
         await shop.step()
-    told: list[tuple[UUID, float, float]] = []
+    reported: list[tuple[UUID, float, float]] = []
     for _ in range(200):
         await make.submitted()
         await shop.fill()
         listed = await make.engine.list_jobs(TENANT, ACCOUNT, limit=60)
         job = shop.chance.choice([job for job in listed if job.phase in {"ready", "leased"}])
-        told.append(await times(fresh, make.clock, shop, job))
+        reported.append(await times(fresh, make.clock, shop, job))
         await shop.step()
     await shop.fill()
     while shop.running:
         await shop.step()
-    return [(shop.ends[job_id], p50, p90) for job_id, p50, p90 in told]
+    return [(shop.ends[job_id], p50, p90) for job_id, p50, p90 in reported]
 
 
 async def times(fresh: Estimates, clock: Clock, shop: Shop, job: JobRecord) -> tuple[UUID, float, float]:

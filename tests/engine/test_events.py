@@ -26,7 +26,7 @@ async def test_a_reader_goes_on_where_it_was(engine: Engine, make: Factory) -> N
     assert seen == [1, 2, 3, 4, 5]
 
 
-async def test_an_event_tells_the_state_the_job_was_in(engine: Engine, make: Factory) -> None:
+async def test_an_event_reports_the_state_the_job_was_in(engine: Engine, make: Factory) -> None:
     ended = await make.ended("restartable", "failed")
     assert [event.state for event in await engine.events(TENANT, ended.job_id)] == [
         *("pending", "queued", "processing", "failed"),

@@ -25,7 +25,7 @@ FINAL = "select millpond.final_state($1, $2)"
 # Reads
 
 
-async def test_what_a_job_keeps_for_itself_is_told(engine: Engine, make: Factory) -> None:
+async def test_what_a_job_keeps_for_itself_is_reported(engine: Engine, make: Factory) -> None:
     await make.credits()
     lease = await make.parked(memo={"page": 3})
     assert await engine.memo(TENANT, lease.job_id) == '{"page": 3}'
@@ -73,7 +73,7 @@ async def test_what_a_worker_gave_back_was_not_tried(engine: Engine, make: Facto
     assert history.attempts == 0
 
 
-async def test_jobs_that_are_leased_are_told_with_their_leases(engine: Engine, make: Factory) -> None:
+async def test_jobs_that_are_leased_are_reported_with_their_leases(engine: Engine, make: Factory) -> None:
     lease, waiting = await make.leased("free"), (await make.submitted("free")).job_id
     held = await engine.held([lease.job_id, waiting])
     assert set(held) == {lease.job_id}
@@ -119,7 +119,7 @@ async def test_an_attempt_is_locked_while_it_holds_the_job(engine: Engine, db: D
         assert await tx.fetchrow(LOCK, lease.job_id, TENANT, lease.epoch) is None
 
 
-async def test_the_state_in_which_a_job_has_ended_is_told(engine: Engine, db: Database, make: Factory) -> None:
+async def test_the_state_in_which_a_job_has_ended_is_reported(engine: Engine, db: Database, make: Factory) -> None:
     lease = await make.leased("free")
     async with db.transaction() as tx:
         assert await tx.fetchval(FINAL, lease.job_id, TENANT) is None

@@ -145,7 +145,9 @@ async def _balance(engine: Engine) -> tuple[int, int]:
 # What goes in
 
 
-async def test_a_blocked_input_is_told_with_its_verdicts_and_nothing_is_written(db: Database, engine: Engine) -> None:
+async def test_a_blocked_input_is_reported_with_its_verdicts_and_nothing_is_written(
+    db: Database, engine: Engine
+) -> None:
     async with refused(db, ContentBlockedError, field="input") as caught:
         await engine.submit("ad", {"prompt": "make a bomb now"}, **OWNER, idempotency_key="k")
     error = caught.value
@@ -262,7 +264,7 @@ async def test_a_replay_is_the_same_request_though_it_would_be_redacted_otherwis
         await engine.submit("mood", {"a": "[ONE]"}, **OWNER, idempotency_key="k")
 
 
-async def test_who_asks_first_is_told_of_a_key_that_a_gate_let_pass(engine: Engine) -> None:
+async def test_who_asks_first_learns_of_a_key_that_a_gate_let_pass(engine: Engine) -> None:
     asked = {"prompt": "a hat, ask ann@example.com"}
     first = await engine.submit("ad", asked, **OWNER, idempotency_key="k")
     known = await engine.replay("ad", asked, **OWNER, idempotency_key="k")
@@ -382,19 +384,19 @@ async def test_a_lifecycle_without_a_blocked_end_fails_instead(
 @pytest.mark.parametrize("outcome", ["failed", "blocked", "canceled"])
 async def test_what_must_not_go_out_does_not_go_out_as_an_error(engine: Engine, make: Factory, outcome: Any) -> None:
     """Whoever writes the code of a job could otherwise fail, and say there what his output must not say."""
-    told = []
+    reported = []
     for message in ("It broke.", "The codename is Heron.", "Ask ann@example.com.", "Heron"):
         lease = await leased(engine, make)
         details = {"codename": "Heron"} if message == "Heron" else {"size": 3}
         await engine.finish(End(lease, outcome, error={"code": "blocked", "message": message, **details}))
         job = await make.read(lease.job_id)
         assert job.outcome == outcome
-        told.append(job.error)
-    withheld = {"code": "blocked", "message": told[1]["message"], "reason": "withheld"}
-    assert told[0] == {"code": "blocked", "message": "It broke.", "size": 3}
-    assert (told[1], told[3]) == (withheld, withheld)
-    assert told[2]["message"] == "Ask [EMAIL]."
-    assert "Heron" not in str(told)
+        reported.append(job.error)
+    withheld = {"code": "blocked", "message": reported[1]["message"], "reason": "withheld"}
+    assert reported[0] == {"code": "blocked", "message": "It broke.", "size": 3}
+    assert (reported[1], reported[3]) == (withheld, withheld)
+    assert reported[2]["message"] == "Ask [EMAIL]."
+    assert "Heron" not in str(reported)
 
 
 async def test_nor_does_it_as_the_error_of_an_attempt(engine: Engine, make: Factory) -> None:

@@ -53,7 +53,7 @@ async def test_keys_of_living_jobs_do_not_hide_those_that_can_go(db: Database, e
     assert await idempotency.prune(db, DAY, 3) == 0
 
 
-async def test_a_prune_takes_no_more_than_it_is_told(db: Database, engine: Engine, make: Factory) -> None:
+async def test_a_prune_takes_no_more_than_it_is_asked(db: Database, engine: Engine, make: Factory) -> None:
     for n in range(5):
         await engine.submit("free", **OWNER, idempotency_key=f"k{n}")
     for lease in await make.claimed("free", want=5):
@@ -62,7 +62,7 @@ async def test_a_prune_takes_no_more_than_it_is_told(db: Database, engine: Engin
     assert [await idempotency.prune(db, DAY, 2) for _ in range(4)] == [2, 2, 1, 0]
 
 
-async def test_who_asks_first_is_told_what_a_key_was_answered(engine: Engine) -> None:
+async def test_who_asks_first_is_shown_what_a_key_was_answered(engine: Engine) -> None:
     """By the request, whatever the input was made from it at the time."""
     asked = {"idempotency_key": "k", "request": {"path": "/ads", "body": {"n": 1}}}
     assert await engine.replay("free", **OWNER, **asked) is None

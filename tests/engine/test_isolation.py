@@ -262,7 +262,7 @@ def wall(findings: list[CheckResult]) -> CheckResult:
     return next(finding for finding in findings if finding.name == "isolation")
 
 
-async def test_without_the_role_reads_have_the_first_wall_and_the_doctor_tells(
+async def test_without_the_role_reads_have_the_first_wall_and_the_doctor_reports(
     server: DatabaseServer, template: str
 ) -> None:
     async with plain_user(server) as dsn:

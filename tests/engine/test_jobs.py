@@ -178,7 +178,7 @@ async def test_asking_twice_does_not_prolong_the_grace(db: Database, engine: Eng
 
 
 @pytest.mark.parametrize("outcome", ["succeeded", "failed"])
-async def test_canceling_what_has_ended_tells_its_state_and_changes_nothing(
+async def test_canceling_what_has_ended_reports_its_state_and_changes_nothing(
     db: Database, engine: Engine, make: Factory, outcome: Any
 ) -> None:
     ended = await make.ended("priced", outcome)
@@ -370,9 +370,9 @@ async def test_a_retry_in_place_takes_no_key(engine: Engine, make: Factory) -> N
     """None is remembered for it: one that was taken would only seem to make it once."""
     lease = await make.leased("restartable")
     await make.finish(lease, "failed")
-    with pytest.raises(InvalidError, match="retried in place") as told:
+    with pytest.raises(InvalidError, match="retried in place") as raised:
         await engine.retry(TENANT, lease.job_id, idempotency_key="once")
-    assert told.value.field == "idempotency_key"
+    assert raised.value.field == "idempotency_key"
     assert (await make.read(lease.job_id)).run == 1
 
 

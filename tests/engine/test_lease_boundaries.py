@@ -86,7 +86,7 @@ async def test_a_lease_of_the_fleet_ends_at_its_very_microsecond(db: Database, e
 
 
 async def test_a_job_whose_end_waits_for_its_webhook_is_not_completed_late(post: Post) -> None:
-    lease = await post.make.leased("told", hook=post.hook())
+    lease = await post.make.leased("delivered", hook=post.hook())
     end = await end_of(post.engine, lease)
     async with frozen(post.make.clock, end):
         with pytest.raises(LeaseLostError):

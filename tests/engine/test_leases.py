@@ -112,7 +112,7 @@ async def test_a_part_of_the_price_may_be_captured_and_the_rest_goes_back(
     assert (entry.available, entry.held, entry.outside) == (5 - kept, -5, kept)
 
 
-async def test_a_job_ends_once_and_the_second_to_say_so_is_told(db: Database, make: Factory) -> None:
+async def test_a_job_ends_once_and_the_second_to_say_so_is_reported(db: Database, make: Factory) -> None:
     lease = await make.leased("priced")
     await make.finish(lease)
     for outcome in ("succeeded", "failed"):
@@ -400,7 +400,7 @@ async def test_a_lapse_at_the_cap_is_served_too_so_that_nothing_is_held_for_ever
     assert (balance.available, balance.held, balance.active) == (20, 5, 1)
 
 
-async def test_a_lapse_takes_no_more_leases_than_it_is_told(db: Database, make: Factory) -> None:
+async def test_a_lapse_takes_no_more_leases_than_it_is_asked(db: Database, make: Factory) -> None:
     for _ in range(5):
         await make.leased()
     await make.clock.advance(2 * MINUTE)

@@ -121,7 +121,7 @@ async def test_a_cap_has_limits(db: Database, engine: Engine, cap: int) -> None:
         await engine.set_cap(TENANT, ACCOUNT, cap)
 
 
-async def test_entries_tell_the_whole_story(engine: Engine, make: Factory) -> None:
+async def test_entries_report_the_whole_story(engine: Engine, make: Factory) -> None:
     """Each one balances, follows from the one before, and together they are the balance."""
     await make.credits(100)
     await make.finish(await make.leased("priced"))

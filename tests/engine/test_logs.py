@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from millpond.store.db import Database
     from tests.factories import Factory
 
-Line = dict[str, Any]
+LogLine = dict[str, Any]
 
 
 @pytest.fixture
-def lines() -> Iterator[Callable[[], list[Line]]]:
+def lines() -> Iterator[Callable[[], list[LogLine]]]:
     """Everything that was logged, line by line."""
     stream = io.StringIO()
     logs.configure("debug", as_json=True, stream=stream)
@@ -33,41 +33,41 @@ def lines() -> Iterator[Callable[[], list[Line]]]:
     logs.silence()
 
 
-def about(lines: list[Line], event: str) -> Line:
+def about(lines: list[LogLine], event: str) -> LogLine:
     """The one line of an event, without what every line has."""
     (line,) = [line for line in lines if line["event"] == event]
     return {name: value for name, value in line.items() if name not in {"ts", "event", "level", "job_id"}}
 
 
-def path(lines: list[Line]) -> list[str]:
+def path(lines: list[LogLine]) -> list[str]:
     """The states that the transitions of a job lead through."""
     transitioned = [line for line in lines if line["event"] == "job.transition"]
     assert [line["from_status"] for line in transitioned[1:]] == [line["to_status"] for line in transitioned[:-1]]
     return [transitioned[0]["from_status"], *(line["to_status"] for line in transitioned)]
 
 
-async def test_birth_start_and_success(make: Factory, lines: Callable[[], list[Line]]) -> None:
+async def test_birth_start_and_success(make: Factory, lines: Callable[[], list[LogLine]]) -> None:
     lease = await make.leased("restartable")
     await make.finish(lease)
-    told = lines()
+    described = lines()
     own = {"kind": "restartable", "type": "restartable"}
-    assert about(told, "job.created") == {**own, "state": "queued", "credits_cost": 3}
+    assert about(described, "job.created") == {**own, "state": "queued", "credits_cost": 3}
     output = {"size": 0, "files": []}
-    assert about(told, "job.completed") == {**own, "to_status": "completed", "output": output}
-    assert path(told) == ["pending", "queued", "processing", "completed"]
-    assert {line["job_id"] for line in told} == {ids.text("job", lease.job_id)}
+    assert about(described, "job.completed") == {**own, "to_status": "completed", "output": output}
+    assert path(described) == ["pending", "queued", "processing", "completed"]
+    assert {line["job_id"] for line in described} == {ids.text("job", lease.job_id)}
 
 
-async def test_a_failure_tells_its_error_and_what_was_given_back(
-    make: Factory, lines: Callable[[], list[Line]]
+async def test_a_failure_reports_its_error_and_what_was_given_back(
+    make: Factory, lines: Callable[[], list[LogLine]]
 ) -> None:
     await make.finish(await make.leased("priced"), "failed")
     own = {"kind": "priced", "type": "priced"}
     assert about(lines(), "job.failed") == {**own, "to_status": "failed", "error": ERROR, "refunded": 5}
 
 
-async def test_a_denied_transition_is_told_with_both_states(
-    engine: Engine, make: Factory, lines: Callable[[], list[Line]]
+async def test_a_denied_transition_is_reported_with_both_states(
+    engine: Engine, make: Factory, lines: Callable[[], list[LogLine]]
 ) -> None:
     submitted = await make.submitted("restartable")
     with pytest.raises(TransitionDeniedError):
@@ -77,7 +77,9 @@ async def test_a_denied_transition_is_told_with_both_states(
     assert "cannot be moved" in denied["reason"]
 
 
-async def test_an_operators_transition_is_told(engine: Engine, make: Factory, lines: Callable[[], list[Line]]) -> None:
+async def test_an_operators_transition_is_reported(
+    engine: Engine, make: Factory, lines: Callable[[], list[LogLine]]
+) -> None:
     submitted = await make.submitted("restartable")
     await engine.transition(TENANT, submitted.job_id, "failed")
     assert path(lines()) == ["pending", "queued", "failed"]
@@ -90,15 +92,15 @@ async def test_an_operators_transition_is_told(engine: Engine, make: Factory, li
     }
 
 
-async def test_a_retry_is_told(engine: Engine, make: Factory, lines: Callable[[], list[Line]]) -> None:
+async def test_a_retry_is_reported(engine: Engine, make: Factory, lines: Callable[[], list[LogLine]]) -> None:
     submitted = await make.submitted("restartable")
     await engine.transition(TENANT, submitted.job_id, "failed")
     await engine.retry(TENANT, submitted.job_id)
     assert path(lines()) == ["pending", "queued", "failed", "pending", "queued"]
 
 
-async def test_an_answer_is_told_only_where_the_state_changes(
-    engine: Engine, make: Factory, lines: Callable[[], list[Line]]
+async def test_an_answer_is_reported_only_where_the_state_changes(
+    engine: Engine, make: Factory, lines: Callable[[], list[LogLine]]
 ) -> None:
     lease = await make.leased("brief")
     await engine.park(lease)
@@ -106,7 +108,9 @@ async def test_an_answer_is_told_only_where_the_state_changes(
     assert path(lines()) == ["queued", "running", "parked", "queued"]
 
 
-async def test_failures_are_told(db: Database, engine: Engine, make: Factory, lines: Callable[[], list[Line]]) -> None:
+async def test_failures_are_reported(
+    db: Database, engine: Engine, make: Factory, lines: Callable[[], list[LogLine]]
+) -> None:
     lease = await make.leased("fragile")
     await engine.give_back(attempt(lease))
     assert about(lines(), "job.requeued") == {"kind": "fragile", "type": "fragile"}
@@ -119,8 +123,8 @@ async def test_failures_are_told(db: Database, engine: Engine, make: Factory, li
     assert about(lines(), "lease.lost") == {}
 
 
-async def test_what_time_ends_is_told(
-    db: Database, engine: Engine, make: Factory, lines: Callable[[], list[Line]]
+async def test_what_time_ends_is_reported(
+    db: Database, engine: Engine, make: Factory, lines: Callable[[], list[LogLine]]
 ) -> None:
     lease = await make.leased("brief")
     await engine.cancel(TENANT, lease.job_id, grace=MINUTE)
@@ -132,12 +136,12 @@ async def test_what_time_ends_is_told(
     await make.clock.advance(2 * HOUR)
     await jobs.expire(db, 10)
     late = {"code": "expired", "message": "The job did not finish by its deadline."}
-    told = {"kind": "brief", "type": "brief", "to_status": "expired", "error": late, "refunded": 5}
-    assert about(lines(), "job.expired") == told
+    fields = {"kind": "brief", "type": "brief", "to_status": "expired", "error": late, "refunded": 5}
+    assert about(lines(), "job.expired") == fields
 
 
-async def test_a_deadline_that_a_lifecycle_calls_a_failure_is_told_as_one(
-    db: Database, engine: Engine, make: Factory, lines: Callable[[], list[Line]]
+async def test_a_deadline_that_a_lifecycle_calls_a_failure_is_reported_as_one(
+    db: Database, engine: Engine, make: Factory, lines: Callable[[], list[LogLine]]
 ) -> None:
     await make.submitted("restartable", expires_in=MINUTE)
     await make.clock.advance(2 * MINUTE)
@@ -146,8 +150,8 @@ async def test_a_deadline_that_a_lifecycle_calls_a_failure_is_told_as_one(
     assert (failed["to_status"], failed["error"]["code"], failed["refunded"]) == ("failed", "expired", 3)
 
 
-async def test_a_cancel_before_the_start_is_told(
-    engine: Engine, make: Factory, lines: Callable[[], list[Line]]
+async def test_a_cancel_before_the_start_is_reported(
+    engine: Engine, make: Factory, lines: Callable[[], list[LogLine]]
 ) -> None:
     submitted = await make.submitted("brief")
     await engine.cancel(TENANT, submitted.job_id)
@@ -155,6 +159,6 @@ async def test_a_cancel_before_the_start_is_told(
     assert path(lines()) == ["queued", "canceled"]
 
 
-async def test_a_blocked_job_is_told(make: Factory, lines: Callable[[], list[Line]]) -> None:
+async def test_a_blocked_job_is_reported(make: Factory, lines: Callable[[], list[LogLine]]) -> None:
     await make.finish(await make.leased("priced"), "blocked")
     assert about(lines(), "job.blocked")["to_status"] == "blocked"

@@ -166,7 +166,7 @@ async def test_a_queue_nobody_knows_cannot_be_stopped(db: Database, engine: Engi
         await getattr(engine, verb)("nonsense")
 
 
-async def test_the_list_of_queues_tells_depth_and_pause(db: Database, engine: Engine, make: Factory) -> None:
+async def test_the_list_of_queues_reports_depth_and_pause(db: Database, engine: Engine, make: Factory) -> None:
     await make.submitted("free")
     await make.submitted("free")
     await make.leased("brief")

@@ -71,9 +71,9 @@ async def kept(post: Post, phase: str) -> UUID:
     given: dict[str, Any] = {"idempotency_key": "k", "expires_in": 90 * DAY}
     if phase == "waiting":
         given["run_at"] = await post.make.clock.now() + 80 * DAY
-    job_id = (await post.make.submitted("told", hook=post.hook("error"), **given)).job_id
+    job_id = (await post.make.submitted("delivered", hook=post.hook("error"), **given)).job_id
     if phase in ("leased", "parked", "delivering"):
-        (lease,) = await post.make.claimed("told", duration=60 * DAY)
+        (lease,) = await post.make.claimed("delivered", duration=60 * DAY)
         if phase == "parked":
             await post.engine.park(lease)
         elif phase == "delivering":
@@ -89,7 +89,7 @@ async def test_the_key_of_a_job_that_has_not_ended_is_not_forgotten(post: Post, 
     assert await idempotency.prune(post.engine.db, DAY, 10) == 0
 
 
-async def test_a_key_is_kept_until_the_last_moment_of_its_window(engine: Engine, db: Database, make: Factory) -> None:
+async def test_a_key_is_kept_until_the_last_second_of_its_window(engine: Engine, db: Database, make: Factory) -> None:
     first = await engine.submit("free", **OWNER, idempotency_key="k")
     await make.serve("free")
     async with frozen(make.clock, first.created_at + DAY):

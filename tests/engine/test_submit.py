@@ -86,7 +86,7 @@ async def test_the_deadline_comes_from_the_kind_or_the_request(engine: Engine, m
     assert never.expires_at is None
 
 
-async def test_too_few_credits_are_told_and_nothing_is_written(db: Database, engine: Engine, make: Factory) -> None:
+async def test_too_few_credits_are_reported_and_nothing_is_written(db: Database, engine: Engine, make: Factory) -> None:
     await make.credits(4)
     async with refused(db, InsufficientCreditsError) as caught:
         await engine.submit("priced", **OWNER, idempotency_key="k")

@@ -423,13 +423,13 @@ async def test_an_asynchronous_connection_is_not_for_code_that_does_not_await(ds
 
 
 @pytest.mark.parametrize("begin", [by_asyncpg, by_psycopg, by_async_alchemy_session])
-async def test_a_database_without_millpond_is_told(empty_dsn: str, engine: Engine, begin: Any) -> None:
+async def test_a_database_without_millpond_is_reported(empty_dsn: str, engine: Engine, begin: Any) -> None:
     async with begin(empty_dsn) as caller:
         with pytest.raises(StoreError, match="has no Millpond schema"):
             await engine.submit("free", **OWNER, tx=caller.tx)
 
 
-async def test_a_role_that_may_not_is_told(dsn: str, db: Database, engine: Engine) -> None:
+async def test_a_role_that_may_not_is_reported(dsn: str, db: Database, engine: Engine) -> None:
     async with by_asyncpg(dsn) as caller:
         await caller.write("create role powerless_caller; set local role powerless_caller")
         with pytest.raises(StoreError, match="has no access"):
@@ -491,7 +491,9 @@ async def is_blocked(db: Database) -> bool:
 
 
 @pytest.mark.parametrize("level", ["repeatable_read", "serializable"])
-async def test_a_strict_transaction_is_told_to_run_again_and_then_replays(dsn: str, engine: Engine, level: Any) -> None:
+async def test_a_strict_transaction_is_asked_to_run_again_and_then_replays(
+    dsn: str, engine: Engine, level: Any
+) -> None:
     """Its snapshot is older than the key: PostgreSQL refuses, and the caller does as he does with his own rows."""
     connection = await asyncpg.connect(dsn)
 
@@ -634,7 +636,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("arguments", "kind", "given", "state", "field"), WRONG.values(), ids=WRONG)
-async def test_sql_by_hand_is_told_what_is_wrong(
+async def test_sql_by_hand_is_shown_what_is_wrong(
     db: Database, engine: Engine, arguments: str, kind: str, given: str, state: str, field: str
 ) -> None:
     with pytest.raises(asyncpg.PostgresError) as caught:
@@ -661,7 +663,7 @@ async def test_what_python_takes_sql_takes_too(db: Database, engine: Engine, giv
     assert (await by_hand(db, kind="free", given=given))["state"] == "queued"
 
 
-async def test_sql_by_hand_is_told_of_a_conflict_and_a_cap(db: Database, engine: Engine) -> None:
+async def test_sql_by_hand_is_notified_of_a_conflict_and_a_cap(db: Database, engine: Engine) -> None:
     await engine.set_cap(TENANT, ACCOUNT, 1)
     row = await by_hand(db, ", idempotency_key => 'k'", kind="free")
     with pytest.raises(asyncpg.PostgresError, match="a different request") as caught:

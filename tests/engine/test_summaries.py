@@ -114,9 +114,9 @@ async def test_a_page_says_how_far_it_has_looked(
     assert (count.matched, count.is_capped) == (1, False)
 
 
-async def test_a_line_tells_all_but_the_job_s_words(engine: Engine, make: Factory, system: dict[str, UUID]) -> None:
-    told = {line.job_id: line for line in (await engine.summaries.page(summaries.ParsedFilter())).data}
-    failed, leased = told[system["failed"]], told[system["leased"]]
+async def test_a_line_reports_all_but_the_job_s_words(engine: Engine, make: Factory, system: dict[str, UUID]) -> None:
+    fields = {line.job_id: line for line in (await engine.summaries.page(summaries.ParsedFilter())).data}
+    failed, leased = fields[system["failed"]], fields[system["leased"]]
     assert (failed.error_code, failed.error_message, failed.outcome, failed.captured) == (
         "boom",
         "It broke.",

@@ -234,7 +234,7 @@ async def test_beyond_the_newest_jobs_the_index_finds_the_rest_in_the_same_page(
     assert (count.matched, count.searched_to, [line.job_id for line in count.sample]) == (7, None, expected[:5])
 
 
-async def test_the_index_tells_of_no_other_tenant(engine: Engine, make: Factory) -> None:
+async def test_the_index_reports_no_other_tenant(engine: Engine, make: Factory) -> None:
     await engine.submit("free", tenant=STRANGER, account="bob", tags={"team": "ads"})
     own = (await make.submitted(tags={"team": "ads"})).job_id
     last = UUID(int=2**128 - 1)

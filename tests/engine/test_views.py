@@ -59,8 +59,8 @@ async def test_a_job_is_seen_as_it_stands(engine: Engine, make: Factory) -> None
     view = await engine.views.job(TENANT, ACCOUNT, lease.job_id)
     record = await engine.read(TENANT, lease.job_id)
     same = {name: getattr(record, name) for name in JobView.__struct_fields__}
-    told = msgspec.structs.asdict(view) | {"input": json.loads(view.input), "progress": record.progress}
-    assert told == same
+    decoded = msgspec.structs.asdict(view) | {"input": json.loads(view.input), "progress": record.progress}
+    assert decoded == same
     assert view.progress == 0.3
     assert view.id == record.id
 

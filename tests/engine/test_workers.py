@@ -333,7 +333,7 @@ async def held(engine: Engine, make: Factory, **options: Any) -> tuple[RemoteWor
     return remote_worker, lease
 
 
-async def test_a_job_is_completed_once_and_told_so_again(engine: Engine, make: Factory, db: Database) -> None:
+async def test_a_job_is_completed_once_and_reported_again(engine: Engine, make: Factory, db: Database) -> None:
     remote_worker, lease = await held(engine, make)
     workers = engine.workers
     state = await workers.complete(
@@ -471,9 +471,9 @@ async def test_notes_are_written_once_and_shortened(engine: Engine, make: Factor
     for _ in range(2):
         assert not await engine.workers.note(remote_worker.record, lease.job_id, lease.token, notes)
     events = await engine.events(TENANT, lease.job_id)
-    told = [event for event in events if event.type in ("progress", "stage", "log")]
-    assert [event.type for event in told] == ["progress", "stage", "log"]
-    assert len(told[2].data["text"]) < 10_000
+    listed = [event for event in events if event.type in ("progress", "stage", "log")]
+    assert [event.type for event in listed] == ["progress", "stage", "log"]
+    assert len(listed[2].data["text"]) < 10_000
     job = await make.read(lease.job_id)
     assert (job.progress, job.stage) == (0.5, "drawing")
 
@@ -495,7 +495,7 @@ async def test_a_note_that_says_nothing_is_refused(engine: Engine, make: Factory
     assert refused.value.field == field
 
 
-async def test_a_heartbeat_keeps_the_job_and_tells_of_a_cancel(engine: Engine, make: Factory, clock: Clock) -> None:
+async def test_a_heartbeat_keeps_the_job_and_reports_a_cancel(engine: Engine, make: Factory, clock: Clock) -> None:
     remote_worker, lease = await held(engine, make)
     key = (lease.job_id, lease.token)
     for _ in range(3):
@@ -669,10 +669,10 @@ async def test_what_is_not_a_worker_is_not_found(engine: Engine, verb: str) -> N
     ids=["plain", "long-code", "nul", "empty", "odd", "long-trace", "long-message"],
 )
 def test_an_error_is_made_fit_to_be_kept(given: dict[str, Any], code: str, start: str) -> None:
-    told = shortened(given)
-    assert told["code"] == code
-    assert told["message"].startswith(start)
-    assert sum(len(str(value)) for value in told.values()) < 20_000
+    short = shortened(given)
+    assert short["code"] == code
+    assert short["message"].startswith(start)
+    assert sum(len(str(value)) for value in short.values()) < 20_000
 
 
 # Scaling

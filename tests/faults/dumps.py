@@ -60,12 +60,12 @@ async def story(db: Database, *, in_order: bool = True) -> Snapshot:
     ids = sorted(filter(_is_id, found))
     names = {uuid: f"job{number}" if in_order else "job" for number, uuid in enumerate(ids, 1)}
 
-    def told(row: str) -> str:
+    def normalized(row: str) -> str:
         named = _TYPEID.sub("job", _UUID.sub(lambda match: names.get(match[0], "token"), row))
         return _SEALED.sub("sealed", _TIME.sub("time", named))
 
     tables["accounts"] = [_WALLET_NUMBER.sub("(", row) for row in tables.get("accounts", [])]
-    return {name: sorted(map(told, rows)) for name, rows in tables.items()}
+    return {name: sorted(map(normalized, rows)) for name, rows in tables.items()}
 
 
 async def wipe(db: Database) -> None:

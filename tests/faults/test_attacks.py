@@ -102,7 +102,7 @@ async def test_one_job_ended_twice_in_one_batch_ends_once(make: Factory) -> None
     assert (await make.types(lease.job_id)).count("succeeded") == 1
 
 
-async def test_a_lost_lease_is_told_so_beside_the_present_one(make: Factory) -> None:
+async def test_a_lost_lease_is_reported_beside_the_present_one(make: Factory) -> None:
     """Of two workers that end one job in one event, the one whose lease it is wins, whatever they say."""
     stale = await make.leased("priced")
     await make.clock.advance(MINUTE + SECOND)
@@ -193,7 +193,7 @@ async def test_epochs_grow_over_a_retry_in_place(make: Factory) -> None:
     assert second.epoch > first.epoch
 
 
-async def test_the_answer_to_a_retry_in_place_tells_the_new_deadline(make: Factory) -> None:
+async def test_the_answer_to_a_retry_in_place_reports_the_new_deadline(make: Factory) -> None:
     first = await make.leased("restartable")
     await make.engine.finish(End(first, "failed", error=ERROR))
     await make.credits(3)

@@ -83,7 +83,7 @@ class Aftermath:
             await until(self.is_done_by_another_call)
         else:
             if is_unheard:
-                with suppress(*self.verb.told):
+                with suppress(*self.verb.refusals):
                     await self.verb.act(self.engine, self.given)
             assert await self.ending() == self.expected
 

@@ -35,12 +35,12 @@ Call = Callable[[Engine, Any], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A verb to be disturbed. ``told`` is how a second call may be refused when the first one came through."""
+    """A verb to be disturbed. ``refusals`` is how a second call may be refused when the first one came through."""
 
     name: str
     arrange: Setting
     act: Call
-    told: tuple[type[MillpondError], ...] = ()
+    refusals: tuple[type[MillpondError], ...] = ()
     is_atomic: bool = True
     """Whether it is one transaction: one that fails has then written nothing at all."""
     is_repeatable: bool = True
@@ -54,9 +54,9 @@ class Verb:
 VERBS: list[Verb] = []
 
 
-def verb(arrange: Setting, *told: type[MillpondError], **flags: Any) -> Callable[[Call], Call]:
+def verb(arrange: Setting, *refusals: type[MillpondError], **flags: Any) -> Callable[[Call], Call]:
     def add(act: Call) -> Call:
-        VERBS.append(Verb(act.__name__, arrange, act, told, **flags))
+        VERBS.append(Verb(act.__name__, arrange, act, refusals, **flags))
         return act
 
     return add
@@ -180,13 +180,13 @@ async def failed_standard(make: Factory) -> Any:
     return job
 
 
-async def held_told(make: Factory) -> Lease:
+async def held_delivered(make: Factory) -> Lease:
     """When it ends well its URL is to be told first."""
-    return await make.leased("told", hook=HOOK)
+    return await make.leased("delivered", hook=HOOK)
 
 
 async def delivering(make: Factory) -> Any:
-    lease = await held_told(make)
+    lease = await held_delivered(make)
     await make.finish(lease)
     return lease
 
@@ -419,7 +419,7 @@ async def submit_with_a_url(engine: Engine, _: Any) -> Any:
     return (await engine.submit("priced", SHOE, **OWNER, idempotency_key="k", hook=HOOK)).job_id
 
 
-@verb(held_told)
+@verb(held_delivered)
 async def finish_and_deliver(engine: Engine, lease: Lease) -> Any:
     return await engine.finish(End(lease, "succeeded", '{"url": "x"}', captured=2))
 

@@ -63,7 +63,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_fates_of_mutants_are_told_apart_and_the_tree_is_left_alone(tree: Path) -> None:
+def test_the_fates_of_mutants_are_distinguished_and_the_tree_is_left_alone(tree: Path) -> None:
     bug = Mutant(
         name="half", file="src/half.py", old="// 2", new="// 3", tests=("test_half.py",), breaks="It is no half."
     )

@@ -147,9 +147,9 @@ def trusting(authority: Authority) -> ssl.SSLContext:
     return authority.trusted()
 
 
-@pytest.mark.parametrize("is_told", [True, False])
-async def test_more_than_may_come_does_not(*, is_told: bool) -> None:
-    size = b"content-length: 300000\r\n" if is_told else b""
+@pytest.mark.parametrize("is_announced", [True, False])
+async def test_more_than_may_come_does_not(*, is_announced: bool) -> None:
+    size = b"content-length: 300000\r\n" if is_announced else b""
     flood = b"HTTP/1.1 200 OK\r\n" + size + b"connection: close\r\n\r\n" + b"x" * 300_000
     async with proxied(OPEN) as proxy, plain(flood) as (port, _):
         answer = await said(proxy, f"GET http://127.0.0.1:{port}/ HTTP/1.1")
@@ -157,7 +157,7 @@ async def test_more_than_may_come_does_not(*, is_told: bool) -> None:
         assert proxy.is_spent
 
 
-async def test_a_host_that_is_not_there_or_is_silent_is_told() -> None:
+async def test_a_host_that_is_not_there_or_is_silent_is_reported() -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()

@@ -196,7 +196,7 @@ async def test_a_status_is_an_answer(outbound: Outbound, others: Receivers, stat
     assert (answer.status, answer.body) == (status, b"no")
 
 
-async def test_retry_after_is_told(outbound: Outbound, others: Receivers) -> None:
+async def test_retry_after_is_reported(outbound: Outbound, others: Receivers) -> None:
     answer = await outbound.send("POST", others.url("limited", seconds=7))
     assert (answer.status, answer.headers["retry-after"]) == (429, "7")
 
@@ -214,7 +214,7 @@ async def test_a_gigabyte_is_cut_and_takes_no_memory(outbound: Outbound, others:
 
 
 @pytest.mark.parametrize(("mode", "body", "seconds"), [("cuts", b"half", PATIENCE), ("dribbles_body", b".", 2.0)])
-async def test_a_status_that_was_told_counts_though_its_body_does_not_come(
+async def test_a_status_that_was_reported_counts_though_its_body_does_not_come(
     outbound: Outbound, others: Receivers, mode: str, body: bytes, seconds: float
 ) -> None:
     answer = await outbound.send("POST", others.url(mode, seconds=FOREVER), seconds=seconds)
@@ -366,7 +366,7 @@ async def test_names_that_are_never_answered_keep_no_healthy_one_waiting(
     assert all(isinstance(each, BaseException) for each in await asyncio.gather(*slow, return_exceptions=True))
 
 
-async def test_a_good_answer_is_kept_for_a_moment_and_a_bad_one_is_not(
+async def test_a_good_answer_is_kept_for_a_while_and_a_bad_one_is_not(
     look_ups: LookUps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolve = resolver.Resolver()

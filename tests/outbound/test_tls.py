@@ -126,7 +126,7 @@ async def test_a_certificate_that_nobody_has_signed_is_not(authority: Authority)
 
 
 @pytest.mark.parametrize(("words", "reason"), [(b"HTTP/1.1 400 Bad\r\n\r\n", "tls"), (b"", "tls"), (None, "timeout")])
-async def test_who_does_not_speak_tls_is_told_apart(authority: Authority, words: bytes | None, reason: str) -> None:
+async def test_who_does_not_speak_tls_is_distinguished(authority: Authority, words: bytes | None, reason: str) -> None:
     async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         if words is None:

@@ -97,12 +97,12 @@ async def main(arguments: list[str], step: str) -> None:
 
 def start_each(arguments: list[str]) -> None:
     lifeline.stop_with_parent()
-    told, mine = os.pipe()
+    reader, mine = os.pipe()
     for line in sys.stdin:
         child = os.fork()
         if not child:
             os.close(mine)
-            threading.Thread(target=lambda: (os.read(told, 1), os._exit(1)), daemon=True).start()
+            threading.Thread(target=lambda: (os.read(reader, 1), os._exit(1)), daemon=True).start()
             sys.stdin.close()
             asyncio.run(main(arguments, line.strip()))
             os._exit(0)

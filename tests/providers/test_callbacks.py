@@ -93,8 +93,8 @@ async def test_a_good_call_makes_the_provider_be_asked_at_once(still: Deployment
     job_id, made = await parked(still)
     body = body_of(made, status="succeeded")
     asked = len(double.asked)
-    told = await call(still, made, double.signed(fresh(), datetime.now(UTC), body), body)
-    assert told == (200, {"verdict": "accepted"})
+    response = await call(still, made, double.signed(fresh(), datetime.now(UTC), body), body)
+    assert response == (200, {"verdict": "accepted"})
     (row,) = await still.rows("predictions", job_id=job_id)
     (heard,) = await still.rows("callbacks")
     assert row["due_at"] == heard["received_at"]
@@ -136,8 +136,8 @@ async def test_a_forged_call_changes_nothing(still: Deployment, double: Replicat
     logs.configure("info", as_json=True)
     try:
         for name, forge in FORGERIES.items():
-            status, told = await call(still, made, forge(good, double), body)
-            assert (status, told["code"]) == (401, "unauthorized"), name
+            status, response = await call(still, made, forge(good, double), body)
+            assert (status, response["code"]) == (401, "unauthorized"), name
     finally:
         logs.silence()
     assert await state(still, job_id) == before
@@ -166,8 +166,8 @@ async def test_no_log_of_requests_has_the_token_of_a_callback(
     finally:
         logs.silence()
     said = capsys.readouterr().err
-    told = [json.loads(line) for line in said.splitlines()]
-    paths = [line["path"] for line in told if line["event"] in ("request.answered", "request.failed")]
+    decoded = [json.loads(line) for line in said.splitlines()]
+    paths = [line["path"] for line in decoded if line["event"] in ("request.answered", "request.failed")]
     assert paths == ["/v1/callbacks/replicate/{token}"] * 3
     assert token not in said
 
@@ -189,8 +189,8 @@ async def test_a_call_about_another_prediction_changes_nothing(still: Deployment
     other_id, other = await parked(still)
     body = body_of(other, status="succeeded")
     before = (await state(still, job_id))[:3], (await state(still, other_id))[:3]
-    told = await call(still, made, double.signed(fresh(), datetime.now(UTC), body), body)
-    assert told == (200, {"verdict": "unknown"})
+    response = await call(still, made, double.signed(fresh(), datetime.now(UTC), body), body)
+    assert response == (200, {"verdict": "unknown"})
     assert ((await state(still, job_id))[:3], (await state(still, other_id))[:3]) == before
 
 
@@ -218,8 +218,8 @@ async def test_addresses_that_nobody_gave_are_not_there(still: Deployment, doubl
 async def test_a_call_that_is_too_large_is_not_read(still: Deployment, double: Replicate) -> None:
     _, made = await parked(still)
     body = b" " * (1024 * 1024 + 1)
-    status, told = await call(still, made, double.signed(fresh(), datetime.now(UTC), body), body)
-    assert (status, told["code"]) == (413, "too_large")
+    status, response = await call(still, made, double.signed(fresh(), datetime.now(UTC), body), body)
+    assert (status, response["code"]) == (413, "too_large")
 
 
 async def test_a_call_that_cannot_be_checked_is_to_be_sent_again(still: Deployment, double: Replicate) -> None:
@@ -228,8 +228,8 @@ async def test_a_call_that_cannot_be_checked_is_to_be_sent_again(still: Deployme
     headers = double.signed(fresh(), datetime.now(UTC), body)
     double.illness = Refusal(503)
     before = await state(still, job_id)
-    status, told = await call(still, made, headers, body)
-    assert (status, told["retryable"]) == (503, True)
+    status, response = await call(still, made, headers, body)
+    assert (status, response["retryable"]) == (503, True)
     assert await state(still, job_id) == before
     double.illness = None
     assert (await call(still, made, headers, body))[1] == {"verdict": "accepted"}
@@ -272,8 +272,8 @@ async def test_a_forged_call_changes_nothing_although_the_secret_must_be_asked_f
             provider._asked_secret = (old, time.monotonic() - 120)
             asked = len(double.asked)
             forged = forge(double.signed(fresh(), datetime.now(UTC), body), double)
-            status, told = await call(still, made, forged, body)
-            assert (status, told["code"]) == (401, "unauthorized"), name
+            status, response = await call(still, made, forged, body)
+            assert (status, response["code"]) == (401, "unauthorized"), name
             assert [path for _, path in double.asked[asked:]] in ([], ["/v1/webhooks/default/secret"]), name
     finally:
         double.secret = old
@@ -291,14 +291,14 @@ async def test_a_call_is_not_accepted_while_its_secret_cannot_be_asked_for_again
     provider._asked_secret = (provider._asked_secret[0], time.monotonic() - 120)
     double.illness = Refusal(503)
     forged = double.signed(fresh(), datetime.now(UTC), body) | {"webhook-signature": "v1,aGVsbG8="}
-    status, told = await call(still, made, forged, body)
-    assert (status, told["retryable"]) == (503, True)
+    status, response = await call(still, made, forged, body)
+    assert (status, response["retryable"]) == (503, True)
     double.illness = None
     assert (await call(still, made, forged, body))[0] == 401
     assert await state(still, job_id) == before
 
 
-async def test_metrics_tell_of_providers(still: Deployment, double: Replicate) -> None:
+async def test_metrics_report_providers(still: Deployment, double: Replicate) -> None:
     _, made = await parked(still)
     await call(still, made, {}, b"{}")
     assert still.site is not None

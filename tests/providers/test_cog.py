@@ -74,4 +74,4 @@ async def test_what_a_model_makes_comes_to_the_job(here: Deployment, double: Rep
     assert failed.state == "failed"
     assert "There is no such colour" in failed.error["message"]
     assert await here.balance() == (PRICE, 0)
-    assert all(status == 200 for _, status in double.told)
+    assert all(status == 200 for _, status in double.reported)

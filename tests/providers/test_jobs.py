@@ -125,14 +125,14 @@ async def test_a_lost_answer_costs_another_prediction_and_no_other_charge(here: 
     assert sorted(row["status"] for row in await here.rows("predictions")) == ["over", "unwanted"]
 
 
-async def test_a_callback_tells_the_name_that_a_lost_answer_did_not(
+async def test_a_callback_reports_the_name_that_a_lost_answer_did_not(
     dsn: str, files: Local, double: Replicate, clock: Clock
 ) -> None:
     slow = make_app(kind(backoff=Backoff(first=timedelta(minutes=1))))
     async with running_deployment(dsn, files, double, slow) as here:
         job_id = await here.submit(is_lost=True)
         await here.until(job_id, lambda job: job.phase == "waiting")
-        await until(lambda: asyncio.sleep(0, bool(double.sent) and len(double.told) == len(double.sent)))
+        await until(lambda: asyncio.sleep(0, bool(double.sent) and len(double.reported) == len(double.sent)))
         await clock.advance(timedelta(minutes=2))
         job = await here.ended(job_id)
         assert (job.state, job.attempts) == ("succeeded", 1)
@@ -184,7 +184,7 @@ async def test_a_cancel_that_the_provider_does_not_heed_is_repeated(here: Deploy
     assert await here.balance() == (PRICE, 0)
 
 
-async def test_a_provider_is_told_to_stop_before_the_job_expires(
+async def test_a_provider_is_asked_to_stop_before_the_job_expires(
     dsn: str, files: Local, double: Replicate, clock: Clock
 ) -> None:
     async with running_deployment(dsn, files, double, make_app(kind(expires_in=timedelta(hours=1)))) as here:
@@ -248,7 +248,7 @@ async def test_a_late_success_refunds_nothing_twice(here: Deployment, double: Re
     served = double.scripts[made["id"]]
     served.callbacks = 2
     before = await here.balance()
-    await double._tell(made, served)
+    await double._call_back(made, served)
     await here.settled()
     assert (await here.read(job_id)).state == "canceled"
     assert await here.balance() == before == (PRICE, 0)
@@ -291,8 +291,8 @@ async def test_a_kind_without_its_provider_is_refused_before_it_costs_anything(
         (answer,) = await here.engine.submit_many([{"kind": "paint", "input": {}, **here.owner}])
         assert isinstance(answer, ProviderMissingError)
         assert here.site is not None
-        told = await here.site.post("/v1/jobs", {"kind": "paint", "input": {}})
-        assert (told.status_code, told.json()["code"]) == (503, "provider_missing")
+        response = await here.site.post("/v1/jobs", {"kind": "paint", "input": {}})
+        assert (response.status_code, response.json()["code"]) == (503, "provider_missing")
 
 
 async def test_a_retry_in_place_is_another_prediction(dsn: str, files: Local, double: Replicate) -> None:

@@ -63,7 +63,7 @@ async def test_a_process_may_die_at_any_step(dsn: str, files: Local, double: Rep
             await here.settled()
         finally:
             os.kill(last, signal.SIGTERM)
-            assert await told(process) == 0
+            assert await reported(process) == 0
         canceled = set(CANCELED)
         assert {step for step, state in states.items() if state == "canceled"} == canceled
         assert {step for step, state in states.items() if state == "succeeded"} == set(steps) - canceled
@@ -103,10 +103,10 @@ async def start(process: Process, step: str = "") -> int:
     """Have the next one started; tells its id."""
     assert process.stdin is not None
     process.stdin.write(f"{step}\n".encode())
-    return await told(process)
+    return await reported(process)
 
 
-async def told(process: Process) -> int:
+async def reported(process: Process) -> int:
     assert process.stdout is not None
     async with asyncio.timeout(60):
         return int(await process.stdout.readline())
@@ -114,7 +114,7 @@ async def told(process: Process) -> int:
 
 async def died(here: Deployment, process: Process, canceling: UUID | None) -> None:
     """Wait for the kill; what is due some time is due now, so that nobody waits for a mark to run out."""
-    ending = asyncio.ensure_future(told(process))
+    ending = asyncio.ensure_future(reported(process))
     while not ending.done():
         await asyncio.sleep(0.05)
         await here.poll_now()

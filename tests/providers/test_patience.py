@@ -103,8 +103,8 @@ async def test_a_wrong_token_burns_no_attempt_of_what_is_new(
         await here.until(job_id, lambda job: job.phase == "parked")
     finally:
         logs.silence()
-    told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    (resting,) = [line for line in told if line["event"] == "provider.suspended"]
+    output = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    (resting,) = [line for line in output if line["event"] == "provider.suspended"]
     assert "valid authentication token" in resting["reason"]
     rested(here)
     job = await here.ended_soon(job_id)
@@ -220,8 +220,8 @@ async def test_the_last_prediction_is_that_of_the_last_attempt_whatever_the_cloc
         await predictions.sent(here.engine.db, asked.id, "pred-1")
         again = await predictions.begin(here.engine.db, TENANT, lease.job_id, lease.epoch, "replicate")
         assert (again.id, again.external_id) == (asked.id, "pred-1")
-        told = (await details.read(here.engine, TENANT, lease.job_id)).predictions
-        assert [each.prediction_id for each in told] == [ahead, asked.id]
+        described = (await details.read(here.engine, TENANT, lease.job_id)).predictions
+        assert [each.prediction_id for each in described] == [ahead, asked.id]
         await here.engine.cancel(TENANT, lease.job_id)
 
 
@@ -275,8 +275,8 @@ async def test_what_a_provider_that_is_gone_was_asked_is_closed_with_its_job(
                 await prune.run_once()
         finally:
             logs.silence()
-        told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-        assert [line["provider"] for line in told if line["event"] == "provider.missing"] == ["replicate"]
+        output = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+        assert [line["provider"] for line in output if line["event"] == "provider.missing"] == ["replicate"]
         (asked,) = await here.rows("predictions")
         assert asked["status"] == "running"  # its job has not ended
         await expirer(here.engine).run_once()

@@ -67,7 +67,7 @@ async def test_what_is_no_name_of_a_model_is_refused(client: Replicate, double: 
     assert double.asked == []
 
 
-async def test_status_and_cancel_tell_where_it_stands(client: Replicate, double: Double) -> None:
+async def test_status_and_cancel_report_where_it_stands(client: Replicate, double: Double) -> None:
     made = await submit(client)
     assert not (await client.status(made.id)).is_over
     stopped = await client.cancel(made.id)
@@ -95,9 +95,9 @@ async def test_words_that_it_may_learn_are_understood(
     while (await client.status(made.id)).status == "starting":  # from then on the double leaves it alone
         await asyncio.sleep(0.01)
     double.predictions[made.id] |= {"status": word, "completed_at": completed_at}
-    told = await client.status(made.id)
-    assert told.status == status
-    assert status != "failed" or "exploded" in (told.error or "")
+    response = await client.status(made.id)
+    assert response.status == status
+    assert status != "failed" or "exploded" in (response.error or "")
 
 
 @pytest.mark.parametrize("status", [400, 402, 403, 404, 422])
@@ -110,7 +110,7 @@ async def test_a_refusal_is_permanent(client: Replicate, double: Double, status:
 
 
 @pytest.mark.parametrize("status", [400, 401, 402, 403, 422])
-async def test_a_refusal_to_tell_is_not_about_the_prediction(client: Replicate, double: Double, status: int) -> None:
+async def test_a_refusal_to_report_is_not_about_the_prediction(client: Replicate, double: Double, status: int) -> None:
     made = await submit(client)
     double.illness = Refusal(status, f"No, {TOKEN}.")
     for call in (client.status, client.cancel):
@@ -185,7 +185,7 @@ def test_origins_have_a_port() -> None:
             Replicate(url, token)
 
 
-async def test_callbacks_are_read_by_the_secret_it_tells(client: Replicate, double: Double) -> None:
+async def test_callbacks_are_read_by_the_secret_it_reports(client: Replicate, double: Double) -> None:
     body = b'{"id": "p1", "status": "succeeded", "output": ["x"]}'
     headers = double.signed("m1", datetime.now(UTC), body)
     called = await client.verify({name.title(): value for name, value in headers.items()}, body)
@@ -220,7 +220,7 @@ def test_the_real_client_makes_reads_and_cancels_predictions(double: Double, rea
     assert real.deployments.predictions.create("acme/fast", input={"slow": True}).id in double.predictions
 
 
-def test_the_real_client_is_told_problems_in_its_words(double: Double, real: Client) -> None:
+def test_the_real_client_is_shown_problems_in_its_words(double: Double, real: Client) -> None:
     double.refusals.append(Refusal(422, "- input.width: must be at most 1024"))
     with pytest.raises(ReplicateError) as refused:
         real.predictions.create(version=VERSION, input={})

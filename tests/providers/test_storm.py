@@ -51,7 +51,7 @@ async def test_a_storm_of_callbacks_has_one_effect_for_each_result(dsn: str, fil
             while any(job["phase"] != "ended" for job in await here.rows("jobs", tenant=TENANT)):
                 await asyncio.sleep(0.2)
             await end_what_is_left(double)
-            while len(double.told) < len(double.sent) or double._tasks:
+            while len(double.reported) < len(double.sent) or double._tasks:
                 await asyncio.sleep(0.05)
         await here.settled()
         jobs = [await here.read(job_id) for job_id in taken]
@@ -83,9 +83,9 @@ async def test_a_storm_of_callbacks_has_one_effect_for_each_result(dsn: str, fil
         heard = await here.rows("callbacks")
         assert len({row["message_id"] for row in heard}) == len(heard)
         refused = sum(here.engine.providers.heard["replicate", word] for word in ("forged", "stale"))
-        assert refused == sum(status == 401 for _, status in double.told) > 0
-        assert Counter(status for _, status in double.told).keys() == {200, 401}
-        assert sum(row["times"] for row in heard) + refused == len(double.told)
+        assert refused == sum(status == 401 for _, status in double.reported) > 0
+        assert Counter(status for _, status in double.reported).keys() == {200, 401}
+        assert sum(row["times"] for row in heard) + refused == len(double.reported)
         assert {row["verdict"] for row in heard} == {"accepted", "late"}
 
 
@@ -93,4 +93,4 @@ async def end_what_is_left(double: Replicate) -> None:
     """What was asked for by jobs that have expired ends well, and is told."""
     for made in [made for made in double.predictions.values() if made["completed_at"] is None]:
         double.end(made, "succeeded")
-        await double._tell(made, double.scripts[made["id"]])
+        await double._call_back(made, double.scripts[made["id"]])

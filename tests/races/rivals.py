@@ -71,7 +71,7 @@ async def held(db: Database) -> AsyncIterator[Any]:
             rival.cancel()
 
 
-async def told(call: Coroutine[Any, Any, Any]) -> Any:
+async def outcome_of(call: Coroutine[Any, Any, Any]) -> Any:
     """What a verb answers, or the class of its refusal."""
     try:
         answer = await call

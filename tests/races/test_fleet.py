@@ -80,7 +80,7 @@ class Floor:
 
 
 @dataclass(slots=True)
-class Shift:
+class Crew:
     """A crowd of workers at work, through several engines."""
 
     engines: list[Engine]
@@ -122,22 +122,22 @@ class Shift:
 async def test_each_job_is_one_workers_at_a_time_and_ends_once(engine: Engine, engines: list[Engine]) -> None:
     await engine.grant(TENANT, ACCOUNT, JOBS * 5)
     submitted = await engine.submit_many([{"kind": KIND, "input": {"n": n}, **OWNER} for n in range(JOBS)])
-    shift, stop = Shift(engines), asyncio.Event()
+    crew, stop = Crew(engines), asyncio.Event()
     async with asyncio.timeout(120), asyncio.TaskGroup() as crowd:
         crowd.create_task(reaper(engine, timedelta(milliseconds=30)).run(stop))
         for n in range(WORKERS):
-            crowd.create_task(shift.work(n))
+            crowd.create_task(crew.work(n))
         while await _unended(engine):
             await asyncio.sleep(0.05)
-        shift.floor.is_over = True
+        crew.floor.is_over = True
         stop.set()
     found = [await engine.read(TENANT, made.job_id) for made in submitted if isinstance(made, Submitted)]
     assert [job.phase for job in found] == ["ended"] * JOBS
     won = {job.job_id: job for job in found if job.outcome == "succeeded"}
-    assert shift.floor.ended == dict.fromkeys(won, 1)
-    assert {job_id: job.output["by"] for job_id, job in won.items()} == shift.floor.winners
+    assert crew.floor.ended == dict.fromkeys(won, 1)
+    assert {job_id: job.output["by"] for job_id, job in won.items()} == crew.floor.winners
     assert all(job.output["epoch"] == job.epoch for job in won.values())
-    assert shift.floor.stale > 0
+    assert crew.floor.stale > 0
     balance = await engine.balance(TENANT, ACCOUNT)
     assert (balance.held, balance.active) == (0, 0)
 

@@ -23,7 +23,7 @@ from millpond.errors import (
     TransitionDeniedError,
 )
 from tests.factories import ACCOUNT, ERROR, HOUR, MINUTE, OWNER, TENANT, attempt, progress
-from tests.races.rivals import held, told
+from tests.races.rivals import held, outcome_of
 
 if TYPE_CHECKING:
     from millpond.engine.engine import Engine
@@ -61,7 +61,7 @@ async def cancel(db: Any, lease: Lease) -> tuple[bool, str]:
 
 
 async def answer(db: Any, lease: Lease, given: Any) -> Any:
-    return await told(db.run(jobs.SQL["answer"], TENANT, lease.job_id, given))
+    return await outcome_of(db.run(jobs.SQL["answer"], TENANT, lease.job_id, given))
 
 
 async def claim(db: Any) -> list[Lease]:
@@ -69,7 +69,7 @@ async def claim(db: Any) -> list[Lease]:
 
 
 async def transition(db: Any, lease: Lease, state: str) -> Any:
-    return await told(jobs.transition(db, TENANT, lease.job_id, state))
+    return await outcome_of(jobs.transition(db, TENANT, lease.job_id, state))
 
 
 @pytest.fixture
@@ -338,7 +338,7 @@ async def test_park_against_cancel(db: Database, make: Factory, lease: Lease) ->
 async def test_cancel_against_park(db: Database, make: Factory, lease: Lease) -> None:
     async with held(db) as first:
         await cancel(first, lease)
-        rival = await first.meet(told(leases.park(db, lease, None)))
+        rival = await first.meet(outcome_of(leases.park(db, lease, None)))
         await first.commit()
         assert await rival is LeaseLostError
     assert (await make.read(lease.job_id)).phase == "leased"
@@ -359,7 +359,7 @@ async def test_cancel_against_answer(db: Database, engine: Engine, make: Factory
     parked = await make.parked("brief")
     async with held(db) as first:
         assert await cancel(first, parked) == (True, "canceled")
-        rival = await first.meet(told(jobs.answer(db, TENANT, parked.job_id, 1)))
+        rival = await first.meet(outcome_of(jobs.answer(db, TENANT, parked.job_id, 1)))
         await first.commit()
         assert await rival is AnswerUnavailableError
     assert await ends(make, parked) == ["canceled"]
@@ -405,7 +405,7 @@ async def test_expire_against_answer(db: Database, make: Factory) -> None:
     async with held(db) as first:
         assert await jobs.expire(first, 10) == 1
         await make.clock.advance(-2 * HOUR)
-        rival = await first.meet(told(jobs.answer(db, TENANT, parked.job_id, 1)))
+        rival = await first.meet(outcome_of(jobs.answer(db, TENANT, parked.job_id, 1)))
         await first.commit()
         assert await rival is AnswerUnavailableError
     assert await ends(make, parked) == ["expired"]
@@ -494,7 +494,7 @@ async def test_retry_against_retry(db: Database, engine: Engine, make: Factory) 
     await make.credits(50)
     async with held(db) as first:
         await jobs.revive(first, ended, HOUR)
-        rival = await first.meet(told(jobs.revive(db, ended, HOUR)))
+        rival = await first.meet(outcome_of(jobs.revive(db, ended, HOUR)))
         await first.commit()
         assert await rival is RetryUnavailableError
     assert (await engine.balance(TENANT, ACCOUNT)).held == 3

@@ -338,7 +338,7 @@ async def test_words_that_nobody_knows_are_given_up_at_last(post: Post) -> None:
     assert await post.states() == ["failed"]
 
 
-async def test_what_it_has_under_way_is_waited_for_when_it_is_told_to_stop(post: Post) -> None:
+async def test_what_it_has_under_way_is_waited_for_when_it_is_asked_to_stop(post: Post) -> None:
     await post.endpoint("slow", query={"seconds": 0.5})
     await ended(post, 2)
     async with running(post.courier()):

@@ -37,10 +37,10 @@ SHA256 = hashlib.sha256(BODY).hexdigest()
 
 def problem(answer: httpx2.Response) -> dict[str, Any]:
     assert answer.headers["content-type"] == "application/problem+json"
-    told = answer.json()
-    assert told["status"] == answer.status_code
-    assert told["type"] == f"/docs/problems/{told['code']}"
-    return told
+    response = answer.json()
+    assert response["status"] == answer.status_code
+    assert response["type"] == f"/docs/problems/{response['code']}"
+    return response
 
 
 # Its words
@@ -49,27 +49,27 @@ def problem(answer: httpx2.Response) -> dict[str, Any]:
 async def test_a_refusal_is_precise(disk: Backend) -> None:
     await disk.put(PATH, BODY)
     get, put = disk.store.sign_get(PATH, lifetime=MINUTE), disk.sign_put(f"{PATH}.png", BODY, sha256=SHA256)
-    told = problem(await disk.put(PATH, BODY))
-    assert (told["status"], told["code"]) == (412, "artifact_stored")
-    told = problem(await disk.send(get, url=get.url + "x"))
-    assert (told["status"], told["code"]) == (403, "bad_signature")
-    told = problem(await disk.send(put, BODY[:-1]))
-    assert (told["status"], told["code"]) == (422, "artifact_mismatch")
-    assert (told["field"], told["expected"], told["found"]) == ("size", 2048, 2047)
-    told = problem(await disk.send(put, BODY + b"x"))
-    assert (told["status"], told["code"], told["limit"]) == (413, "too_large", 2048)
-    told = problem(await disk.send(put, BODY[::-1]))
-    assert (told["status"], told["field"], told["expected"]) == (422, "sha256", SHA256)
-    assert told["found"] == hashlib.sha256(BODY[::-1]).hexdigest()
-    told = problem(await disk.send(put, BODY, headers={"Content-Type": "text/html"}))
-    assert (told["status"], told["field"], told["expected"]) == (422, "Content-Type", "image/png")
-    told = problem(await disk.send(get, headers={"Range": "bytes=9999-"}))
-    assert (told["status"], told["code"], told["size"]) == (416, "range_not_satisfiable", 2048)
-    told = problem(await disk.get("tenants/acme/nothing"))
-    assert (told["status"], told["code"]) == (404, "not_found")
-    told = problem(await disk.send(get, method="PATCH"))
-    assert (told["status"], told["code"]) == (405, "method_not_allowed")
-    assert told["allow"] == "GET, HEAD, OPTIONS, PUT"
+    response = problem(await disk.put(PATH, BODY))
+    assert (response["status"], response["code"]) == (412, "artifact_stored")
+    response = problem(await disk.send(get, url=get.url + "x"))
+    assert (response["status"], response["code"]) == (403, "bad_signature")
+    response = problem(await disk.send(put, BODY[:-1]))
+    assert (response["status"], response["code"]) == (422, "artifact_mismatch")
+    assert (response["field"], response["expected"], response["found"]) == ("size", 2048, 2047)
+    response = problem(await disk.send(put, BODY + b"x"))
+    assert (response["status"], response["code"], response["limit"]) == (413, "too_large", 2048)
+    response = problem(await disk.send(put, BODY[::-1]))
+    assert (response["status"], response["field"], response["expected"]) == (422, "sha256", SHA256)
+    assert response["found"] == hashlib.sha256(BODY[::-1]).hexdigest()
+    response = problem(await disk.send(put, BODY, headers={"Content-Type": "text/html"}))
+    assert (response["status"], response["field"], response["expected"]) == (422, "Content-Type", "image/png")
+    response = problem(await disk.send(get, headers={"Range": "bytes=9999-"}))
+    assert (response["status"], response["code"], response["size"]) == (416, "range_not_satisfiable", 2048)
+    response = problem(await disk.get("tenants/acme/nothing"))
+    assert (response["status"], response["code"]) == (404, "not_found")
+    response = problem(await disk.send(get, method="PATCH"))
+    assert (response["status"], response["code"]) == (405, "method_not_allowed")
+    assert response["allow"] == "GET, HEAD, OPTIONS, PUT"
 
 
 async def test_an_expired_url_is_told_apart_from_a_wrong_one(disk: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,9 +77,9 @@ async def test_an_expired_url_is_told_apart_from_a_wrong_one(disk: Backend, monk
     monkeypatch.setattr("millpond.storage.local.time.time", lambda: present - 120)
     late = disk.store.sign_get(PATH, lifetime=MINUTE)
     monkeypatch.undo()
-    told = problem(await disk.send(late))
-    assert (told["status"], told["code"]) == (403, "url_expired")
-    assert told["expired_at"]
+    response = problem(await disk.send(late))
+    assert (response["status"], response["code"]) == (403, "url_expired")
+    assert response["expired_at"]
     assert problem(await disk.send(late, url=late.url + "x"))["code"] == "bad_signature"
 
 
@@ -363,7 +363,7 @@ def test_nothing_is_signed_where_nobody_serves(tmp_path: Path) -> None:
         Local(tmp_path).sign_get(PATH, lifetime=MINUTE)
 
 
-async def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+async def test_a_folder_that_cannot_be_used_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     store = Local(tmp_path / "file" / "files", "http://files.test")
     with pytest.raises(StorageUnavailableError):
@@ -378,8 +378,8 @@ async def test_a_full_disk_is_told_and_leaves_nothing(disk: Backend, monkeypatch
 
     signed = disk.sign_put(PATH, BODY)
     monkeypatch.setattr("millpond.storage.local.os.fsync", full)
-    told = problem(await disk.send(signed, BODY))
-    assert (told["status"], told["code"], told["retryable"]) == (503, "storage_unavailable", True)
+    response = problem(await disk.send(signed, BODY))
+    assert (response["status"], response["code"], response["retryable"]) == (503, "storage_unavailable", True)
     monkeypatch.undo()
     assert await disk.store.head(PATH) is None
     assert left(disk.store) == []
@@ -394,8 +394,8 @@ def process(root: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     sock = listen("127.0.0.1", 0)
     words = [sys.executable, "-m", "millpond", "files", "--socket", str(sock.fileno())]
     kept = {name: text for name, text in os.environ.items() if not name.startswith("MILLPOND_")}
-    told = kept | {"MILLPOND_STORAGE": str(root)}
-    with sock, running(words, env=told, pass_fds=[sock.fileno()], stdout=subprocess.PIPE) as made:
+    fields = kept | {"MILLPOND_STORAGE": str(root)}
+    with sock, running(words, env=fields, pass_fds=[sock.fileno()], stdout=subprocess.PIPE) as made:
         yield made, f"http://127.0.0.1:{sock.getsockname()[1]}"
 
 

@@ -370,7 +370,7 @@ def test_root_shares_binaries_that_the_account_cannot_reach(tmp_path: Path, data
 
 
 @needs_root
-def test_a_user_without_a_name_is_told_so(open_folder: Path, open_code: str) -> None:
+def test_a_user_without_a_name_is_reported(open_folder: Path, open_code: str) -> None:
     python = python_for(NAMELESS)
     with spawn(OPEN, open_folder / "data", python=python, uid=NAMELESS, PYTHONPATH=open_code) as process:
         assert "has no name, which initdb requires" in process.communicate()[1]

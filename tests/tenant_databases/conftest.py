@@ -99,8 +99,8 @@ class SystemUnderTest:
                 await deliveries.conclude_unfinished(self.engine, database, 100)
 
     async def tenants_story(self, *, in_order: bool = True) -> Snapshot:
-        told = await story(self.database, in_order=in_order)
-        return {name: told.get(name, []) for name in TENANTS if name != "owed"}
+        described = await story(self.database, in_order=in_order)
+        return {name: described.get(name, []) for name in TENANTS if name != "owed"}
 
 
 @asynccontextmanager

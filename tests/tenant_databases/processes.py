@@ -108,23 +108,23 @@ def main() -> None:
     lifeline.stop_with_parent()
     leases._PAUSE = 0.0
     while order := sys.stdin.readline():
-        told, begin = os.pipe()
+        reader, begin = os.pipe()
         pid = os.fork()
         if not pid:
             os.close(begin)  # or the end of the parent would never be heard
-            if not os.read(told, 1):
+            if not os.read(reader, 1):
                 os._exit(1)
             asyncio.run(call(*pickle.loads(base64.b64decode(order))))  # noqa: S301 - our own
             os._exit(0)
-        say(pid)
+        write_number(pid)
         sys.stdin.readline()
         os.write(begin, b".")
-        os.close(told)
+        os.close(reader)
         os.close(begin)
-        say(os.waitpid(pid, 0)[1])
+        write_number(os.waitpid(pid, 0)[1])
 
 
-def say(number: int) -> None:
+def write_number(number: int) -> None:
     sys.stdout.write(f"{number}\n")
     sys.stdout.flush()
 

@@ -79,8 +79,8 @@ async def test_a_refund_that_only_the_tenant_has_heard_of_is_audited_once(system
     async with system.database.transaction() as own:
         await own.execute("select millpond.refund_job('acme', $1, null, null, 'it was wrong')", job.job_id)
     for _ in range(2):
-        told = await system.engine.refund(TENANT, job.job_id, reason="said otherwise", actor="op")
-        assert (told.is_replay, told.amount) == (True, 5)
+        response = await system.engine.refund(TENANT, job.job_id, reason="said otherwise", actor="op")
+        assert (response.is_replay, response.amount) == (True, 5)
     entries = [entry for entry in await system.engine.access.list_audit() if entry.subject == job.id]
     assert [(entry.action, entry.actor, entry.data) for entry in entries] == [
         ("job.refunded", "op", {"amount": 5, "reason": "it was wrong"})

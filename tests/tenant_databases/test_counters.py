@@ -61,7 +61,9 @@ async def test_what_is_counted_over_two_databases_is_what_there_is_in_both(syste
     assert await engine.verify() == []
 
 
-async def test_failures_of_a_tenant_that_moves_are_told_where_it_lives(server: DatabaseServer, template: str) -> None:
+async def test_failures_of_a_tenant_that_moves_are_reported_where_it_lives(
+    server: DatabaseServer, template: str
+) -> None:
     async with server.database(template) as central, server.database(template) as database:
         db = await Database.open(central, size=4)
         make = Factory(Engine(db, app), Clock(db))

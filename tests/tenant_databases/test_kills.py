@@ -90,7 +90,7 @@ async def test_a_process_killed_before_any_statement_leaves_one_effect_or_none(
         if not verb.is_repeatable:
             assert await system.tenants_story(in_order=verb.is_atomic) in (before, expected), f"statement {number}"
         else:
-            with suppress(*verb.told):
+            with suppress(*verb.refusals):
                 await verb.act(system.engine, given)
             if not verb.leaves_traces:
                 assert await system.tenants_story(in_order=verb.is_atomic) == expected, f"statement {number}"
@@ -109,10 +109,10 @@ async def all_ends(system: SystemUnderTest) -> None:
         parked = await tx.fetch("select id from millpond.jobs where phase = 'parked'")
     for row in parked:
         await system.engine.cancel(TENANT, row["id"])
-    queues = ["priced", "free", "metered", "staged", "brief", "fragile", "restartable", "told"]
+    queues = ["priced", "free", "metered", "staged", "brief", "fragile", "restartable", "delivered"]
     while claimed := await system.engine.claim(Lanes(queues), 10, worker="w", duration=HOUR):
         await asyncio.gather(*map(system.make.finish, claimed))
-    await all_is_told(system)
+    await all_is_delivered(system)
     assert await system.engine.verify() == []
     async with system.database.transaction() as tx:
         unended = await tx.fetchval("select count(*) from millpond.jobs where phase <> 'ended'")
@@ -129,7 +129,7 @@ async def all_ends(system: SystemUnderTest) -> None:
     assert (entries["available"], entries["held"]) == (balance.available, 0)
 
 
-async def all_is_told(system: SystemUnderTest) -> None:
+async def all_is_delivered(system: SystemUnderTest) -> None:
     """Whatever is to be told is taken, in order, also what a courier that was killed had in hand."""
     async with system.database.transaction() as tx:
         await tx.execute("update millpond.deliveries set due_at = millpond.clock() where is_out")

@@ -312,10 +312,10 @@ async def test_streams_follow_jobs_of_both(system: SystemUnderTest, tenant: str 
     streams = [hub.stream(tenant, remote.job_id), hub.stream(tenant and STRANGER, near.job_id)]
     readers = [asyncio.create_task(read(stream)) for stream in streams]
     await asyncio.gather(*map(system.make.finish, await system.make.claimed("free", want=2)))
-    told = await asyncio.wait_for(asyncio.gather(*readers), PATIENCE)
+    received = await asyncio.wait_for(asyncio.gather(*readers), PATIENCE)
     stop.set()
     await running
-    for text in told:
+    for text in received:
         assert [line for line in text.splitlines() if line.startswith("event: ")] == [
             "event: submitted",
             "event: started",
@@ -525,8 +525,8 @@ async def test_a_stale_end_in_the_batch_of_the_true_one_changes_nothing(system: 
     split = system.engine.tenant_databases.executors[TENANT]
     with pytest.raises(StoreError):  # whoever gathers them asks for each alone then
         await leases.finish(split, [true, late])
-    told = await asyncio.gather(system.engine.finish(true), system.engine.finish(late), return_exceptions=True)
-    assert isinstance(told[1], LeaseLostError)
+    described = await asyncio.gather(system.engine.finish(true), system.engine.finish(late), return_exceptions=True)
+    assert isinstance(described[1], LeaseLostError)
     job = await system.engine.read(TENANT, submitted.job_id)
     assert (job.output, job.captured) == ("winner", 7)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tests.databases import DatabaseServer
 
-AWAY = re.compile(r",[tf]\)$")  # the last column of a dispatch or a lease: whether it is of another database
+REMOTE_FLAG = re.compile(r",[tf]\)$")  # the last column of a dispatch or a lease: whether it is of another database
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +62,8 @@ async def test_a_verb_writes_to_two_databases_what_it_writes_to_one(
         assert database.get(table, []) == [], f"{table} of central in a tenant's home"
 
 
-def remote(told: Snapshot, table: str) -> list[str]:
-    return [AWAY.sub(")", row) for row in told.get(table, [])]
+def remote(expected: Snapshot, table: str) -> list[str]:
+    return [REMOTE_FLAG.sub(")", row) for row in expected.get(table, [])]
 
 
 async def owes_nothing(system: SystemUnderTest) -> bool:

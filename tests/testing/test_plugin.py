@@ -306,7 +306,7 @@ def test_unless_it_says_that_it_means_to(run: Run) -> None:
 # Where things come from
 
 
-def test_a_run_that_names_no_product_is_told_how(run: Run) -> None:
+def test_a_run_that_names_no_product_is_shown_how(run: Run) -> None:
     result = run("def test_it(millpond_app): ...", settings="[pytest]")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*millpond_app = *shop.jobs:app*millpond_product*"])

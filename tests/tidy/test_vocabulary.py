@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 from collections import defaultdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from tests.docs.blocks import ROOT
 
 if TYPE_CHECKING:
-    pass
+    from collections.abc import Iterator
 
 _CLASS = re.compile(r"^ *class ([A-Z]\w+)", re.MULTILINE)
 SOURCES = (ROOT / "src", ROOT / "products" / "src")
@@ -92,20 +94,84 @@ SAME_THING = {
 """The names of several classes for one thing: as it is stored, in JSON, and in the JSON of the products' own APIs."""
 
 RETIRED = {
-    "blueprint": "product",
-    "errand": "bulk operation",
-    "steward": "bulk runner",
-    "dossier": "job detail",
-    "tallier": "counter",
-    "tallies": "counters",
-    "mishap": "failure",
-    "how manieth": "position",
     "begin anew": "restart",
     "begins anew": "restarts",
+    "blueprint": "product",
+    "dossier": "job detail",
+    "errand": "bulk operation",
+    "how manieth": "position",
+    "mishap": "failure",
+    "parcel": "signed request",
     "penstock": "Millpond",
+    "steward": "bulk runner",
+    "tallier": "counter",
+    "tallies": "counters",
 }
 """Words of the first version, with those that took their place (see the glossary)."""
-READ = ("src", "products", "ui/src", "docs", "examples", "scripts", "bench", "README.md", "CONTRIBUTING.md", "Makefile")
+RETIRED_NAMES = {
+    "away": "remote",
+    "bell": "notifier",
+    "books": "plugin migrations",
+    "borrowed": "caller's transaction",
+    "desk": "app state",
+    "door": "executor",
+    "finds": "search",
+    "guest": "waiter",
+    "hall": "poll group",
+    "homes": "tenant databases",
+    "hurry": "poll soon",
+    "hush": "stop polling",
+    "insist": "retry",
+    "is_away": "is_remote",
+    "moment": "lifecycle event",
+    "pile": "counters",
+    "say": "report",
+    "says": "reports",
+    "sights": "operator views",
+    "stir": "notify",
+    "tell": "report",
+    "tells": "reports",
+    "told": "reported",
+    "town": "tenant",
+    "yard": "tests",
+}
+"""Words that are retired as names in code; in sentences they are plain English."""
+RETIRED_CLASSES = {
+    "Fold": "merge",
+    "Line": "job summary",
+    "Ring": "notify",
+    "Shift": "transition to",
+    "Split": "tenant databases",
+}
+"""As the name of a class; as the name of a value, the word is plain."""
+RETIRED_IN_TITLES = {"tell", "tells", "told"}
+"""Of the words above, those that the name of a test, which is a sentence, does not contain either."""
+RETIRED_LABELS = {
+    "Most": "Limit",
+    "Whose": "Account",
+    "Where it is": "Stage",
+    "Leave it": "Cancel",
+}
+EXEMPT_NAMES = {
+    "products/src/millpond_products/partner/planning.py": {"says"},  # what somebody in a video says
+    "products/src/millpond_products/partner/personas.py": {"homes"},  # cities
+    "products/src/millpond_products/renderer/figures.py": {"away"},  # from the viewer
+}
+READ = (
+    "src",
+    "products",
+    "ui/src",
+    "docs",
+    "examples",
+    "scripts",
+    "bench",
+    "tests",
+    "README.md",
+    "CONTRIBUTING.md",
+    "Makefile",
+    "conftest.py",
+    f":!{Path(__file__).relative_to(ROOT)}",
+)
 
 
 def _modules_of_classes() -> dict[str, str]:
@@ -124,6 +190,31 @@ def test_a_class_name_has_one_meaning() -> None:
     assert _modules_of_classes() == SAME_THING
 
 
+def _files(*patterns: str) -> list[str]:
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns]
+    return subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def _bound(tree: ast.AST) -> Iterator[str]:
+    """The names that a module binds. What it only uses may be a library's, such as the ``tell`` of a file."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
+                yield name
+            case _:
+                pass
+
+
+def _retired(name: str) -> set[str]:
+    """The retired words in a name: as the whole name, or in the sentence that is the name of a test."""
+    plain = name.strip("_")
+    if plain.startswith("test_"):
+        return RETIRED_IN_TITLES & set(plain.split("_"))
+    return ({plain} & RETIRED_CLASSES.keys()) | ({plain.lower()} & RETIRED_NAMES.keys())
+
+
 @pytest.mark.parametrize("word", RETIRED)
 def test_a_retired_word_does_not_come_back(word: str) -> None:
     found = subprocess.run(
@@ -134,4 +225,24 @@ def test_a_retired_word_does_not_come_back(word: str) -> None:
         check=False,
     )
     assert found.returncode in {0, 1}, found.stderr
-    assert not found.stdout, f"say {RETIRED[word]!r}:\n{found.stdout}"
+    assert not found.stdout, f"write {RETIRED[word]!r}:\n{found.stdout}"
+
+
+def test_no_module_binds_a_retired_name() -> None:
+    found: dict[str, set[str]] = {}
+    for file in _files("*.py"):
+        tree = ast.parse((ROOT / file).read_text("utf-8"))
+        names = {word for name in _bound(tree) for word in _retired(name)} - EXEMPT_NAMES.get(file, set())
+        if names:
+            found[file] = names
+    assert found == {}
+
+
+def test_no_file_has_a_retired_name() -> None:
+    assert [file for file in _files() if set(Path(file).with_suffix("").parts) & RETIRED_NAMES.keys()] == []
+
+
+@pytest.mark.parametrize("label", RETIRED_LABELS)
+def test_no_page_has_a_retired_label(label: str) -> None:
+    pages = {file: (ROOT / file).read_text("utf-8") for file in _files("ui/src/*.tsx", "products/src/*.html")}
+    assert [file for file, text in pages.items() if re.search(rf"[\">]{label}[\"<]", text)] == []

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.doubles.receivers import Receivers
 
 PRODUCT = Path(__file__).with_name("product.py")
-DESK: ViewportSize = {"width": 1440, "height": 900}
+DESKTOP: ViewportSize = {"width": 1440, "height": 900}
 WALL: ViewportSize = {"width": 2560, "height": 1440}
 AXE = Path(__file__).parents[2] / "ui" / "node_modules" / "axe-core" / "axe.min.js"
 _CREDITS = 1_000
@@ -158,7 +158,7 @@ class Dash:
         tenant: str | None = None,
         dark: bool = False,
         narrow: bool = False,
-        size: ViewportSize = DESK,
+        size: ViewportSize = DESKTOP,
     ) -> AsyncIterator[Page]:
         """A page of the dashboard (``/jobs?state=failed``), for one who is signed in with this scope."""
         async with opened(self.browser, f"{self.ui}/favicon", dark=dark, narrow=narrow, size=size) as page:

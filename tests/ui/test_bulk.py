@@ -80,7 +80,7 @@ async def test_an_export_is_downloaded_whole(dash: Dash) -> None:
         assert await serious(page) == []
 
 
-async def test_refusals_are_told_with_a_sample(dash: Dash) -> None:
+async def test_refusals_are_reported_with_a_sample(dash: Dash) -> None:
     client = await dash.client()
     job = await client.until(await client.submit("parked"), "parked")
     async with dash.page(f"/jobs?tenant={client.tenant}", dark=True, narrow=True) as page:

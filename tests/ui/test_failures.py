@@ -59,8 +59,8 @@ async def test_failures_are_grouped_and_retried_all_at_once(dash: Dash) -> None:
             return (await dash.admin.get(f"bulk/{operation}"))["state"] == "done"
 
         await until(is_done, 20)
-    told = await dash.admin.get(f"bulk/{operation}")
-    assert (told["action"], told["done"], told["refused"]) == ("retry", 2, 0)
+    response = await dash.admin.get(f"bulk/{operation}")
+    assert (response["action"], response["done"], response["refused"]) == ("retry", 2, 0)
     found = (await dash.admin.get("board/jobs", tenant=shop.tenant, kind="broken"))["data"]
     assert len(found) == 4
     assert len((await dash.admin.get("board/jobs", tenant=shop.tenant, kind="refused"))["data"]) == 1

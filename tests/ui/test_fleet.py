@@ -15,7 +15,7 @@ import pytest
 from playwright.async_api import expect
 
 from millpond import ids
-from tests.ui.actions import confirm, pictures, told_once
+from tests.ui.actions import confirm, pictures, shown_once
 from tests.ui.dashboards import serious
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ async def machine(dash: Dash, name: str, *, route: str = "gpu", slots: int = 2) 
     body = {"worker": name, "routes": [route], "slots": slots, "capabilities": about}
     answer = await dash.http.post("/v1/worker/register", json=body, headers={"X-Fleet-Secret": secret})
     assert answer.status_code == 201, answer.text
-    told = answer.json()
-    made = Machine(dash, told["id"], name, told["token"], [])
+    response = answer.json()
+    made = Machine(dash, response["id"], name, response["token"], [])
     beating = asyncio.create_task(made.beat())
     try:
         yield made
@@ -142,7 +142,7 @@ async def test_a_token_is_rotated_and_a_worker_thrown_out_and_let_in_again(dash:
     async with machine(dash, "gpu-8") as worker, dash.page(f"/fleet/{worker.id}") as page:
         await page.get_by_role("button", name="Rotate token").click()
         await confirm(page, "Rotate")
-        token = await told_once(page, "New token of gpu-8")
+        token = await shown_once(page, "New token of gpu-8")
         assert token != worker.token
         await worker.call("heartbeat")  # the old one is good for a while
         worker.token = token

@@ -87,15 +87,17 @@ async def test_a_picture_is_fetched_once_however_often_the_job_is_looked_at(dash
         assert await picture.get_attribute("src") == first
 
 
-async def test_a_failed_job_tells_why_first_and_is_retried(dash: Dash) -> None:
+async def test_a_failed_job_reports_why_first_and_is_retried(dash: Dash) -> None:
     client = await dash.client()
     job = await client.done("broken", {"number": 41})
     async with dash.page(f"/jobs/{job['id']}") as page:
-        told = page.get_by_role("region", name="Error")
-        await expect(told.get_by_role("heading")).to_have_text("ValueError: there are 41 bytes left, and 42 are needed")
-        await expect(told).to_contain_text("Failed after 2 attempts")
-        await expect(told).to_contain_text("The 3 credits held were released.")
-        await told.get_by_role("link", name="Log").click()
+        element = page.get_by_role("region", name="Error")
+        await expect(element.get_by_role("heading")).to_have_text(
+            "ValueError: there are 41 bytes left, and 42 are needed"
+        )
+        await expect(element).to_contain_text("Failed after 2 attempts")
+        await expect(element).to_contain_text("The 3 credits held were released.")
+        await element.get_by_role("link", name="Log").click()
         await expect(page.get_by_role("log")).to_contain_text("about to fail with 41")
         await page.get_by_label("Level").select_option("error")
         await expect(page.get_by_role("log").get_by_role("listitem")).to_have_count(2)

@@ -151,18 +151,18 @@ WALK = """
 async def looking_at_few(dash: Dash) -> AsyncIterator[None]:
     """The server looks at three jobs for a page, where it would look at thousands: that is its argument `walk`."""
     db = await connect(dash.dsn)
-    (told,) = await db.fetch(WALK)
-    passed = ", ".join("3" if name == "walk" else f"${n}" for n, name in enumerate(told["names"], 1))
+    (described,) = await db.fetch(WALK)
+    passed = ", ".join("3" if name == "walk" else f"${n}" for n, name in enumerate(described["names"], 1))
     try:
-        await db.execute(told["whole"].replace("view_summaries", "view_all_summaries", 1))
+        await db.execute(described["whole"].replace("view_summaries", "view_all_summaries", 1))
         await db.execute(
-            f"create or replace function millpond.view_summaries({told['given']}) returns {told['found']}"
+            f"create or replace function millpond.view_summaries({described['given']}) returns {described['found']}"
             f" language sql as 'select * from millpond.view_all_summaries({passed})'"
         )
         yield
     finally:
-        await db.execute(told["whole"])
-        await db.execute(f"drop function millpond.view_all_summaries({told['named']})")
+        await db.execute(described["whole"])
+        await db.execute(f"drop function millpond.view_all_summaries({described['named']})")
         await db.close()
 
 
@@ -243,7 +243,7 @@ async def test_selected_jobs_are_retried_refunded_and_put_first(dash: Dash) -> N
     await client.act("POST", f"jobs/{later}/cancel")
 
 
-async def test_a_viewer_of_an_empty_tenant_is_told_how_to_begin(dash: Dash) -> None:
+async def test_a_viewer_of_an_empty_tenant_is_shown_how_to_begin(dash: Dash) -> None:
     client = await dash.client(credits=0)
     async with dash.page("/jobs", "viewer", tenant=client.tenant, narrow=True) as page:
         await expect(page.get_by_text("No jobs yet.")).to_be_visible()

@@ -58,11 +58,11 @@ async def test_every_kind_is_listed_with_its_price_and_where_its_jobs_are(dash: 
         await expect(page.locator(f"[data-key='{parked}']")).to_be_visible()
 
 
-async def test_a_kind_tells_what_it_takes_and_how_it_runs(dash: Dash) -> None:
+async def test_a_kind_reports_what_it_takes_and_how_it_runs(dash: Dash) -> None:
     async with dash.page("/kinds/compose") as page:
         fields = page.get_by_role("table", name="Input fields")
-        for name, told in FIELDS.items():
-            await expect(fields.locator(f"[data-key='{name}']")).to_contain_text(told)
+        for name, described in FIELDS.items():
+            await expect(fields.locator(f"[data-key='{name}']")).to_contain_text(described)
         await expect(page.get_by_text("Additional fields are allowed.")).to_be_hidden()
         await page.get_by_role("tab", name="JSON schema").click()
         await expect(page.get_by_role("group", name="schema")).to_contain_text("properties")

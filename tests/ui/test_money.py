@@ -72,7 +72,7 @@ async def test_a_grant_whose_answer_is_lost_is_made_once(dash: Dash) -> None:
         await expect(page.get_by_role("table", name="Entries").locator("tbody tr")).to_have_count(1)
 
 
-async def test_holds_are_told_by_age_and_the_books_are_verified(dash: Dash) -> None:
+async def test_holds_are_reported_by_age_and_the_ledger_is_verified(dash: Dash) -> None:
     shop = await dash.client("holds")
     held = await shop.submit("parked")
     await shop.until(held, "parked")
@@ -95,14 +95,14 @@ async def test_keys_are_made_rotated_and_revoked(dash: Dash) -> None:
         await page.get_by_label("Scope").select_option("viewer")
         await _fill(page, Name="the night shift", **{"Valid for": "1h"})
         await page.get_by_role("dialog").get_by_role("button", name="Create").click()
-        told = page.get_by_role("textbox", name="New key")
-        secret = await told.input_value()
+        element = page.get_by_role("textbox", name="New key")
+        secret = await element.input_value()
         for _ in range(4):
             await page.keyboard.press("Escape")  # nobody loses it by a key that was meant for something else
         await page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(); }")
         await page.get_by_role("button", name="Copy", exact=True).click()
         await expect(page.locator(".toast").last).to_contain_text("Select the secret and copy it manually.")
-        assert await told.evaluate("field => field.selectionEnd - field.selectionStart") == len(secret)
+        assert await element.evaluate("field => field.selectionEnd - field.selectionStart") == len(secret)
         await photograph(page, "ui/access-secret")
         await page.get_by_role("button", name="Done").click()
 
@@ -147,12 +147,12 @@ async def test_tenants_and_accounts_are_made(dash: Dash) -> None:
     assert [account["account"] for account in found["data"]] == ["first"]
 
 
-async def test_the_system_tells_how_it_is_and_keeps_its_secrets(dash: Dash) -> None:
+async def test_the_system_reports_how_it_is_and_keeps_its_secrets(dash: Dash) -> None:
     async with dash.page("/system") as page:
         await page.get_by_role("heading", name="Configuration").wait_for()
-        told = await page.get_by_role("main").inner_text()
-        assert "PostgreSQL" in told
-        assert dash.admin_key not in told
+        described = await page.get_by_role("main").inner_text()
+        assert "PostgreSQL" in described
+        assert dash.admin_key not in described
         await photograph(page, "ui/system-wide")
 
 

@@ -136,8 +136,8 @@ async def test_a_key_that_looks_is_for_no_account(step: DashboardServer) -> None
 async def test_a_viewer_of_one_tenant_stays_inside_it(step: DashboardServer) -> None:
     key = await step.site.key(scope="viewer", account=None)
     assert (await step.site.get(f"/v1/keys?tenant={STRANGER}", key=key)).status_code == 403
-    told = (await step.site.get("/v1/keys", key=key)).json()["data"]
-    assert {each["tenant"] for each in told} == {TENANT}
+    response = (await step.site.get("/v1/keys", key=key)).json()["data"]
+    assert {each["tenant"] for each in response} == {TENANT}
     job_id = await step.site.submitted()
     assert (await step.site.get(f"/v1/jobs/{job_id}", key=key)).status_code == 200
 

@@ -80,18 +80,18 @@ async def test_a_key_is_traded_for_a_session(step: DashboardServer) -> None:
         assert missing["code"] == "session_missing"
         assert "Sign in" in (await visitor.http.get(missing["type"])).text
         answer = await visitor.sign_in(f" {step.keys['viewer']}\n")
-        told = answer.json()
+        response = answer.json()
         assert answer.status_code == 201
-        assert (told["scope"], told["tenant"], told["is_development"]) == ("viewer", None, False)
+        assert (response["scope"], response["tenant"], response["is_development"]) == ("viewer", None, False)
         assert step.keys["viewer"] not in answer.text
         again = await visitor.get("/session")
-        assert (again.status_code, again.json()) == (200, told)
+        assert (again.status_code, again.json()) == (200, response)
         assert (await visitor.get("/api/v1/queues")).status_code == 200
         assert (await visitor.act("DELETE", "/session")).status_code == 204
         assert not list(visitor.http.cookies.jar)
         assert (await visitor.get("/api/v1/queues")).json()["code"] == "session_missing"
         audited = (await step.site.order("GET", "/v1/audit?limit=20")).json()["data"]
-        mine = [each for each in audited if each["actor"] == told["actor"]]
+        mine = [each for each in audited if each["actor"] == response["actor"]]
         assert [each["action"] for each in mine[:2]] == ["session.closed", "session.opened"]
         assert mine[1]["data"] == {"address": "127.0.0.1"}
 
@@ -139,14 +139,14 @@ async def test_roles_are_those_of_the_key(step: DashboardServer) -> None:
 async def test_a_tenants_admin_sees_that_tenant(step: DashboardServer) -> None:
     async with step.visitor("tenant") as visitor:
         assert (await visitor.get("/session")).json()["tenant"] == TENANT
-        told = (await visitor.get("/api/v1/tenants")).json()["data"]
-        assert [each["tenant"] for each in told] == [TENANT]
+        response = (await visitor.get("/api/v1/tenants")).json()["data"]
+        assert [each["tenant"] for each in response] == [TENANT]
         assert (await visitor.get("/api/v1/keys?tenant=other")).status_code == 403
         made = await visitor.act("POST", "/api/v1/keys", {"scope": "viewer"})
         assert made.json()["tenant"] == TENANT
 
 
-async def test_what_is_told_of_a_job_leads_back_through_the_dashboard(step: DashboardServer) -> None:
+async def test_what_is_shown_of_a_job_leads_back_through_the_dashboard(step: DashboardServer) -> None:
     job_id = await step.site.submitted()
     async with step.visitor("viewer") as visitor:
         job = (await visitor.get(f"/api/v1/jobs/{job_id}?tenant={TENANT}")).json()
@@ -165,9 +165,14 @@ async def test_a_key_of_no_operator_is_refused_in_so_many_words(
 ) -> None:
     async with step.visitor() as visitor:
         answer = await visitor.sign_in(step.keys[scope])
-        told = answer.json()
-        assert (answer.status_code, told["code"], told["field"], told["scope"]) == (403, "forbidden", "key", scope)
-        assert "viewer" in told["hint"]
+        response = answer.json()
+        assert (answer.status_code, response["code"], response["field"], response["scope"]) == (
+            403,
+            "forbidden",
+            "key",
+            scope,
+        )
+        assert "viewer" in response["hint"]
         assert "set-cookie" not in answer.headers
     assert '"session.refused"' in logged.getvalue()
     assert step.keys[scope] not in logged.getvalue()
@@ -189,7 +194,7 @@ async def test_what_is_no_key_is_refused_and_not_repeated(step: DashboardServer,
         assert (await visitor.http.post("/ui/session", json={"key": "x" * 9_000})).status_code == 413
 
 
-async def test_a_key_is_not_guessed_in_a_hurry(dsn: str, tmp_path: Any) -> None:
+async def test_a_key_is_not_guessed_too_fast(dsn: str, tmp_path: Any) -> None:
     """The right one is refused too while its address is: who guesses learns nothing by it."""
     async with dashboard_server(dsn, tmp_path) as step:
         async with step.visitor() as visitor:
@@ -210,7 +215,7 @@ async def test_a_key_is_not_guessed_in_a_hurry(dsn: str, tmp_path: Any) -> None:
                 assert answer.status_code == 201, "who is let in is not counted"
 
 
-async def test_a_cookie_is_not_guessed_in_a_hurry(dsn: str, tmp_path: Any) -> None:
+async def test_a_cookie_is_not_guessed_too_fast(dsn: str, tmp_path: Any) -> None:
     async with dashboard_server(dsn, tmp_path) as step, step.visitor("viewer") as visitor, step.visitor() as stranger:
         assert (await visitor.get("/session")).status_code == 200
         name = visitor.cookie.partition("=")[0]
@@ -269,7 +274,7 @@ async def test_a_key_opens_nothing_in_the_dashboard(step: DashboardServer) -> No
         assert (await visitor.get(f"/api/v1/jobs/{job_id}?token={made.json()['token']}")).status_code == 401
 
 
-async def test_a_browser_is_told_nothing_of_other_origins(step: DashboardServer) -> None:
+async def test_a_browser_learns_nothing_of_other_origins(step: DashboardServer) -> None:
     job_id = await step.site.submitted()
     async with step.visitor("viewer") as visitor:
         answer = await visitor.get(f"/api/v1/jobs/{job_id}?tenant={TENANT}", Origin=EVIL)
@@ -577,9 +582,9 @@ async def test_a_statement_that_takes_too_long_is_cut_and_said_so(dsn: str, tmp_
                     await blocker.execute("lock table millpond.queues in access exclusive mode")
                     native = asyncio.create_task(step.site.order("GET", "/v1/queues"))
                     answer = await visitor.get("/api/v1/queues")
-                    told = answer.json()
-                    assert (answer.status_code, told["code"], told["retryable"]) == (503, "overdue", True)
-                    assert "Request less" in told["detail"]
+                    response = answer.json()
+                    assert (answer.status_code, response["code"], response["retryable"]) == (503, "overdue", True)
+                    assert "Request less" in response["detail"]
                     assert "retry-after" in answer.headers
                 assert (await native).status_code == 200, "the API has other connections, and more patience"
                 assert (await visitor.get("/api/v1/queues")).status_code == 200

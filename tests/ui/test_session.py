@@ -73,7 +73,7 @@ async def test_a_link_replaces_no_session_without_asking(dash: Dash) -> None:
         await expect(page.locator(".who")).to_contain_text("viewer")
 
 
-async def test_a_server_that_is_away_is_waited_for_and_an_address_that_is_none_is_told(dash: Dash) -> None:
+async def test_a_server_that_is_away_is_waited_for_and_an_address_that_is_none_is_reported(dash: Dash) -> None:
     async with dash.page("/jobs") as page:
         problem = {"detail": "The database cannot be reached.", "code": "unavailable"}
         await page.route("**/ui/session", lambda route: route.fulfill(status=503, json=problem))

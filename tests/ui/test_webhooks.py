@@ -14,7 +14,7 @@ from playwright.async_api import expect
 
 from millpond import webhooks
 from tests.acceptance.processes import until
-from tests.ui.actions import confirm, pictures, told_once
+from tests.ui.actions import confirm, pictures, shown_once
 from tests.ui.dashboards import serious
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ async def test_a_webhook_that_failed_is_sent_once_more(dash: Dash) -> None:
         await pictures(page, "endpoint-make")
         await page.get_by_label("URL").fill(sick)
         await confirm(page, "Create")
-        secret = await told_once(page, "Endpoint secret")
+        secret = await shown_once(page, "Endpoint secret")
         await expect(page.get_by_role("heading", level=1)).to_have_text(sick)
         endpoint = page.url.rpartition("/")[2].partition("?")[0]
         # A job ends, and its first delivery fails.
@@ -73,9 +73,9 @@ async def test_a_webhook_that_failed_is_sent_once_more(dash: Dash) -> None:
         await confirm(page, "Resend")
         await expect(page.locator(".page-aside")).to_contain_text("delivered")
         await expect(page.locator("details").filter(has_text="Attempt 2")).to_contain_text("200")
-        told = await dash.admin.get(f"deliveries/{delivery}", **query)
+        response = await dash.admin.get(f"deliveries/{delivery}", **query)
         (taken,) = dash.there.of(client.tenant or "")
-        assert (told["state"], told["body"]) == ("delivered", taken.body.decode())
+        assert (response["state"], response["body"]) == ("delivered", taken.body.decode())
         webhooks.verify(taken.body, taken.headers, secret)
         assert await serious(page) == []
         await pictures(page, "delivery")
@@ -95,7 +95,7 @@ async def test_a_webhook_that_failed_is_sent_once_more(dash: Dash) -> None:
 
 
 async def test_an_endpoint_is_changed_tested_rotated_and_taken_away(dash: Dash) -> None:
-    client = await dash.client("told")
+    client = await dash.client("delivered")
     query = {"tenant": client.tenant}
     name = client.tenant or ""
     made = await make_endpoint(dash, name, dash.there.url("healthy", name))
@@ -109,7 +109,7 @@ async def test_an_endpoint_is_changed_tested_rotated_and_taken_away(dash: Dash) 
         # A new secret, beside the old one for a while.
         await page.get_by_role("button", name="Rotate secret").click()
         await confirm(page, "Rotate")
-        new = await told_once(page, "Endpoint secret")
+        new = await shown_once(page, "Endpoint secret")
         assert new != made["secret"]
         # A test, which is signed with both.
         await page.get_by_role("button", name="Send test").click()

@@ -53,7 +53,7 @@ def test_each_says_what_it_means(error: type[MillpondError]) -> None:
     assert raised.as_dict() == {"code": error.code, "message": raised.message}
 
 
-def test_an_error_tells_its_field_hint_and_details() -> None:
+def test_an_error_reports_its_field_hint_and_details() -> None:
     error = InputError("It is wrong.", field="input.a", hint="Do it right.", given=7)
     assert str(error) == "input.a: It is wrong. Do it right."
     assert error.as_dict() == {

@@ -50,7 +50,7 @@ def test_the_parameters_after_the_job_are_the_input() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "field", "told"),
+    ("given", "field", "expected"),
     [
         ({}, "input.product", "missing required field `product`"),
         ({"product": 5}, "input.product", "Expected `str`, got `int`"),
@@ -60,10 +60,10 @@ def test_the_parameters_after_the_job_are_the_input() -> None:
         ("product", "input", "Expected `object`, got `str`"),
     ],
 )
-def test_input_of_another_shape_is_refused_with_its_place(given: Any, field: str, told: str) -> None:
+def test_input_of_another_shape_is_refused_with_its_place(given: Any, field: str, expected: str) -> None:
     def handler(job: Any, product: str, sizes: list[int] | None = None) -> None: ...
 
-    with pytest.raises(InputError, match=told) as caught:
+    with pytest.raises(InputError, match=expected) as caught:
         declared(handler).read(given)
     assert caught.value.field == field
 
@@ -112,7 +112,7 @@ def test_a_json_schema_may_describe_the_input_instead() -> None:
         kind.read({})
 
 
-def test_the_declaration_tells_the_input_as_json_schema() -> None:
+def test_the_declaration_reports_the_input_as_json_schema() -> None:
     def handler(job: Any, product: str) -> None: ...
 
     declaration = declared(handler, price=5, expires_in="1m").declaration()

@@ -110,9 +110,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("transitions", "ends", "told"), REFUSED.values(), ids=REFUSED)
-def test_a_table_that_cannot_work_is_refused_at_load(transitions: str, ends: str, told: str) -> None:
-    with pytest.raises(LifecycleError, match=rf"^Lifecycle 'odd': .*{told}"):
+@pytest.mark.parametrize(("transitions", "ends", "expected"), REFUSED.values(), ids=REFUSED)
+def test_a_table_that_cannot_work_is_refused_at_load(transitions: str, ends: str, expected: str) -> None:
+    with pytest.raises(LifecycleError, match=rf"^Lifecycle 'odd': .*{expected}"):
         lifecycle("odd", transitions, ends=ends)
 
 

@@ -34,10 +34,10 @@ def test_an_event_is_one_line_of_json(stream: io.StringIO) -> None:
     logs.configure("info", as_json=True, stream=stream)
     logs.emit("job.created", job_id=UUID(int=7), type="priced", odd=object)
     (line,) = stream.getvalue().splitlines()
-    told = json.loads(line)
-    assert list(told)[:2] == ["ts", "event"]
-    assert (told["event"], told["level"], told["type"]) == ("job.created", "info", "priced")
-    assert told["job_id"] == ids.text("job", UUID(int=7))
+    decoded = json.loads(line)
+    assert list(decoded)[:2] == ["ts", "event"]
+    assert (decoded["event"], decoded["level"], decoded["type"]) == ("job.created", "info", "priced")
+    assert decoded["job_id"] == ids.text("job", UUID(int=7))
 
 
 @pytest.mark.parametrize("as_json", [True, False], ids=["json", "console"])
@@ -56,8 +56,8 @@ def test_text_from_a_user_cannot_begin_a_line_or_command_a_terminal(
     assert separator not in line.rstrip("\n")
     assert "é" in line
     if as_json:
-        told = json.loads(line)
-        assert (told["worker"], told["reason"]) == (forged, {forged: [forged]})
+        decoded = json.loads(line)
+        assert (decoded["worker"], decoded["reason"]) == (forged, {forged: [forged]})
 
 
 def test_what_is_below_the_level_is_not_written(stream: io.StringIO) -> None:
@@ -75,7 +75,7 @@ def test_in_a_terminal_it_is_readable(stream: io.StringIO) -> None:
     assert "{" not in stream.getvalue()
 
 
-def test_a_library_is_silent_until_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_library_is_silent_until_configured(capsys: pytest.CaptureFixture[str]) -> None:
     logs.silence()
     logs.emit("service.failed", error="x")
     assert capsys.readouterr() == ("", "")

@@ -63,9 +63,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("value", "field", "told"), REFUSED.values(), ids=REFUSED)
-def test_what_json_or_the_database_cannot_hold_is_refused(value: Any, field: str, told: str) -> None:
-    with pytest.raises(InputError, match=told) as caught:
+@pytest.mark.parametrize(("value", "field", "expected"), REFUSED.values(), ids=REFUSED)
+def test_what_json_or_the_database_cannot_hold_is_refused(value: Any, field: str, expected: str) -> None:
+    with pytest.raises(InputError, match=expected) as caught:
         values.encode(value, field="input")
     assert caught.value.field == field
 
@@ -94,7 +94,7 @@ def test_what_has_a_json_form_is_written_in_it() -> None:
     )
 
 
-def test_a_place_far_inside_is_told_in_few_words() -> None:
+def test_a_place_far_inside_is_reported_in_few_words() -> None:
     with pytest.raises(InputError) as caught:
         values.encode({"n" * 1_000: "\x00"}, field="input")
     assert len(str(caught.value.field)) <= 200
@@ -211,7 +211,7 @@ def test_where_each_thing_stands_is_not_kept_for_all_of_them() -> None:
     assert peak < 10_000_000
 
 
-def test_a_place_is_told_with_its_names_cut() -> None:
+def test_a_place_is_reported_with_its_names_cut() -> None:
     with pytest.raises(InputError) as caught:
         values.encode({"n" * 1_000: [{"a": math.nan}]}, field="input")
     assert caught.value.field == f"input.{'n' * 60}[0].a"

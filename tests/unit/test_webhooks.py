@@ -167,7 +167,7 @@ def test_by_itself_it_goes_by_the_clock() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"not json", b"\xff\xfe", b'{"a":'])
-def test_a_body_that_is_no_json_is_told_apart(body: bytes) -> None:
+def test_a_body_that_is_no_json_is_distinguished(body: bytes) -> None:
     with pytest.raises(WebhookInvalidError, match="not JSON"):
         verify(body, webhooks.headers("msg_1", STAMP, body, [SECRET]))
 
@@ -230,10 +230,10 @@ def test_the_libraries_of_node_read_ours_and_we_read_theirs() -> None:
     asked = {"secret": SECRET, "id": "msg_1", "timestamp": STAMP, "body": BODY.decode(), "cases": cases}
     command = [NODE, peers / "check.cjs"]
     done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, check=True, timeout=60)
-    told = json.loads(done.stdout)
+    decoded = json.loads(done.stdout)
     for library in ("svix", "standardwebhooks"):
-        assert [case["ok"] for case in told["verified"][library]] == [True, True, False, False]
-        assert verify(BODY, signed(**{"webhook-signature": told["signed"][library]})) == SAID
+        assert [case["ok"] for case in decoded["verified"][library]] == [True, True, False, False]
+        assert verify(BODY, signed(**{"webhook-signature": decoded["signed"][library]})) == SAID
 
 
 @pytest.mark.parametrize("secret", ["", "whsec_", "whsec_" + base64.b64encode(b"x" * 23).decode()])

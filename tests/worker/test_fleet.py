@@ -100,8 +100,8 @@ async def test_a_file_goes_through_storage_and_arrives_whole(site: tuple[Shell, 
     hire(sh, at, "painter")
     words = b"quiet words " * 100_000
     digest = hashlib.sha256(words).hexdigest()
-    told = {"name": "words.txt", "content_type": "text/plain", "size": len(words), "sha256": digest}
-    made = (await at.request("POST", "/v1/artifacts", told)).json()
+    fields = {"name": "words.txt", "content_type": "text/plain", "size": len(words), "sha256": digest}
+    made = (await at.request("POST", "/v1/artifacts", fields)).json()
     async with httpx2.AsyncClient(timeout=PATIENCE) as http:
         put = made["upload"]
         assert (await http.request(put["method"], put["url"], headers=put["headers"], content=words)).is_success
@@ -212,7 +212,7 @@ async def test_a_worker_whose_token_is_taken_away_registers_again(
 
 
 @pytest.mark.parametrize(
-    ("words", "environment", "code", "told"),
+    ("words", "environment", "code", "expected"),
     [
         ((), {"MILLPOND_FLEET_SECRET": "mp_worker_wrong"}, 4, "key"),
         ((), {"MILLPOND_FLEET_SECRET": ""}, 5, "The fleet secret is missing."),
@@ -220,12 +220,12 @@ async def test_a_worker_whose_token_is_taken_away_registers_again(
     ],
     ids=["a wrong secret", "no secret", "an unknown route"],
 )
-def test_what_cannot_work_is_told_in_one_line(
-    site: tuple[Shell, Up], sh: Shell, words: tuple[str, ...], environment: dict[str, str], code: int, told: str
+def test_what_cannot_work_is_reported_in_one_line(
+    site: tuple[Shell, Up], sh: Shell, words: tuple[str, ...], environment: dict[str, str], code: int, expected: str
 ) -> None:
     worker = hire(sh, site[1], "misfit", *words, **environment)
     assert worker.wait() == code
-    assert told in worker.stderr.splitlines()[-1]
+    assert expected in worker.stderr.splitlines()[-1]
     assert "Traceback" not in worker.stderr
 
 

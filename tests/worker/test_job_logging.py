@@ -133,8 +133,8 @@ async def test_without_logging_of_its_own_a_warning_goes_to_the_log_of_the_proce
             job = await run(site.engine, "loud")
     finally:
         logs.silence()
-    told = [line for line in map(json.loads, stream.getvalue().splitlines()) if line["event"] == "handler.warned"]
-    assert [(line["job_id"], line["library"], line["text"]) for line in told] == [
+    decoded = [line for line in map(json.loads, stream.getvalue().splitlines()) if line["event"] == "handler.warned"]
+    assert [(line["job_id"], line["library"], line["text"]) for line in decoded] == [
         (job.id, "shop", "works on 0"),
         (job.id, "shop", "works on 1"),
     ]

@@ -102,7 +102,7 @@ async def test_it_registers_for_the_routes_of_its_fleet_kinds_and_says_goodbye(
 
 
 @pytest.mark.parametrize(
-    ("error", "verb", "told"),
+    ("error", "verb", "expected"),
     [
         (PermanentError("no"), "fail", {"error": {"code": "permanent", "message": "no"}, "outcome": "failed"}),
         (BlockedError("no"), "fail", {"error": {"code": "blocked", "message": "no"}, "outcome": "blocked"}),
@@ -115,7 +115,7 @@ async def test_it_registers_for_the_routes_of_its_fleet_kinds_and_says_goodbye(
     ids=["permanent", "blocked", "transient"],
 )
 async def test_what_a_handler_raises_is_reported(
-    double: FleetDouble, app: Millpond, error: Exception, verb: str, told: dict[str, Any]
+    double: FleetDouble, app: Millpond, error: Exception, verb: str, expected: dict[str, Any]
 ) -> None:
     @app.kind("far", runs="fleet")
     def far(job: Job) -> None:
@@ -124,7 +124,7 @@ async def test_what_a_handler_raises_is_reported(
     double.give()
     async with working(double, app):
         (said,) = await came(double, verb)
-    assert told.items() <= said.items()
+    assert expected.items() <= said.items()
 
 
 async def test_a_job_of_an_unknown_kind_goes_to_the_fallback_with_its_whole_input(double: FleetDouble) -> None:
@@ -266,7 +266,7 @@ async def test_a_job_that_comes_when_it_can_no_longer_run_is_given_back_before_i
 
 
 @pytest.mark.parametrize("error", [NotFoundError(), UnavailableError()], ids=["an older server", "away"])
-async def test_a_server_that_cannot_be_told_is_no_reason_to_take_jobs(
+async def test_a_server_that_cannot_be_reached_is_no_reason_to_take_jobs(
     double: FleetDouble, app: Millpond, monkeypatch: pytest.MonkeyPatch, error: MillpondError
 ) -> None:
     app.kind("far", runs="fleet")(done)
@@ -370,7 +370,7 @@ async def test_a_name_that_is_no_name_is_refused(double: FleetDouble, app: Millp
     assert not double.verbs("upload")
 
 
-async def test_a_file_that_the_job_does_not_have_is_told(double: FleetDouble, app: Millpond) -> None:
+async def test_a_file_that_the_job_does_not_have_is_reported(double: FleetDouble, app: Millpond) -> None:
     @app.kind("far", runs="fleet")
     def far(job: Job) -> None:
         job.open("face")
@@ -438,7 +438,7 @@ async def test_a_worker_that_is_thrown_out_stops_all_work_and_says_why(
 @pytest.mark.parametrize(
     "error", [WorkerAliveError("Another is."), UnavailableError("Not yet.")], ids=["alive", "away"]
 )
-async def test_it_waits_until_it_is_let_in_and_tells_why(
+async def test_it_waits_until_it_is_let_in_and_reports_why(
     double: FleetDouble, app: Millpond, log: io.StringIO, error: MillpondError
 ) -> None:
     app.kind("far", runs="fleet")(done)
@@ -470,7 +470,7 @@ async def test_what_waiting_does_not_mend_is_raised(double: FleetDouble, app: Mi
 
 async def test_it_can_be_stopped_while_it_is_not_let_in(double: FleetDouble, app: Millpond) -> None:
     app.kind("far", runs="fleet")(done)
-    double.is_away = True
+    double.is_down = True
     stop = asyncio.Event()
     task = asyncio.create_task(Worker(RemoteSource(double.url, SECRET), app).run(stop))
     await asyncio.sleep(0)
@@ -478,19 +478,21 @@ async def test_it_can_be_stopped_while_it_is_not_let_in(double: FleetDouble, app
     await task
 
 
-async def test_an_end_is_told_to_a_server_that_was_away(double: FleetDouble, app: Millpond, log: io.StringIO) -> None:
+async def test_an_end_is_reported_to_a_server_that_was_away(
+    double: FleetDouble, app: Millpond, log: io.StringIO
+) -> None:
     """Its work is kept for as long as the lease is trusted."""
 
     @app.kind("far", runs="fleet")
     async def far(job: Job) -> str:
-        double.is_away = True
+        double.is_down = True
         await job.log("said while nobody listens")
         return "kept"
 
     double.give()
     async with working(double, app, slots=2):
         await until(lambda: was_said(log, "server.unavailable"))
-        double.is_away = False
+        double.is_down = False
         (done,) = await came(double, "complete")
     assert done["output"] == "kept"
     assert double.verbs("note")[0]["notes"][0]["text"] == "said while nobody listens"
@@ -502,7 +504,7 @@ async def test_work_whose_lease_cannot_be_trusted_any_more_is_dropped(double: Fl
 
     @app.kind("far", runs="fleet")
     async def far(job: Job) -> None:
-        double.is_away = True
+        double.is_down = True
         try:
             await asyncio.sleep(3600)
         finally:
@@ -512,7 +514,7 @@ async def test_work_whose_lease_cannot_be_trusted_any_more_is_dropped(double: Fl
     async with working(double, app):
         async with asyncio.timeout(PATIENCE):
             await cut.wait()
-        double.is_away = False
+        double.is_down = False
     assert not double.verbs("complete", "fail", "requeue")
 
 
@@ -571,7 +573,7 @@ def test_what_is_missing_is_named(
     assert caught.value.field == field
 
 
-async def test_an_app_without_a_kind_for_the_fleet_is_told(double: FleetDouble, app: Millpond) -> None:
+async def test_an_app_without_a_kind_for_the_fleet_is_reported(double: FleetDouble, app: Millpond) -> None:
     app.kind("near")(done)
     with pytest.raises(SettingsError, match="no kind that runs on the fleet"):
         await Worker(RemoteSource(double.url, SECRET), app).run(asyncio.Event())

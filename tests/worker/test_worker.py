@@ -286,19 +286,19 @@ async def test_a_notice_lets_end_what_can_end_and_gives_back_the_rest(
         await engine.cancel(TENANT, slow.job_id)
 
 
-async def test_it_tells_when_it_is_busy_and_when_it_is_not(db: Database, app: Millpond, tmp_path: Path) -> None:
-    told: list[bool] = []
+async def test_it_reports_when_it_is_busy_and_when_it_is_not(db: Database, app: Millpond, tmp_path: Path) -> None:
+    reported: list[bool] = []
 
     @app.kind("work")
     async def work(job: Job) -> None:
-        while not told:
+        while not reported:
             await asyncio.sleep(0.001)
 
     async def on_busy(is_busy: bool) -> None:  # noqa: FBT001 - the hook is such
         await asyncio.sleep(0)
-        told.append(is_busy)
+        reported.append(is_busy)
         raise RuntimeError("nobody minds")
 
     async with opened(db, app, tmp_path) as engine:
         await run(engine, "work", on_busy=on_busy)
-    assert told == [True, False]
+    assert reported == [True, False]

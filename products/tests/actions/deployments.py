@@ -100,10 +100,10 @@ class User:
         """A job that was taken in."""
         answer = await self.send("POST", "/api/jobs", {"action": name, "input": given})
         assert answer.status_code == 202, answer.text
-        told = answer.json()
-        assert list(told) == ["id", "state", "createdAt"]
-        assert told["state"] == "pending"
-        return told["id"]
+        response = answer.json()
+        assert list(response) == ["id", "state", "createdAt"]
+        assert response["state"] == "pending"
+        return response["id"]
 
     async def refused(
         self, method: str, path: str, body: Any = None, *, status: int, headers: dict[str, str] | None = None
@@ -171,12 +171,12 @@ async def messages(answer: httpx2.Response) -> AsyncGenerator[Message]:
 
 def check_times(job: dict[str, Any]) -> None:
     """What holds of the times of every job, whenever it is looked at."""
-    told = [job["createdAt"], job["startedAt"], job["completedAt"]]
-    assert all(text is None or text.endswith("Z") for text in told)
+    described = [job["createdAt"], job["startedAt"], job["completedAt"]]
+    assert all(text is None or text.endswith("Z") for text in described)
     assert (job["completedAt"] is not None) == (job["state"] in ENDED)
     assert job["startedAt"] is None if job["state"] == "pending" else True
     assert job["startedAt"] is not None if job["state"] in ("running", "success", "failed") else True
-    times = [datetime.fromisoformat(text) for text in told if text is not None]
+    times = [datetime.fromisoformat(text) for text in described if text is not None]
     assert times == sorted(times)
 
 
@@ -220,7 +220,7 @@ class Deployment:
             await self.engine.resume(f"actions.{name}")
 
 
-async def say(job: Any, numbers: range) -> None:
+async def log_numbers(job: Any, numbers: range) -> None:
     for n in numbers:
         await job.log(f"line {n}")
         await job.progress((n + 1) / 10_000)
@@ -249,10 +249,10 @@ def product() -> Millpond:
     async def talk(job: Any, name: str, before: int = 3, after: int = 3) -> dict[str, int]:
         """Lines, with much between them that is none; then a pause until it is let on; then the rest."""
         await job.stage("first")
-        await say(job, range(before))
+        await log_numbers(job, range(before))
         await job.stage("second")
         await let_on(job, name)
-        await say(job, range(before, before + after))
+        await log_numbers(job, range(before, before + after))
         return {"lines": before + after}
 
     @action(app, "mumble", stages=STEPS)

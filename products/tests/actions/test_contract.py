@@ -39,14 +39,14 @@ def test_act_01_the_states_and_arrows_are_those_of_the_contract_and_no_other() -
 
 async def test_act_02_a_submit_answers_202_with_the_pending_job(user: User) -> None:
     answer = await user.send("POST", "/api/jobs", GREETING)
-    told = answer.json()
+    response = answer.json()
     assert answer.status_code == 202
-    assert list(told) == ["id", "state", "createdAt"]
-    assert answer.headers["location"] == f"/actions/api/jobs/{told['id']}"
-    job = await user.until(told["id"], "success")
+    assert list(response) == ["id", "state", "createdAt"]
+    assert answer.headers["location"] == f"/actions/api/jobs/{response['id']}"
+    job = await user.until(response["id"], "success")
     assert list(job) == FIELDS
     assert (job["action"], job["input"], job["output"]) == ("greet", {"name": "Ada"}, {"text": "Hello, Ada!"})
-    assert (job["error"], job["createdAt"]) == (None, told["createdAt"])
+    assert (job["error"], job["createdAt"]) == (None, response["createdAt"])
 
 
 async def test_act_02_an_input_may_be_left_out(user: User) -> None:
@@ -84,12 +84,12 @@ async def test_act_02_bad_input_names_its_field(user: User, body: dict[str, Any]
     assert (await user.get("/api/jobs"))["data"] == []
 
 
-async def test_act_02_every_action_tells_what_it_takes(user: User) -> None:
-    told = {each["name"]: each for each in (await user.get("/api/actions"))["data"]}
-    schema = told["greet"]["inputSchema"]["$defs"]["actions_greet"]
-    assert told["greet"]["summary"] == "Say hello."
+async def test_act_02_every_action_reports_what_it_takes(user: User) -> None:
+    response = {each["name"]: each for each in (await user.get("/api/actions"))["data"]}
+    schema = response["greet"]["inputSchema"]["$defs"]["actions_greet"]
+    assert response["greet"]["summary"] == "Say hello."
     assert schema["required"] == ["name"]
-    assert "timeoutSeconds" in told["run-command"]["inputSchema"]["$defs"]["RunCommand"]["properties"]
+    assert "timeoutSeconds" in response["run-command"]["inputSchema"]["$defs"]["RunCommand"]["properties"]
 
 
 # ACT-3

@@ -64,7 +64,7 @@ async def lines_begun(user: User, job_id: str) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_command_whose_log_cannot_be_written_for_a_moment_goes_on(deployment: Deployment, user: User) -> None:
+async def test_a_command_whose_log_cannot_be_written_for_a_while_goes_on(deployment: Deployment, user: User) -> None:
     code = "import time\nfor n in range(3000):\n  print(n, flush=True)\n  if n % 100 == 0: time.sleep(0.02)"
     job_id = await user.submit("run-command", command="python", arguments=[code])
     await lines_begun(user, job_id)
@@ -76,7 +76,7 @@ async def test_a_command_whose_log_cannot_be_written_for_a_moment_goes_on(deploy
     assert await user.texts(job_id) == [str(n) for n in range(3000)]
 
 
-async def test_what_an_action_says_at_once_is_told_once_and_in_order(deployment: Deployment, user: User) -> None:
+async def test_what_an_action_says_at_once_is_reported_once_and_in_order(deployment: Deployment, user: User) -> None:
     job_id = await user.submit("chatter", name="cuts", times=1_500)
     await lines_begun(user, job_id)
     gate("cuts").set()
@@ -103,7 +103,7 @@ async def listening(answer: Callable[[], Awaitable[object]]) -> AsyncIterator[tu
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/pay", heard
 
 
-async def test_a_request_that_was_sent_is_told_as_sent(deployment: Deployment, user: User) -> None:
+async def test_a_request_that_was_sent_is_reported_as_sent(deployment: Deployment, user: User) -> None:
     async with listening(lambda: cut(deployment)) as (url, heard):
         job_id = await user.submit("http-request", url=url, method="POST", body="x")
         job = await ended(user, job_id)
@@ -111,7 +111,7 @@ async def test_a_request_that_was_sent_is_told_as_sent(deployment: Deployment, u
     assert job["output"]["body"] == "ok"
 
 
-async def test_what_the_driver_says_is_not_told(deployment: Deployment, user: User) -> None:
+async def test_what_the_driver_says_is_not_reported(deployment: Deployment, user: User) -> None:
     """Whoever is cut off himself is told in our words, if at all."""
     answers: list[httpx2.Response] = []
     for _ in range(3):

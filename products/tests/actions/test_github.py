@@ -279,7 +279,7 @@ async def test_a_server_that_does_not_name_the_run_is_looked_through(
     assert len(deployment.github.runs) == 2
 
 
-async def test_runs_that_cannot_be_told_apart_are_not_followed(deployment: Deployment, user: User) -> None:
+async def test_runs_that_cannot_be_distinguished_are_not_followed(deployment: Deployment, user: User) -> None:
     workflow(deployment)
     deployment.github.details, deployment.github.rivals = "ignored", 1
     job = await trigger(user)
@@ -289,7 +289,7 @@ async def test_runs_that_cannot_be_told_apart_are_not_followed(deployment: Deplo
     assert deployment.github.looks == {}
 
 
-async def test_a_name_of_its_own_tells_a_run_apart(deployment: Deployment, user: User) -> None:
+async def test_a_name_of_its_own_distinguishes_a_run(deployment: Deployment, user: User) -> None:
     workflow(deployment, inputs=("request",), run_name="request")
     deployment.github.details, deployment.github.rivals = "ignored", 3
     jobs = await asyncio.gather(*(trigger(user, runNameInput="request") for _ in range(4)))
@@ -390,7 +390,7 @@ async def outbound() -> AsyncIterator[Outbound]:
     await made.close()
 
 
-async def test_the_client_tells_what_may_be_asked_again_and_when(deployment: Deployment, outbound: Outbound) -> None:
+async def test_the_client_reports_what_may_be_asked_again_and_when(deployment: Deployment, outbound: Outbound) -> None:
     github = GitHub(outbound, deployment.github.url, TOKEN)
     soon = str(int(time.time()) + 60)
     cases: list[tuple[Refusal, type[Exception], timedelta | None]] = [

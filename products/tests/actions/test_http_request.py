@@ -35,7 +35,7 @@ class Web:
 
     async def echo(self, request: Request) -> Response:
         self.asked.append((request.method, dict(request.headers), await request.body()))
-        return JSONResponse({"method": request.method}, headers={"x-told": "yes"})
+        return JSONResponse({"method": request.method}, headers={"x-answered": "yes"})
 
     async def status(self, request: Request) -> Response:
         status = request.path_params["status"]
@@ -72,11 +72,16 @@ async def request(user: User, **given: Any) -> dict[str, Any]:
     return await user.done("http-request", **given)
 
 
-async def test_act_11_a_request_is_made_and_its_answer_told(user: User, web: Web) -> None:
+async def test_act_11_a_request_is_made_and_its_answer_reported(user: User, web: Web) -> None:
     job = await request(user, url=f"{web.url}/echo?key=hidden", headers={"X-Asked": "yes"})
-    told = job["output"]
-    assert (job["state"], told["status"], told["body"], told["isCut"]) == ("success", 200, '{"method":"GET"}', False)
-    assert told["headers"]["x-told"] == "yes"
+    described = job["output"]
+    assert (job["state"], described["status"], described["body"], described["isCut"]) == (
+        "success",
+        200,
+        '{"method":"GET"}',
+        False,
+    )
+    assert described["headers"]["x-answered"] == "yes"
     assert web.asked[-1][1]["x-asked"] == "yes"
     assert (await user.texts(job["id"]))[0] == f"GET {web.url}/echo?…"
 
@@ -119,7 +124,7 @@ async def test_the_status_decides(user: User, web: Web, status: int, expect: Any
         assert job["output"]["status"] == status
 
 
-async def test_a_redirect_is_told_and_not_followed(user: User, web: Web) -> None:
+async def test_a_redirect_is_reported_and_not_followed(user: User, web: Web) -> None:
     job = await request(user, url=f"{web.url}/status/307")
     assert (job["output"]["status"], job["output"]["headers"]["location"]) == (307, "http://127.0.0.1:1/")
     assert (await user.texts(job["id"]))[-1].endswith("Redirects are not followed.")

@@ -56,5 +56,5 @@ async def test_those_that_come_with_millpond_are_asked_for_here_alone(deployment
 
 def test_declaring_one_needs_no_server() -> None:
     code = f"import sys; from millpond_products.actions import action; print(*(set(sys.modules) & set({HEAVY!r})))"
-    told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert told.stdout.strip() == ""
+    output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert output.stdout.strip() == ""

@@ -44,13 +44,13 @@ def is_alive(process: int) -> bool:
         return False
 
 
-async def test_act_11_both_outputs_become_lines_and_the_status_is_told(user: User) -> None:
+async def test_act_11_both_outputs_become_lines_and_the_status_is_reported(user: User) -> None:
     job = await python(user, "import sys; print('one'); print('two'); print('bad', file=sys.stderr)")
     assert job["state"] == "success"
     assert (job["output"]["exitStatus"], job["output"]["signal"], job["output"]["droppedLines"]) == (0, None, 0)
-    told = [(line["level"], line["text"]) for line in await user.lines(job["id"])]
-    assert [text for level, text in told if level == "info"] == ["one", "two"]
-    assert [text for level, text in told if level == "error"] == ["bad"]
+    listed = [(line["level"], line["text"]) for line in await user.lines(job["id"])]
+    assert [text for level, text in listed if level == "info"] == ["one", "two"]
+    assert [text for level, text in listed if level == "error"] == ["bad"]
 
 
 async def test_act_11_lines_appear_while_the_program_runs(user: User, tmp_path: Path) -> None:
@@ -60,9 +60,9 @@ async def test_act_11_lines_appear_while_the_program_runs(user: User, tmp_path: 
         "while not os.path.exists(sys.argv[1]): time.sleep(0.01)\nprint('second')"
     )
     job_id = await user.submit("run-command", command="python", arguments=[code, str(go)])
-    async with asyncio.timeout(PATIENCE), user.watching(job_id) as told:
+    async with asyncio.timeout(PATIENCE), user.watching(job_id) as described:
         texts: list[str] = []
-        async for message in told:
+        async for message in described:
             texts.append(message.data.get("text", message.event))
             if texts == ["first"]:
                 assert (await user.job(job_id))["state"] == "running"
@@ -103,7 +103,7 @@ def test_where_none_is_allowed_the_refusal_says_how_to_allow_one() -> None:
 @pytest.mark.parametrize(
     "text", ["[]", "{", '{"a": "echo"}', '{"a": []}', '{"a": [""]}', '{"two words": ["echo"]}', '{"a": ["e\\u0000"]}']
 )
-async def test_a_list_that_cannot_be_read_is_told_when_a_process_starts(deployment: Deployment, text: str) -> None:
+async def test_a_list_that_cannot_be_read_is_reported_when_a_process_starts(deployment: Deployment, text: str) -> None:
     with pytest.raises(SettingsError, match="MILLPOND_COMMANDS: "):
         ProductSettings.from_env({"MILLPOND_COMMANDS": text})
     with pytest.raises(SettingsError) as refused:
@@ -152,7 +152,7 @@ async def test_a_program_that_cannot_be_started_says_so(user: User) -> None:
     )
 
 
-async def test_output_without_a_line_end_is_told_all_the_same(user: User, tmp_path: Path) -> None:
+async def test_output_without_a_line_end_is_reported_all_the_same(user: User, tmp_path: Path) -> None:
     """In pieces where it is long, and after a moment where it is short."""
     go = tmp_path / "go"
     code = (
@@ -181,14 +181,14 @@ async def test_much_output_fills_neither_the_memory_nor_the_database(user: User)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50 * 1024  # kilobytes
 
 
-async def test_what_a_program_wrote_last_is_told_though_it_has_ended_long_before(user: User) -> None:
+async def test_what_a_program_wrote_last_is_reported_though_it_has_ended_long_before(user: User) -> None:
     """It writes faster than the log does, and what is in its pipe when it ends takes a while."""
     job = await python(user, "for n in range(9_900): print(n)")
     assert await user.texts(job["id"]) == [str(n) for n in range(9_900)]
     assert job["output"]["droppedLines"] == 0
 
 
-async def test_the_end_of_what_was_not_kept_is_still_told_of_a_failure(user: User) -> None:
+async def test_the_end_of_what_was_not_kept_is_still_reported_of_a_failure(user: User) -> None:
     job = await python(
         user, "import sys\nsys.stdout.write('y\\n' * 200_000)\nprint('the reason', file=sys.stdout)\nsys.exit(1)"
     )
@@ -204,14 +204,14 @@ def test_output_is_over_when_the_program_is(run: Any, tmp_path: Path, monkeypatc
     async def ended() -> bytes:
         async with asyncio.timeout(PATIENCE), run_command._started(["echo", "hi"], None, tmp_path) as started:
             process, pipes, guard = started
-            outputs: Any = [Told(pipe) for pipe in pipes]
+            outputs: Any = [Output(pipe) for pipe in pipes]
             await run_command._until_over(process, guard, outputs)
             return outputs[0].all
 
     assert run(ended()) == b"hi\n"
 
 
-class Told:
+class Output:
     """An output that is only read."""
 
     def __init__(self, pipe: Pipe) -> None:
@@ -238,9 +238,9 @@ async def test_nothing_of_a_program_is_left_behind(user: User, how: str) -> None
     given: dict[str, Any] = {"command": "python", "arguments": [GRANDCHILD, "0" if how == "ended" else "600"]}
     for seconds in (1, 5, 25) if how == "late" else (600,):  # on a busy machine, Python takes its time to begin
         job_id = await user.submit("run-command", **given, timeoutSeconds=seconds)
-        if told := await begun(user, job_id):
+        if described := await begun(user, job_id):
             break
-    processes = [int(word) for word in told[0].split()]
+    processes = [int(word) for word in described[0].split()]
     if how == "cancelled":
         assert all(map(is_alive, processes))
         await user.send("POST", f"/api/jobs/{job_id}/cancel")
@@ -254,11 +254,11 @@ async def test_nothing_of_a_program_is_left_behind(user: User, how: str) -> None
 async def begun(user: User, job_id: str) -> list[str]:
     """The first lines of a command; none, if it ended before it said anything."""
     async with asyncio.timeout(PATIENCE):
-        while not (told := await user.texts(job_id)):
+        while not (described := await user.texts(job_id)):
             if (await user.job(job_id))["state"] in ENDED:
                 return await user.texts(job_id)
             await asyncio.sleep(0.02)
-    return told
+    return described
 
 
 async def test_a_command_that_a_dead_worker_began_is_not_begun_again(idle: Deployment) -> None:
@@ -278,7 +278,7 @@ async def test_a_command_that_a_dead_worker_began_is_not_begun_again(idle: Deplo
 
 
 @pytest.mark.parametrize(
-    ("chunks", "told"),
+    ("chunks", "expected"),
     [
         ([b"a\nb\n"], ["a", "b"]),
         ([b"a\r", b"\nb\r\n\n"], ["a", "b", ""]),
@@ -292,10 +292,10 @@ async def test_a_command_that_a_dead_worker_began_is_not_begun_again(idle: Deplo
         ([], []),
     ],
 )
-def test_bytes_become_lines(chunks: list[bytes], told: list[str]) -> None:
+def test_bytes_become_lines(chunks: list[bytes], expected: list[str]) -> None:
     splitter = Splitter()
     found = [line for chunk in chunks for line in splitter.feed(chunk)]
-    assert [*found, *splitter.feed(b"", is_last=True), *splitter.flush()] == told
+    assert [*found, *splitter.feed(b"", is_last=True), *splitter.flush()] == expected
 
 
 def test_a_long_line_is_cut_and_nothing_of_it_is_lost() -> None:

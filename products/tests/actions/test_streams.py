@@ -35,8 +35,8 @@ def expected(count: int) -> list[str]:
 async def test_act_06_past_lines_come_then_live_ones_then_one_status(user: User) -> None:
     job_id = await user.submit("talk", name=(name := uuid4().hex), before=3, after=2)
     found: list[Message] = []
-    async with asyncio.timeout(PATIENCE), user.watching(job_id) as told:
-        async for message in told:
+    async with asyncio.timeout(PATIENCE), user.watching(job_id) as described:
+        async for message in described:
             found.append(message)
             if len(found) == 3:
                 gate(name).set()
@@ -91,7 +91,7 @@ def _open() -> str:
     return name
 
 
-async def test_act_06_a_reader_that_has_the_end_is_told_not_to_come_again(user: User) -> None:
+async def test_act_06_a_reader_that_has_the_end_is_asked_not_to_come_again(user: User) -> None:
     job = await user.done("greet", name="Ada")
     whole = await user.watched(job["id"])
     answer = await user.send("GET", f"/api/jobs/{job['id']}/stream", headers={"Last-Event-ID": str(whole[-1].id)})
@@ -127,8 +127,8 @@ async def test_act_06_what_is_no_line_makes_no_frame_but_counts(user: User) -> N
     """Hundreds of events between two lines: more than a page, and more than are kept at hand."""
     job_id = await user.submit("mumble", name=(name := uuid4().hex))
     live: list[Message] = []
-    async with asyncio.timeout(PATIENCE), user.watching(job_id) as told:
-        async for message in told:
+    async with asyncio.timeout(PATIENCE), user.watching(job_id) as described:
+        async for message in described:
             live.append(message)
             gate(name).set()
     assert [*texts(live), live[-1].event] == ["before", "after", "status"]
@@ -195,8 +195,8 @@ async def _read_on(url: str, key: str, job_id: str) -> list[Message]:
             try:
                 async with http.stream("GET", f"/api/jobs/{job_id}/stream", headers=headers) as answer:
                     assert answer.status_code == 200
-                    async with aclosing(messages(answer)) as told:
-                        async for message in told:
+                    async with aclosing(messages(answer)) as described:
+                        async for message in described:
                             found.append(message)  # noqa: PERF401 - what came before a break is kept
             except httpx2.HTTPError:
                 await asyncio.sleep(0.05)

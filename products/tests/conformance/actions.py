@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 import httpx2
 from products.tests.conformance.effects import number_of
-from products.tests.conformance.system import TENANT, fresh, told, until
+from products.tests.conformance.system import TENANT, body_of, fresh, until
 from products.tests.conformance.table import checks
 from products.tests.doubles.github import Repository, Workflow
 
@@ -49,10 +49,10 @@ class Operator:
 
     async def do(self, action: str, given: dict[str, Any] | None = None, **headers: str) -> str:
         """The id of a job that was taken in."""
-        return told(await self.send("POST", "", {"action": action, "input": given or {}}, **headers), 202)["id"]
+        return body_of(await self.send("POST", "", {"action": action, "input": given or {}}, **headers), 202)["id"]
 
     async def read(self, job_id: str) -> dict[str, Any]:
-        return told(await self.send("GET", f"/{job_id}"), 200)
+        return body_of(await self.send("GET", f"/{job_id}"), 200)
 
     async def when(self, job_id: str, *states: str) -> dict[str, Any]:
         async def look() -> dict[str, Any] | None:
@@ -66,7 +66,7 @@ class Operator:
 
     async def lines(self, job_id: str) -> list[tuple[int, str]]:
         """The log: each line with its number."""
-        found = told(await self.send("GET", f"/{job_id}/logs?limit=200"), 200)["data"]
+        found = body_of(await self.send("GET", f"/{job_id}/logs?limit=200"), 200)["data"]
         return [(line["seq"], line["text"]) for line in found]
 
     async def stream(self, job_id: str, seen: str | None = None) -> AsyncIterator[Frame]:
@@ -104,7 +104,7 @@ class Frame:
         return bool(self.event or self.comment)
 
     @property
-    def told(self) -> Any:
+    def payload(self) -> Any:
         return json.loads(self.data)
 
 
@@ -124,10 +124,10 @@ class Seen:
         async for frame in frames:
             self.comments += bool(frame.comment)
             if frame.event == "log":
-                self.lines.append((int(frame.id), frame.told["text"]))
+                self.lines.append((int(frame.id), frame.payload["text"]))
             elif frame.event:
                 assert frame.event == "status", frame
-                self.ends.append(frame.told)
+                self.ends.append(frame.payload)
             if enough():
                 return
 
@@ -228,9 +228,9 @@ async def ends_are_ends(system: SystemUnderTest) -> AsyncGenerator[None]:
     user = await operator(system.mortal)
     job_id = await user.do("by-hand", {"n": 4})
     remote_worker = await by_hand(system, job_id)
-    told(await remote_worker.say("complete", output={"well": True}), 200)
+    body_of(await remote_worker.call("complete", output={"well": True}), 200)
     ended = await user.ended(job_id)
-    late = await remote_worker.say("fail", error={"message": "late"})
+    late = await remote_worker.call("fail", error={"message": "late"})
     assert (late.status_code, await user.read(job_id)) == (409, ended)
 
 
@@ -304,7 +304,7 @@ class RemoteWorker:
     token: str
     lease: dict[str, Any]
 
-    async def say(self, verb: str, **body: Any) -> httpx2.Response:
+    async def call(self, verb: str, **body: Any) -> httpx2.Response:
         return await self.server.send("POST", f"/v1/worker/{verb}", self.lease | body, key=self.token)
 
 
@@ -316,7 +316,7 @@ async def by_hand(system: SystemUnderTest, job_id: str) -> RemoteWorker:
         secret = server.up.ready["fleet_secret"]
         body = {"worker": name, "routes": ["actions.by-hand"]}
         answer = await server.send("POST", "/v1/worker/register", body, key=secret)
-        return None if answer.status_code == 429 else told(answer)["token"]
+        return None if answer.status_code == 429 else body_of(answer)["token"]
 
     token = await until(register)
     (found,) = [one["id"] for one in (await server.order("GET", "/v1/workers"))["data"] if one["worker"] == name]
@@ -324,12 +324,12 @@ async def by_hand(system: SystemUnderTest, job_id: str) -> RemoteWorker:
     remote_worker = RemoteWorker(server, token, {})
 
     async def take() -> bool:
-        jobs = told(await server.send("POST", "/v1/worker/poll", {"want": 1}, key=token))["jobs"]
+        jobs = body_of(await server.send("POST", "/v1/worker/poll", {"want": 1}, key=token))["jobs"]
         for job in jobs:
             remote_worker.lease = {"job_id": job["job_id"], "lease_token": job["lease_token"]}
             if job["job_id"] == job_id:
                 return True
-            await remote_worker.say("requeue", reason="another's")
+            await remote_worker.call("requeue", reason="another's")
         return False
 
     await until(take)
@@ -347,7 +347,7 @@ async def cancels(system: SystemUnderTest) -> AsyncGenerator[None]:
     assert (stopped["state"], stopped["completedAt"] is not None) == ("cancelled", True)
     user = await operator(system.mortal)
     pending = await user.do("by-hand")
-    flipped = told(await user.send("POST", f"/{pending}/cancel"))
+    flipped = body_of(await user.send("POST", f"/{pending}/cancel"))
     assert (flipped["state"], flipped["completedAt"] is not None) == ("cancelled", True)
     assert await system.mortal.states(pending) == ["pending", "cancelled"]
     ignored = await user.do("by-hand", {"n": 8})
@@ -356,7 +356,7 @@ async def cancels(system: SystemUnderTest) -> AsyncGenerator[None]:
     assert (await user.read(ignored))["state"] == "running"
     cut = await user.ended(ignored)
     assert (cut["state"], cut["completedAt"] is not None) == ("cancelled", True)
-    late = await remote_worker.say("complete", output={"late": True})
+    late = await remote_worker.call("complete", output={"late": True})
     assert (late.status_code, await user.read(ignored)) == (409, cut)
 
 
@@ -366,7 +366,7 @@ async def a_retry_is_a_new_job(system: SystemUnderTest) -> None:
     first = await user.do("run-command", talk(status=3))
     before = await user.ended(first)
     answer = await user.send("POST", f"/{first}/retry")
-    again = told(answer, 202)
+    again = body_of(answer, 202)
     assert (again["retryOf"], again["id"] != first) == (first, True)
     done = await user.ended(again["id"])
     assert (done["state"], done["input"]) == ("failed", before["input"])
@@ -383,7 +383,7 @@ async def a_key_makes_one_job(system: SystemUnderTest) -> None:
     assert len({answer.content for answer in answers}) == 1
     other = await user.send("POST", "", {"action": "run-command", "input": talk(lines=9)}, Idempotency_Key=key)
     assert other.status_code == 409
-    jobs = told(await user.send("GET", "?limit=200"))["data"]
+    jobs = body_of(await user.send("GET", "?limit=200"))["data"]
     assert [job["id"] for job in jobs] == [answers[0].json()["id"]]
 
 

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 import httpx2
 from playwright.async_api import expect
-from products.tests.conformance.system import FAR, TENANT, fresh, told, until
+from products.tests.conformance.system import FAR, TENANT, body_of, fresh, until
 from products.tests.conformance.table import checks
 from products.tests.effects.deployments import User, Worker, lease, picture
 
@@ -116,7 +116,7 @@ async def from_an_upload_to_a_job(system: SystemUnderTest) -> None:
     user, slug, data = await deployment.user(), await deployment.workflow(), picture("red")
     made = await user.post("/api/videos/uploads", {"filename": "a.png", "mime_type": "image/png", "size": len(data)})
     assert not made["upload_url"].startswith(system.steady.url), "bytes go straight to storage"
-    told(await system.http.put(made["upload_url"], content=data, headers=made["upload_headers"]), 200)
+    body_of(await system.http.put(made["upload_url"], content=data, headers=made["upload_headers"]), 200)
     video = await user.post("/api/videos", {"original_file_id": made["file"]["id"]})
     job = await user.post("/api/ai-jobs", {"effect_id": slug, "video_id": video["id"], "idempotency_key": "k"})
     assert (job["status"], job["video_id"], job["input_file_id"]) == ("queued", video["id"], made["file"]["id"])
@@ -345,7 +345,7 @@ async def workers_register(system: SystemUnderTest) -> AsyncGenerator[None]:
     assert (await register(name, "mp_worker_wrong")).status_code == 401
     assert (await register(name, workflow_slugs=[])).json()["field"] == "workflow_slugs"
     assert (await register(name, workflow_slugs=["nothing"])).json()["field"] == "workflow_slugs[0]"
-    token = told(await register(name), 201)["token"]
+    token = body_of(await register(name), 201)["token"]
     assert re.fullmatch(r"\S{64}", token)
     kept = await server.sql(
         "select digest = sha256($2::bytea) from millpond.workers where worker = $1", name, token.encode()
@@ -472,9 +472,9 @@ async def complete(system: SystemUnderTest) -> None:
     output = {"size": size, "mime_type": "image/png", "metadata": {"frames": 1}}
     done = await worker.post(path, lease(job) | {"output": output})
     assert await worker.post(path, lease(job) | {"output": output}) == done
-    told_of = await user.get(f"/api/ai-jobs/{job['job_id']}")
-    file = await user.get(f"/api/files/{told_of['output_file_id']}")
-    assert (told_of["status"], file["size"], file["mime_type"]) == ("completed", size, "image/png")
+    described = await user.get(f"/api/ai-jobs/{job['job_id']}")
+    file = await user.get(f"/api/files/{described['output_file_id']}")
+    assert (described["status"], file["size"], file["mime_type"]) == ("completed", size, "image/png")
     assert (await user.types())[-2:] == [("JOB_RESERVE", -5), ("JOB_CONSUME", 0)]
     assert (await user.get("/api/videos"))["data"][0]["status"] == "completed"
     assert (await deployment.dispatch(job))["duration_seconds"] >= 0

@@ -82,7 +82,7 @@ async def the_secret_is_told_once(system: SystemUnderTest) -> None:
     texts = [
         (await server.send("GET", f"/v1/jobs/{job['job_id']}{path}?tenant={customer.name}")).text for path in paths
     ]
-    texts += [(await customer.send("GET", f"/v1/jobs/{job['job_id']}")).text, server.says]
+    texts += [(await customer.send("GET", f"/v1/jobs/{job['job_id']}")).text, server.output]
     texts += [(await server.send("GET", f"/v1/{name}?tenant={customer.name}")).text for name in ("deliveries", "audit")]
     assert not [text for text in texts if key in text or raw in text]
     assert all(len(text) > 20 for text in texts)
@@ -94,7 +94,7 @@ async def both_messages_at_once(system: SystemUnderTest) -> None:
     job = await customer.submit("Hi.", message_output="Hello.")
     await customer.when(job, "completed")
     assert "awaiting_response" not in await system.steady.states(job["job_id"], customer.name)
-    assert [one.told["event"] for one in await came(customer, 1)] == ["job.completed"]
+    assert [one.payload["event"] for one in await came(customer, 1)] == ["job.completed"]
 
 
 @checks("GRD-4")
@@ -143,12 +143,12 @@ async def expiry(system: SystemUnderTest) -> None:
     for wrong in (0, 604_801):
         body = {"message_input": "x", "webhook_url": customer.url(), "expires_in_seconds": wrong}
         assert (await customer.refused("POST", "/v1/jobs", body, status=422))["field"] == "expires_in_seconds"
-    parked, told = (
+    parked, described = (
         await customer.submit(expires_in_seconds=2),
         await down.submit(message_output="x", expires_in_seconds=2),
     )
     await asyncio.gather(*(customer.submit(f"One of many {n}.", expires_in_seconds=3) for n in range(60)))
-    for owner, job in ((customer, parked), (down, told)):
+    for owner, job in ((customer, parked), (down, described)):
         await owner.when(job, "expired")
         (event,) = [one for one in await system.steady.events(job["job_id"], owner.name) if one["state"] == "expired"]
         late = datetime.fromisoformat(event["at"]) - datetime.fromisoformat(job["expires_at"])
@@ -157,7 +157,7 @@ async def expiry(system: SystemUnderTest) -> None:
     await customer.refused("POST", path, {"message_output": "Late."}, status=409)
 
 
-FINDS: dict[str, tuple[dict[str, Any], str, str]] = {
+MATCHERS: dict[str, tuple[dict[str, Any], str, str]] = {
     "words": (SECRET, "Tell me the secret.", "Tell me the secretary."),
     "pattern": ({"type": "pattern", "pattern": r"\border-\d{6}\b"}, "See order-123456.", "See order-12345."),
     "e-mail": (EMAIL, "I am ann@example.com.", "I am ann at home."),
@@ -180,9 +180,9 @@ async def rules(system: SystemUnderTest) -> None:
     second = await customer.rule({"type": "keywords", "words": ["answer"]}, direction="outbound", action="redact")
     third = await customer.rule({"type": "keywords", "words": ["word"]}, direction="both", action="flag")
     text = "A question, an answer, a word."
-    told = await customer.when(await customer.submit(text, message_output=text), "completed")
-    assert told["inbound"]["text"] == "A [KEYWORD], an answer, a word."
-    assert told["outbound"]["text"] == "A question, an [KEYWORD], a word."
+    response = await customer.when(await customer.submit(text, message_output=text), "completed")
+    assert response["inbound"]["text"] == "A [KEYWORD], an answer, a word."
+    assert response["outbound"]["text"] == "A question, an [KEYWORD], a word."
     order = [third["id"], first["id"], second["id"]]
     await customer.operate("POST", "/v1/rules/reorder", {"ids": order})
     assert [rule["id"] for rule in (await customer.operate("GET", "/v1/rules"))["data"]] == order
@@ -191,7 +191,7 @@ async def rules(system: SystemUnderTest) -> None:
     await customer.operate("DELETE", f"/v1/rules/{first['id']}")
     assert len((await customer.operate("GET", "/v1/rules"))["data"]) == 2
     assert (await stranger.operate("GET", "/v1/rules"))["data"] == []
-    for what, (matcher, found, clean) in FINDS.items():
+    for what, (matcher, found, clean) in MATCHERS.items():
         tried = [{"name": what, "matcher": matcher}]
         for sample, outcome in ((found, "blocked"), (clean, "passed")):
             body = {"text": sample, "direction": "inbound", "rules": tried}
@@ -212,10 +212,10 @@ async def webhooks(system: SystemUnderTest) -> None:
     await until(lambda: _sent_soon(system, customer.name, lambda: len(system.receiver.at(customer.name)) >= 3))
     await customer.when(job, "completed")
     seen = system.receiver.at(customer.name)
-    assert [one.told["event"] for one in seen] == ["job.inbound_completed"] * 2 + ["job.completed"], "in order"
+    assert [one.payload["event"] for one in seen] == ["job.inbound_completed"] * 2 + ["job.completed"], "in order"
     assert seen[0].id == seen[1].id != seen[2].id, "sent again, it keeps its id"
     for one in seen:
-        assert set(one.told) == {"job_id", "event", "status", "created_at", "data"}
+        assert set(one.payload) == {"job_id", "event", "status", "created_at", "data"}
         assert one.headers["webhook-signature"].startswith("v1,")
         standardwebhooks.Webhook(job["webhook_secret"]).verify(one.body.decode(), one.headers)
         with pytest.raises(standardwebhooks.webhooks.WebhookVerificationError):
@@ -229,7 +229,7 @@ async def webhooks(system: SystemUnderTest) -> None:
 @checks("GRD-9")
 async def webhooks_are_tried_again(system: SystemUnderTest) -> None:
     """The pauses between tries are cut short by hand, but for those that a receiver asks for."""
-    away, gone = await system.steady.customer(system.receiver), await system.steady.customer(system.receiver)
+    absent, gone = await system.steady.customer(system.receiver), await system.steady.customer(system.receiver)
     answers = [status(503), status(429, "retry-after: 2")]
     at: list[float] = []
 
@@ -237,20 +237,20 @@ async def webhooks_are_tried_again(system: SystemUnderTest) -> None:
         at.append(asyncio.get_running_loop().time())
         return answers.pop(0) if answers else status(204)
 
-    system.receiver.answers[away.name] = answer
+    system.receiver.answers[absent.name] = answer
     system.receiver.answers[gone.name] = lambda _: status(500)
-    job, lost = await away.submit(), await gone.submit(message_output="x")
+    job, lost = await absent.submit(), await gone.submit(message_output="x")
     await until(lambda: asyncio.sleep(0, len(at) >= 1))
     statement = "select due_at - now() from millpond.deliveries where tenant = $1 and not is_out and tries = 1"
-    ((due,),) = await until(lambda: system.steady.sql(statement, away.name))
+    ((due,),) = await until(lambda: system.steady.sql(statement, absent.name))
     assert due.total_seconds() <= 7.5, "a pause, which grows"
-    await until(lambda: _sent_soon(system, away.name, lambda: len(at) >= 2))
-    await away.when(job, "awaiting_response")
-    await away.respond(job, "Hello!")
+    await until(lambda: _sent_soon(system, absent.name, lambda: len(at) >= 2))
+    await absent.when(job, "awaiting_response")
+    await absent.respond(job, "Hello!")
     await until(lambda: asyncio.sleep(0, len(at) >= 3))
     assert at[2] - at[1] >= 1.9, "as long as it was asked to wait"
-    await away.when(job, "completed")
-    events = system.receiver.events(away.name)
+    await absent.when(job, "completed")
+    events = system.receiver.events(absent.name)
     assert events == ["job.inbound_completed"] * 3 + ["job.completed"]
 
     async def is_failed() -> bool:

@@ -16,7 +16,7 @@ import standardwebhooks
 from PIL import Image
 from products.tests.conformance.actions import refused
 from products.tests.conformance.effects import number_of
-from products.tests.conformance.system import TENANT, fresh, told, until
+from products.tests.conformance.system import TENANT, body_of, fresh, until
 from products.tests.conformance.table import checks
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Partner:
     async def watch(self, accepted: httpx2.Response, patience: float = 110) -> Seen:
         """Poll as a partner would, until it has ended."""
         seen = Seen(accepted)
-        location = told(accepted, 202)["locationUrl"]
+        location = body_of(accepted, 202)["locationUrl"]
 
         async def look() -> bool:
             answer = await self.send("GET", location)
@@ -119,7 +119,7 @@ class Partner:
         return await self.watch(await self.start(kind, body))
 
     async def context(self) -> dict[str, Any]:
-        return told(await self.send("GET", f"projects/{self.project}"))["context"]
+        return body_of(await self.send("GET", f"projects/{self.project}"))["context"]
 
 
 async def partner(server: Server, amount: int = 200) -> Partner:
@@ -127,7 +127,7 @@ async def partner(server: Server, amount: int = 200) -> Partner:
     made = Partner(server, await server.key("client", TENANT, account))
     if amount:
         await server.grant(TENANT, account, amount)
-    made.project = told(await made.send("POST", "projects", {"name": "Lumen"}), 201)["projectId"]
+    made.project = body_of(await made.send("POST", "projects", {"name": "Lumen"}), 201)["projectId"]
     return made
 
 
@@ -288,9 +288,9 @@ async def five_kinds_do_their_work(system: SystemUnderTest) -> AsyncGenerator[No
     name = f"octo/{fresh('lamp')}"
     system.forge.git.repository(name, {"README.md": "# Lumen\n"})
     without = await partner(system.mortal)
-    told_of = await without.done("project_ingest_github", {"repoUrl": f"{system.github_server.url}/{name}"})
-    assert told_of.final["status"] == "completed", told_of.final
-    (patch,) = [asset for asset in told_of.final["result"]["assets"] if asset["type"] == "patch"]
+    described = await without.done("project_ingest_github", {"repoUrl": f"{system.github_server.url}/{name}"})
+    assert described.final["status"] == "completed", described.final
+    (patch,) = [asset for asset in described.final["result"]["assets"] if asset["type"] == "patch"]
     assert b"+++" in await _get(without, patch["url"]), "without a token the patch is a file"
 
 
@@ -321,22 +321,22 @@ async def clones_and_leases(system: SystemUnderTest) -> None:
     done = await work(system)
     made = done.partner
     source = done.seen["content_generate"].job["containerId"]
-    clone = told(await made.start("content/clone", {"sourceContainerId": source, "images": 1}), 202)
+    clone = body_of(await made.start("content/clone", {"sourceContainerId": source, "images": 1}), 202)
     assert (clone["kind"], clone["stage"], clone["status"]) == ("content_generate", "queued", "running")
     assert clone["containerId"] != source
     await made.send("POST", f"{clone['locationUrl']}/cancel")
     accounts = f"projects/{made.project}/social-accounts"
     asked = await made.start("tiktok-leases", {"handle": "lumen.light"})
-    lease = told(asked, 202)
+    lease = body_of(asked, 202)
     assert (lease["status"], "kind" in lease, "jobId" in lease) == ("pending", False, False)
     assert asked.headers["location"] == lease["locationUrl"]
-    assert told(await made.send("GET", accounts))["data"] == []
+    assert body_of(await made.send("GET", accounts))["data"] == []
     path = f"/partner/v1/admin/tiktok-leases/{lease['leaseId']}/fulfil?tenant={TENANT}"
     body = {"handle": "lumen.light"}
     assert (await made.server.send("POST", path, body, key=made.key)).status_code == 403, "an admin does that"
-    told(await made.server.send("POST", path, body))
-    assert told(await made.send("GET", lease["locationUrl"]))["status"] == "fulfilled"
-    (account,) = told(await made.send("GET", accounts))["data"]
+    body_of(await made.server.send("POST", path, body))
+    assert body_of(await made.send("GET", lease["locationUrl"]))["status"] == "fulfilled"
+    (account,) = body_of(await made.send("GET", accounts))["data"]
     assert account["handle"].lstrip("@") == "lumen.light"
     kinds = (await system.steady.order("GET", "/v1/kinds"))["data"]
     assert not [kind for kind in kinds if "tiktok" in kind["name"]]
@@ -365,14 +365,14 @@ async def cancels(system: SystemUnderTest) -> None:
 
 async def _cancel_everywhere(system: SystemUnderTest, made: Partner, kind: str, body: dict[str, Any]) -> None:
     for stage in STAGES[kind]:
-        accepted = told(await made.start(kind, body), 202)
+        accepted = body_of(await made.start(kind, body), 202)
         location = accepted["locationUrl"]
         gates = [system.folder / f"{accepted['jobId'].lower()}-{name}" for name in STAGES[kind]]
         for gate in gates[: STAGES[kind].index(stage)]:
             gate.touch()
 
         async def is_there(location: str = location, stage: str = stage) -> bool:
-            return told(await made.send("GET", location))["stage"] == stage
+            return body_of(await made.send("GET", location))["stage"] == stage
 
         await until(is_there)
         answer = await made.send("POST", f"{location}/cancel")
@@ -386,7 +386,7 @@ async def _cancel_everywhere(system: SystemUnderTest, made: Partner, kind: str, 
             assert (answer.status_code, answer.json()) == (202, {"jobId": accepted["jobId"], "accepted": True})
 
         async def has_ended(location: str = location) -> str | None:
-            status = told(await made.send("GET", location))["status"]
+            status = body_of(await made.send("GET", location))["status"]
             return status if status in ENDS else None
 
         assert await until(has_ended) == ("completed" if stage in FIRM else "canceled")
@@ -419,7 +419,7 @@ async def errors(system: SystemUnderTest) -> None:
         envelope = answer.json()["error"]
         assert set(envelope) == {"code", "message", "details", "requestId"}
         assert envelope["code"] == code
-    document = json.dumps(told(await made.send("GET", "/partner/openapi.json"), 200))
+    document = json.dumps(body_of(await made.send("GET", "/partner/openapi.json"), 200))
     assert all(f'"{code}"' in document for code in CODES), "the set is documented"
 
 
@@ -462,7 +462,7 @@ async def a_key_makes_one_job(system: SystemUnderTest) -> None:
 @checks("PAR-12")
 async def polling(system: SystemUnderTest) -> None:
     made = await partner(await system.idle())
-    job = told(await made.start("appstore_ingest", {"appId": "com.example.waits"}), 202)
+    job = body_of(await made.start("appstore_ingest", {"appId": "com.example.waits"}), 202)
     location = job["locationUrl"]
     answer = await made.send("GET", location)
     assert int(answer.headers["retry-after"]) >= 1, "when to ask again"
@@ -476,19 +476,19 @@ async def polling(system: SystemUnderTest) -> None:
     waiting = asyncio.create_task(made.send("GET", f"{location}?wait=30"))
     for stage in STAGES["appstore_ingest"]:
         (system.folder / f"{job['jobId'].lower()}-{stage}").touch()
-    assert told(await waiting, 200)["status"] == "completed", "a 429 does not touch the job"
+    assert body_of(await waiting, 200)["status"] == "completed", "a 429 does not touch the job"
 
 
 @checks("PAR-13")
 async def webhook_endpoints(system: SystemUnderTest) -> None:
     made, name = await partner(system.steady), fresh("endpoint")
     given = {"url": system.receiver.url(name), "events": ["job.completed", "job.failed"]}
-    endpoint = told(await made.send("POST", "webhook-endpoints", given), 201)
+    endpoint = body_of(await made.send("POST", "webhook-endpoints", given), 201)
     path, secret = f"webhook-endpoints/{endpoint['endpointId']}", endpoint["secret"]
-    assert [one["endpointId"] for one in told(await made.send("GET", "webhook-endpoints"))["data"]] == [
+    assert [one["endpointId"] for one in body_of(await made.send("GET", "webhook-endpoints"))["data"]] == [
         endpoint["endpointId"]
     ]
-    told(await made.send("POST", f"{path}/test", {}), 202)
+    body_of(await made.send("POST", f"{path}/test", {}), 202)
     well = await made.done("project_ingest_website", {"url": f"{system.shop.url}/good"})
     ill = await made.done("project_ingest_website", {"url": f"{system.shop.url}/absent"})
     await until(lambda: asyncio.sleep(0, len(system.receiver.at(name)) >= 3))
@@ -498,19 +498,19 @@ async def webhook_endpoints(system: SystemUnderTest) -> None:
         assert seen.end.content in bodies, "the very object that GET returns"
     for one in system.receiver.at(name):
         standardwebhooks.Webhook(secret).verify(one.body.decode(), one.headers)
-    rotated = told(await made.send("POST", f"{path}/rotate-secret", {}), 201)["secret"]
+    rotated = body_of(await made.send("POST", f"{path}/rotate-secret", {}), 201)["secret"]
     assert rotated != secret
-    assert told(await made.send("POST", f"{path}/disable"))["status"] == "disabled"
+    assert body_of(await made.send("POST", f"{path}/disable"))["status"] == "disabled"
     inside = await made.send("POST", "webhook-endpoints", {"url": "http://10.0.0.1/"})
     assert inside.status_code == 400
     assert (await made.send("DELETE", path)).status_code == 204
-    assert told(await made.send("GET", "webhook-endpoints"))["data"] == []
+    assert body_of(await made.send("GET", "webhook-endpoints"))["data"] == []
 
 
 @checks("PAR-14")
 async def projects(system: SystemUnderTest) -> None:
     made, other = await partner(system.steady), await partner(system.steady)
-    before = told(await made.send("GET", f"projects/{made.project}"))
+    before = body_of(await made.send("GET", f"projects/{made.project}"))
     assert (before["projectId"], before["name"]) == (made.project, "Lumen")
     assert not {"website", "github", "appstore"} & set(before["context"])
     await made.done("project_ingest_website", {"url": f"{system.shop.url}/plain"})

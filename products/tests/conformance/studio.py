@@ -48,8 +48,8 @@ ENDLESS = Script(seconds=float("inf"))
 async def seven_states(system: SystemUnderTest) -> None:
     kept = await system.steady.sql("select state from millpond.lifecycle_states where lifecycle = 'studio'")
     assert {state for (state,) in kept} == set(STATES)
-    told = await system.steady.order("GET", "/v1/kinds/studio.tts")
-    assert set(told["lifecycle"]["states"]) == set(STATES)
+    response = await system.steady.order("GET", "/v1/kinds/studio.tts")
+    assert set(response["lifecycle"]["states"]) == set(STATES)
 
 
 @checks("STU-2")
@@ -159,12 +159,15 @@ async def charge_job_and_queue_are_one(system: SystemUnderTest) -> AsyncGenerato
     for path, cost in COSTS.items():
         body = {"url": f"{system.shop.url}/slow"} if path == "scrape" else BODIES[path]
         accepted = await user.send("POST", f"/api/generate/{path}", body)
-        told = accepted.json()
-        assert (accepted.status_code, set(told)) == (202, {"job_id", "status", "credits_cost", "credits_remaining"})
-        assert (told["credits_cost"], told["status"]) == (cost, "pending" if path in ("copy", "scrape") else "queued")
-        first = (await system.steady.states(told["job_id"]))[: 1 if path in ("copy", "scrape") else 2]
+        response = accepted.json()
+        assert (accepted.status_code, set(response)) == (202, {"job_id", "status", "credits_cost", "credits_remaining"})
+        assert (response["credits_cost"], response["status"]) == (
+            cost,
+            "pending" if path in ("copy", "scrape") else "queued",
+        )
+        first = (await system.steady.states(response["job_id"]))[: 1 if path in ("copy", "scrape") else 2]
         assert first == ["pending", "queued"][: len(first)]
-        await user.send("POST", f"/api/jobs/{told['job_id']}/cancel")
+        await user.send("POST", f"/api/jobs/{response['job_id']}/cancel")
 
 
 @checks("STU-4")
@@ -206,8 +209,8 @@ async def how_the_types_run(system: SystemUnderTest) -> AsyncGenerator[None]:
     for job in (page, copy):
         assert await system.steady.states(job["id"]) == ["pending", "processing", "completed"]
     for path, form in (("static-ad", b"\x89PNG"), ("tts", b"ID3"), ("video", b"ftyp")):
-        told = await user.generate(path)
-        job = await user.ended(told["job_id"], patience=100)
+        response = await user.generate(path)
+        job = await user.ended(response["job_id"], patience=100)
         assert job["status"] == "completed", job
         assert await system.steady.states(job["id"]) == ["pending", "queued", "processing", "completed"]
         assert form in (await system.http.get(job["output"]["files"][0]["url"])).content[:16]
@@ -241,7 +244,7 @@ async def callbacks(system: SystemUnderTest) -> AsyncGenerator[None]:
     for headers in (stale, forged, {}):
         assert (await system.http.post(made["webhook"], content=body, headers=headers)).status_code == 401
     assert await user.job(job_id) == before
-    assert '"callback.refused"' in system.mortal.says
+    assert '"callback.refused"' in system.mortal.output
     provider.end(made, "succeeded")
     done = json.dumps(made).encode()
     good = provider.signed("msg_good", datetime.now(UTC), done)
@@ -330,8 +333,8 @@ async def retries(system: SystemUnderTest) -> None:
     job = await user.ended((await user.generate("scrape", url=f"{system.shop.url}/gone"))["job_id"])
     path = f"/studio/api/admin/jobs/{job['id']}/retry"
     assert (await server.send("POST", path, key=user.key)).status_code == 403
-    told = await server.order("POST", path)
-    assert (told["job_id"], told["credits_cost"], told["credits_remaining"]) == (job["id"], 1, 0)
+    response = await server.order("POST", path)
+    assert (response["job_id"], response["credits_cost"], response["credits_remaining"]) == (job["id"], 1, 0)
     await user.ended(job["id"])
     assert await user.entries(job["id"]) == [("hold", -1), ("release", 1)] * 2
     assert (await server.states(job["id"]))[-4:] == ["failed", "pending", "processing", "failed"]

@@ -163,7 +163,7 @@ def fresh(word: str) -> str:
     return f"{word}-{next(_numbers)}"
 
 
-def told(answer: httpx2.Response, status: int | None = None) -> Any:
+def body_of(answer: httpx2.Response, status: int | None = None) -> Any:
     """The body of an answer that is as it should be."""
     is_good = answer.status_code < 300 if status is None else answer.status_code == status
     assert is_good, f"{answer.request.method} {answer.request.url}: {answer.status_code} {answer.text}"
@@ -230,17 +230,17 @@ class Server:
         return self.up.url
 
     @property
-    def says(self) -> str:
+    def output(self) -> str:
         return self.up.command.stderr
 
     def lines(self, job_id: str, event: str) -> list[dict[str, Any]]:
         """Of its log, what it says of a job."""
-        every = [json.loads(line) for line in self.says.splitlines() if line.startswith("{") and job_id in line]
+        every = [json.loads(line) for line in self.output.splitlines() if line.startswith("{") and job_id in line]
         return [line for line in every if line["event"] == event and line.get("job_id") == job_id]
 
     async def order(self, method: str, path: str, body: Any = None) -> Any:
         """As the operator, in the native API."""
-        return told(await self.send(method, path, body))
+        return body_of(await self.send(method, path, body))
 
     async def send(self, method: str, path: str, body: Any = None, *, key: str = "") -> httpx2.Response:
         headers = {"Authorization": f"Bearer {key or self.up.ready['admin_key']}"}
@@ -310,7 +310,7 @@ class Effects(effects.Deployment):
 
         async def register() -> str | None:
             answer = await self.http.post("/api/worker/register", json=body, headers=secret)
-            return None if answer.status_code == 429 else told(answer, 201)["token"]
+            return None if answer.status_code == 429 else body_of(answer, 201)["token"]
 
         token = await until(register)
         worker = effects.Worker(self.http, {"Authorization": f"Bearer {token}"}, body["worker_id"])

@@ -82,7 +82,7 @@ class GitServer:
 
     async def _misbehave(self, request: Request, how: str, rest: str) -> Response:
         query = f"?{request.url.query}"
-        told = "application/x-git-upload-pack-advertisement"
+        media_type = "application/x-git-upload-pack-advertisement"
         if how == "hangs":
             await asyncio.sleep(3_600)
         if how.startswith("status-"):
@@ -90,8 +90,8 @@ class GitServer:
         answers: dict[str, Callable[[], Response]] = {
             "inside": lambda: RedirectResponse(f"http://169.254.169.254/{rest}{query}"),
             "moved": lambda: RedirectResponse(f"/{rest}{query}", 301),
-            "dribbles": lambda: StreamingResponse(_drops(), media_type=told),
-            "endless": lambda: StreamingResponse(_flood(), media_type=told),
+            "dribbles": lambda: StreamingResponse(_drops(), media_type=media_type),
+            "endless": lambda: StreamingResponse(_flood(), media_type=media_type),
             "secret": lambda: Response(status_code=401, headers={"www-authenticate": "Basic realm=x"}),
             "html": lambda: Response("<title>A page</title>", media_type="text/html"),
         }
@@ -99,7 +99,7 @@ class GitServer:
 
     async def _served(self, request: Request, path: str) -> Response:
         """As the CGI says: variables in, headers and a body out."""
-        told = {
+        response = {
             **_CLEAN,
             "GIT_PROJECT_ROOT": str(self.folder),
             "GIT_HTTP_EXPORT_ALL": "1",
@@ -112,7 +112,7 @@ class GitServer:
         }
         body = await request.body()
         done = await asyncio.to_thread(
-            subprocess.run, ["git", "http-backend"], input=body, env=told, capture_output=True, check=False
+            subprocess.run, ["git", "http-backend"], input=body, env=response, capture_output=True, check=False
         )
         head, _, content = done.stdout.partition(b"\r\n\r\n")
         headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n") if line)

@@ -156,8 +156,8 @@ class GitHub:
         if self.losses and self.losses.popleft():
             return _Broken()
         if self.details == "given" and body.get("return_run_details"):
-            told = {"workflow_run_id": run["id"], "run_url": run["url"], "html_url": run["html_url"]}
-            return JSONResponse(told)
+            fields = {"workflow_run_id": run["id"], "run_url": run["url"], "html_url": run["html_url"]}
+            return JSONResponse(fields)
         return Response(status_code=204)
 
     def _unfit(self, found: Repository, workflow: Workflow, body: dict[str, Any]) -> Refusal | None:
@@ -204,7 +204,7 @@ class GitHub:
         query = request.query_params
         since = query.get("created", "").removeprefix(">=")
         runs = [
-            told(run)
+            described(run)
             for run in reversed(self.runs.values())
             if run["workflow_id"] == workflow.id
             and query.get("event") in (None, run["event"])
@@ -221,7 +221,7 @@ class GitHub:
         look = self.looks[run["id"]] = self.looks.get(run["id"], 0) + 1
         if run["status"] != "completed":
             self._move(run, run["script"][min(look, len(run["script"])) - 1])
-        return JSONResponse(told(run))
+        return JSONResponse(described(run))
 
     def _move(self, run: dict[str, Any], at: str) -> None:
         status, _, conclusion = at.partition("/")
@@ -270,7 +270,7 @@ class _Broken(Response):
         raise ConnectionResetError
 
 
-def told(run: dict[str, Any]) -> dict[str, Any]:
+def described(run: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in run.items() if name not in ("script", "job_names")}
 
 

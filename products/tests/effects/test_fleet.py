@@ -58,13 +58,13 @@ async def test_efx_11_a_worker_registers_with_the_fleets_secret(deployment: Depl
     answer = await deployment.http.post(
         "/api/worker/register", json=body, headers={"X-Fleet-Secret": deployment.fleet_secret}
     )
-    told = answer.json()
-    assert (answer.status_code, told["worker_id"], told["workflows_assigned"]) == (201, "i-0abc123", [slug])
-    assert re.fullmatch(r"\S{64}", told["token"])
-    assert (told["lease_seconds"], told["heartbeat_seconds"]) == (900, 30)
+    response = answer.json()
+    assert (answer.status_code, response["worker_id"], response["workflows_assigned"]) == (201, "i-0abc123", [slug])
+    assert re.fullmatch(r"\S{64}", response["token"])
+    assert (response["lease_seconds"], response["heartbeat_seconds"]) == (900, 30)
     async with deployment.engine.db.transaction() as tx:
         kept = await tx.fetchval("select digest from millpond.workers where worker = 'i-0abc123'")
-    assert kept == hashlib.sha256(told["token"].encode()).digest()
+    assert kept == hashlib.sha256(response["token"].encode()).digest()
     listed = await deployment.admin.get("/api/admin/workers/i-0abc123")
     assert "token" not in listed
     assert (listed["workflows"], listed["registration_source"], listed["capabilities"]) == (
@@ -308,20 +308,20 @@ async def test_efx_13_a_worker_that_is_not_approved_waits(deployment: Deployment
     assert await worker.poll() is None
 
 
-async def test_efx_14_a_heartbeat_prolongs_the_lease_and_tells_of_cancel_and_drain(deployment: Deployment) -> None:
+async def test_efx_14_a_heartbeat_prolongs_the_lease_and_reports_cancel_and_drain(deployment: Deployment) -> None:
     user, worker, job = await started(deployment)
     before = (await dispatch_of(deployment, job))["lease_expires_at"]
-    told = await worker.post("/api/worker/heartbeat", lease(job))
-    assert (told["cancel_requested"], told["drain"], told["input_url"]) == (False, False, None)
+    response = await worker.post("/api/worker/heartbeat", lease(job))
+    assert (response["cancel_requested"], response["drain"], response["input_url"]) == (False, False, None)
     assert (await dispatch_of(deployment, job))["lease_expires_at"] > before
     await deployment.admin.post(f"/api/admin/workers/{worker.name}/drain")
     canceled = await user.post(f"/api/ai-jobs/{job['job_id']}/cancel")
     assert (canceled["status"], canceled["cancel_requested"]) == ("processing", True)
-    told = await worker.post("/api/worker/heartbeat", lease(job) | {"renew": True})
-    assert (told["cancel_requested"], told["drain"]) == (True, True)
-    assert (await deployment.http.get(told["input_url"])).content == picture()
-    assert told["asset_urls"].keys() == {asset["name"] for asset in job["input_payload"]["assets"]}
-    answer = await deployment.http.put(told["output_url"], content=b"x", headers=told["output_headers"])
+    response = await worker.post("/api/worker/heartbeat", lease(job) | {"renew": True})
+    assert (response["cancel_requested"], response["drain"]) == (True, True)
+    assert (await deployment.http.get(response["input_url"])).content == picture()
+    assert response["asset_urls"].keys() == {asset["name"] for asset in job["input_payload"]["assets"]}
+    answer = await deployment.http.put(response["output_url"], content=b"x", headers=response["output_headers"])
     assert answer.status_code == 200
     ended = await worker.post("/api/worker/fail", lease(job) | {"error": "stopped"})
     assert (ended["status"], ended["job_status"]) == ("failed", "canceled")
@@ -346,12 +346,16 @@ async def test_efx_15_complete_looks_at_the_output_first(deployment: Deployment)
     done = await worker.post(path, lease(job) | {"output": output, "provider_job_id": "prompt-1"})
     assert done == {"dispatch_id": job["dispatch_id"], "status": "completed", "job_status": "completed"}
     assert await worker.post(path, lease(job) | {"output": output}) == done
-    told = await user.get(f"/api/ai-jobs/{job['job_id']}")
-    assert (told["status"], told["provider_job_id"], told["consumed_tokens"]) == ("completed", "prompt-1", 5)
-    file = await user.get(f"/api/files/{told['output_file_id']}")
+    response = await user.get(f"/api/ai-jobs/{job['job_id']}")
+    assert (response["status"], response["provider_job_id"], response["consumed_tokens"]) == (
+        "completed",
+        "prompt-1",
+        5,
+    )
+    file = await user.get(f"/api/files/{response['output_file_id']}")
     assert (file["size"], file["mime_type"], file["path"]) == (size, "image/png", job["output_path"])
     assert file["metadata"] == output["metadata"]
-    assert (await user.get(f"/api/files/{told['input_file_id']}"))["metadata"] is None
+    assert (await user.get(f"/api/files/{response['input_file_id']}"))["metadata"] is None
     kept = await deployment.engine.read("acme", job["job_id"])
     assert kept.output["metadata"] == {"frames": 1}
     assert (await user.types())[-2:] == [("JOB_RESERVE", -5), ("JOB_CONSUME", 0)]
@@ -369,7 +373,7 @@ async def test_efx_15_complete_looks_at_the_output_first(deployment: Deployment)
     ],
     ids=["empty", "unsaid", "html", "nul", "unknown"],
 )
-async def test_efx_15_what_is_told_of_an_output_is_checked(deployment: Deployment, output: Any, field: str) -> None:
+async def test_efx_15_what_is_reported_of_an_output_is_checked(deployment: Deployment, output: Any, field: str) -> None:
     _, worker, job = await started(deployment)
     problem = await worker.refused("POST", "/api/worker/complete", lease(job) | {"output": output}, status=422)
     assert problem["field"] == field
@@ -380,12 +384,12 @@ async def test_efx_15_an_output_that_does_not_decode_is_only_logged(
 ) -> None:
     from millpond import logs  # noqa: PLC0415 - what it is told is what is looked at
 
-    told: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
-    monkeypatch.setattr(logs, "emit", lambda event, **fields: told.put_nowait((event, fields)))
+    reported: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
+    monkeypatch.setattr(logs, "emit", lambda event, **fields: reported.put_nowait((event, fields)))
     user, worker, job = await started(deployment)
     await worker.complete(job, b"this is no picture")
     async with asyncio.timeout(PATIENCE):
-        while (line := await told.get())[0] != "output.unreadable":
+        while (line := await reported.get())[0] != "output.unreadable":
             pass
     assert "UnidentifiedImageError" in line[1]["reason"]
     assert (await user.get(f"/api/ai-jobs/{job['job_id']}"))["status"] == "completed"
@@ -394,9 +398,9 @@ async def test_efx_15_an_output_that_does_not_decode_is_only_logged(
 async def test_efx_16_a_failure_is_sanitised_and_refunded(deployment: Deployment) -> None:
     user, worker, job = await started(deployment)
     error = '{"exception_message": "CUDA out of memory\\nTried to allocate 2 GiB", "traceback": ["/opt/x.py"]}'
-    told = await worker.post("/api/worker/fail", lease(job) | {"error": error})
-    assert (told["status"], told["job_status"]) == ("failed", "failed")
-    assert await worker.post("/api/worker/fail", lease(job) | {"error": error}) == told
+    response = await worker.post("/api/worker/fail", lease(job) | {"error": error})
+    assert (response["status"], response["job_status"]) == ("failed", "failed")
+    assert await worker.post("/api/worker/fail", lease(job) | {"error": error}) == response
     assert (await user.get(f"/api/ai-jobs/{job['job_id']}"))["error_message"] == "CUDA out of memory"
     assert (await user.get("/api/videos"))["data"][0]["error"] == "CUDA out of memory"
     assert (await user.types())[-1] == ("JOB_REFUND", 5)
@@ -420,8 +424,8 @@ async def test_efx_16_a_long_error_is_shortened_and_an_endless_one_refused(deplo
 async def test_efx_17_a_requeue_is_no_attempt(deployment: Deployment) -> None:
     user, worker, job = await started(deployment)
     for round_ in range(5):
-        told = await worker.post("/api/worker/requeue", lease(job) | {"reason": f"Spot interruption {round_}"})
-        assert (told["status"], told["job_status"]) == ("queued", "queued")
+        response = await worker.post("/api/worker/requeue", lease(job) | {"reason": f"Spot interruption {round_}"})
+        assert (response["status"], response["job_status"]) == ("queued", "queued")
         dispatch = await dispatch_of(deployment, job)
         expected = {"status": "queued", "worker_id": None, "lease_token": None, "lease_expires_at": None, "attempts": 0}
         assert dispatch.items() >= expected.items()

@@ -30,8 +30,8 @@ async def test_efx_10_the_last_lease_that_runs_out_fails_the_job_and_refunds_it(
         await reaper(deployment.engine).run_once()
         await worker.refused("POST", "/api/worker/heartbeat", lease(taken), status=409)
     assert await worker.poll() is None
-    told = await user.get(f"/api/ai-jobs/{job['id']}")
-    assert (told["status"], told["attempts"], told["consumed_tokens"]) == ("failed", 3, 0)
+    response = await user.get(f"/api/ai-jobs/{job['id']}")
+    assert (response["status"], response["attempts"], response["consumed_tokens"]) == ("failed", 3, 0)
     video = await user.get(f"/api/videos/{job['video_id']}")
     assert (video["status"], bool(video["error"])) == ("failed", True)
     assert await user.types() == [("PAYMENT_CREDIT", 100), ("JOB_RESERVE", -5), ("JOB_REFUND", 5)]

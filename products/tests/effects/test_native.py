@@ -29,8 +29,8 @@ async def test_a_client_neither_repeats_nor_reads_what_the_product_made(deployme
     slug, user = await deployment.workflow(), await deployment.user()
     worker = await deployment.worker(slug)
     order = await user.order(slug)
-    told = (await native(deployment, user, "GET", f"jobs/{order['id']}")).json()
-    assert (told["id"], told["input"]) == (order["id"], {})
+    response = (await native(deployment, user, "GET", f"jobs/{order['id']}")).json()
+    assert (response["id"], response["input"]) == (order["id"], {})
     listed = (await native(deployment, user, "GET", "jobs")).json()["data"]
     assert [job["input"] for job in listed] == [{}]
     whole = await native(deployment, deployment.admin, "GET", f"jobs/{order['id']}?tenant=acme")
@@ -67,8 +67,8 @@ async def test_efx_15_24_a_native_worker_stores_its_output_where_it_belongs_or_c
     body = lease | {"output": {"file": {"id": saved["id"]}}, "artifacts": [saved]}
     done = await native(deployment, worker, "POST", "worker/complete", body)
     assert done.status_code == 200, done.text
-    told = await user.get(f"/api/ai-jobs/{order['id']}")
-    assert (await deployment.http.get(told["output_url"])).content == data
+    response = await user.get(f"/api/ai-jobs/{order['id']}")
+    assert (await deployment.http.get(response["output_url"])).content == data
     assert await user.balance() == 95
 
 

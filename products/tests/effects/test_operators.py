@@ -268,7 +268,7 @@ async def test_a_prompt_that_does_not_fit_into_a_job_is_refused(deployment: Depl
     assert (await user.get("/api/wallet"))["balance"] == 100
 
 
-async def test_a_video_whose_file_is_lost_is_told_to_the_worker(deployment: Deployment) -> None:
+async def test_a_video_whose_file_is_lost_is_reported_to_the_worker(deployment: Deployment) -> None:
     """Nobody looks into storage when a job is made: a URL that leads nowhere is the worker's to tell."""
     slug, user = await deployment.workflow(), await deployment.user()
     worker = await deployment.worker(slug)

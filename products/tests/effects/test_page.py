@@ -167,7 +167,7 @@ async def test_efx_25_the_page_can_be_used_by_keyboard_and_says_what_is_missing(
         assert await page.evaluate(f"{controls}.filter({nameless}).length") == 0
 
 
-async def test_efx_25_a_wrong_key_is_told(browser: Browser, deployment: Deployment) -> None:
+async def test_efx_25_a_wrong_key_is_reported(browser: Browser, deployment: Deployment) -> None:
     async with browsing(browser, deployment, "mp_client_wrong") as page:
         await expect(page.locator("#key-error")).to_contain_text("malformed")
         await photograph(page, "effects/0-key")

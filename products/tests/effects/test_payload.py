@@ -176,7 +176,7 @@ def test_a_files_name_in_comfyui_has_nothing_of_the_users_but_its_end(
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
         ('{"exception_message": "Out of memory", "traceback": []}', "Out of memory"),
         ('{"error_message": "Bad node"}', "Bad node"),
@@ -200,8 +200,8 @@ def test_a_files_name_in_comfyui_has_nothing_of_the_users_but_its_end(
     ],
     ids=[f"error-{n}" for n in range(19)],
 )
-def test_efx_16_of_what_a_worker_says_a_user_reads_one_line(error: Any, told: str) -> None:
-    assert failures.describe(error) == told
+def test_efx_16_of_what_a_worker_says_a_user_reads_one_line(error: Any, expected: str) -> None:
+    assert failures.describe(error) == expected
 
 
 @given(
@@ -210,7 +210,7 @@ def test_efx_16_of_what_a_worker_says_a_user_reads_one_line(error: Any, told: st
         lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     )
 )
-def test_efx_16_whatever_it_is_something_short_and_clean_is_told(error: Any) -> None:
-    told = failures.describe(error)
-    assert 0 < len(told) <= 500
-    assert told.isprintable() or all(ord(letter) >= 32 for letter in told)
+def test_efx_16_whatever_it_is_something_short_and_clean_is_reported(error: Any) -> None:
+    described = failures.describe(error)
+    assert 0 < len(described) <= 500
+    assert described.isprintable() or all(ord(letter) >= 32 for letter in described)

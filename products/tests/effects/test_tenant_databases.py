@@ -49,8 +49,8 @@ async def test_efx_02_users_of_a_tenant_apart_see_no_difference(apart: Deploymen
     await worker.complete(taken, picture("white"))
     video = await user.get(f"/api/videos/{job['video_id']}")
     assert video["ai_job_id"] == again.json()["id"]
-    told = await user.get(f"/api/ai-jobs/{job['id']}")
-    assert (await apart.http.get(told["output_url"])).content == picture("white")
+    response = await user.get(f"/api/ai-jobs/{job['id']}")
+    assert (await apart.http.get(response["output_url"])).content == picture("white")
     await worker.post("/api/worker/fail", lease(await worker.take()) | {"error": "x"})
     assert (await user.get(f"/api/videos/{job['video_id']}"))["error"] == "x"
     assert await user.balance() == 95

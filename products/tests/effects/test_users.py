@@ -127,8 +127,8 @@ async def test_efx_04_the_checks_come_in_order(deployment: Deployment) -> None:
     answers.append(await user.ask(slug, video))
     await deployment.engine.set_cap("acme", user.name, 5)
     answers += [await user.ask(slug, video), await user.ask(slug, video, input={"prompt": "a cat"})]
-    told = [(answer.status_code, answer.json()["code"], answer.json().get("field")) for answer in answers]
-    assert told == [
+    response = [(answer.status_code, answer.json()["code"], answer.json().get("field")) for answer in answers]
+    assert response == [
         (404, "not_found", "effect_id"),
         (404, "not_found", "video_id"),
         (409, "idempotency_conflict", "idempotency_key"),
@@ -302,7 +302,7 @@ async def test_efx_05_the_graph_is_read_from_storage_and_held_to_its_hash(deploy
 # Tokens
 
 
-async def test_efx_06_too_few_tokens_are_told_with_what_is_needed(deployment: Deployment) -> None:
+async def test_efx_06_too_few_tokens_are_reported_with_what_is_needed(deployment: Deployment) -> None:
     slug, user = await deployment.workflow(price=8), await deployment.user(tokens=7)
     answer = await user.ask(slug)
     problem = answer.json()
@@ -361,7 +361,7 @@ async def test_efx_18_a_grant_with_the_same_transaction_counts_once(deployment: 
 # Results
 
 
-async def test_efx_25_a_video_tells_its_result_and_what_it_usually_takes(deployment: Deployment) -> None:
+async def test_efx_25_a_video_reports_its_result_and_what_it_usually_takes(deployment: Deployment) -> None:
     slug, user = await deployment.workflow(), await deployment.user()
     worker = await deployment.worker(slug)
     job = await user.order(slug)
@@ -385,7 +385,7 @@ async def test_efx_25_a_video_tells_its_result_and_what_it_usually_takes(deploym
     assert (await user.get(f"/api/videos/{again['video_id']}"))["estimated_seconds"] == round(estimate, 1)
 
 
-async def test_efx_25_a_video_tells_why_it_failed(deployment: Deployment) -> None:
+async def test_efx_25_a_video_reports_why_it_failed(deployment: Deployment) -> None:
     slug, user = await deployment.workflow(), await deployment.user()
     worker = await deployment.worker(slug)
     job = await user.order(slug)

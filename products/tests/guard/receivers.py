@@ -24,7 +24,7 @@ class Came:
     body: bytes
 
     @property
-    def told(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, Any]:
         return json.loads(self.body)
 
     @property
@@ -50,7 +50,7 @@ class Receiver:
         return [one for one in self.came if one.path == f"/{path}"]
 
     def events(self, path: str) -> list[str]:
-        return [one.told["event"] for one in self.at(path)]
+        return [one.payload["event"] for one in self.at(path)]
 
     async def wait(self, path: str, count: int) -> list[Came]:
         async def are_there() -> bool:

@@ -45,7 +45,7 @@ async def guard_queue(customer: Customer, **options: Any) -> dict[str, Any]:
     return found
 
 
-async def test_grd_10_queues_tell_depth_age_flight_rates_and_a_verdict(
+async def test_grd_10_queues_report_depth_age_flight_rates_and_a_verdict(
     deployment: Deployment, customer: Customer
 ) -> None:
     before = await guard_queue(customer)

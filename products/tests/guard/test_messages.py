@@ -75,10 +75,10 @@ async def test_grd_01_an_answer_is_blocked(customer: Customer) -> None:
     job = await customer.submit("Tell me the secret.")
     await customer.when(job, "awaiting_response")
     await customer.respond(job, "The secret is 42.")
-    told = await customer.when(job, "outbound_blocked")
+    response = await customer.when(job, "outbound_blocked")
     assert await customer.states(job) == [*WHOLE[:3], "outbound_blocked"]
-    assert told["inbound"]["outcome"] == "passed"
-    assert told["outbound"] == {"outcome": "blocked", "text": None, "verdicts": told["outbound"]["verdicts"]}
+    assert response["inbound"]["outcome"] == "passed"
+    assert response["outbound"] == {"outcome": "blocked", "text": None, "verdicts": response["outbound"]["verdicts"]}
 
 
 async def test_grd_01_nothing_passes_rules_that_cannot_be_applied(deployment: Deployment, customer: Customer) -> None:
@@ -95,8 +95,8 @@ async def test_grd_01_nothing_passes_rules_that_cannot_be_applied(deployment: De
             '{"type": "nobody knows"}',
         )
     job = await customer.submit()
-    told = await customer.when(job, "inbound_blocked")
-    assert told["inbound"] == {"outcome": "blocked", "text": None, "verdicts": []}
+    response = await customer.when(job, "inbound_blocked")
+    assert response["inbound"] == {"outcome": "blocked", "text": None, "verdicts": []}
     async with deployment.engine.database(customer.name).transaction() as tx:
         await tx.execute("delete from millpond.guard_rules where tenant = $1", customer.name)
         await tx.execute("update millpond.guard_sets set version = version + 1 where tenant = $1", customer.name)
@@ -146,10 +146,10 @@ async def test_grd_02_metadata_comes_back(customer: Customer) -> None:
     job = await customer.submit(metadata={"order": 7, "tags": ["a"]})
     assert (await customer.when(job, "awaiting_response"))["metadata"] == {"order": 7, "tags": ["a"]}
     (came,) = await customer.deployment.receiver.wait(customer.name, 1)
-    assert came.told["data"]["metadata"] == {"order": 7, "tags": ["a"]}
+    assert came.payload["data"]["metadata"] == {"order": 7, "tags": ["a"]}
 
 
-async def test_grd_02_the_secret_is_told_once_and_kept_nowhere_in_the_clear(
+async def test_grd_02_the_secret_is_shown_once_and_kept_nowhere_in_the_clear(
     deployment: Deployment, customer: Customer
 ) -> None:
     lines = io.StringIO()
@@ -160,7 +160,7 @@ async def test_grd_02_the_secret_is_told_once_and_kept_nowhere_in_the_clear(
         await customer.when(job, "awaiting_response")
         await customer.respond(job, "Hello to you.")
         await customer.when(job, "completed")
-        told = [json.dumps(await customer.get(f"/v1/jobs/{job['job_id']}"))]
+        response = [json.dumps(await customer.get(f"/v1/jobs/{job['job_id']}"))]
         async with httpx2.AsyncClient(base_url=deployment.url) as native:
             for key in (customer.key, customer.admin_key):
                 for path in (
@@ -175,19 +175,19 @@ async def test_grd_02_the_secret_is_told_once_and_kept_nowhere_in_the_clear(
                 ):
                     answer = await native.get(path, headers={"Authorization": f"Bearer {key}"})
                     assert answer.status_code in (200, 403), (path, answer.text)
-                    told.append(answer.text)
-        told += [row for rows in (await snapshot(deployment.engine.db)).values() for row in rows]
-        told += [
+                    response.append(answer.text)
+        response += [row for rows in (await snapshot(deployment.engine.db)).values() for row in rows]
+        response += [
             lines.getvalue(),
             *(came.body.decode() + str(came.headers) for came in deployment.receiver.at(customer.name)),
         ]
     finally:
         logs.silence()
     assert "job.completed" in lines.getvalue()
-    assert len(told) > 50
+    assert len(response) > 50
     key = secret.removeprefix("whsec_")
     raw = base64.b64decode(key).hex()
-    assert not [text for text in told if secret in text or key in text or raw in text]
+    assert not [text for text in response if secret in text or key in text or raw in text]
 
 
 async def test_grd_02_the_same_request_with_a_key_gets_the_same_answer(customer: Customer) -> None:
@@ -208,13 +208,13 @@ async def test_grd_02_the_same_request_with_a_key_gets_the_same_answer(customer:
 async def test_grd_03_both_messages_never_wait_for_a_response(customer: Customer) -> None:
     await customer.rule(EMAIL, action="redact")
     job = await customer.submit("I am ann@example.com.", message_output="Hello, bob@example.com!")
-    told = await customer.when(job, "completed")
+    response = await customer.when(job, "completed")
     assert await customer.states(job) == ["processing_inbound", "processing_outbound", "delivering", "completed"]
-    assert told["inbound"]["text"] == "I am [EMAIL]."
-    assert told["outbound"]["text"] == "Hello, [EMAIL]!"
+    assert response["inbound"]["text"] == "I am [EMAIL]."
+    assert response["outbound"]["text"] == "Hello, [EMAIL]!"
     assert customer.deployment.receiver.events(customer.name) == ["job.completed"]
     (came,) = customer.deployment.receiver.at(customer.name)
-    assert came.told["data"] == {"inbound": told["inbound"], "outbound": told["outbound"]}
+    assert came.payload["data"] == {"inbound": response["inbound"], "outbound": response["outbound"]}
     late = await customer.refused(
         "POST", f"/v1/jobs/{job['job_id']}/response", {"message_output": "Hello, bob@example.com!"}, status=409
     )
@@ -274,30 +274,30 @@ async def test_grd_04_many_responses_at_once_have_one_effect(customer: Customer)
     taken = {n % 4 for n, answer in enumerate(answers) if answer.status_code == 202}
     assert len(taken) == 1
     assert sorted(answer.status_code for answer in answers) == [202] * 4 + [409] * 12
-    told = await customer.when(job, "completed")
-    assert told["outbound"]["text"] == f"Answer {taken.pop()}."
+    response = await customer.when(job, "completed")
+    assert response["outbound"]["text"] == f"Answer {taken.pop()}."
     assert customer.deployment.receiver.events(customer.name) == ["job.inbound_completed", "job.completed"]
 
 
 # GRD-5
 
 
-async def test_grd_05_a_job_tells_what_the_rules_have_found(deployment: Deployment, customer: Customer) -> None:
+async def test_grd_05_a_job_reports_what_the_rules_have_found(deployment: Deployment, customer: Customer) -> None:
     rule = await customer.rule(EMAIL, name="No mail", action="redact", direction="inbound")
     await deployment.engine.pause(KIND.queue)
     job = await customer.submit("I am ann@example.com.")
-    told = await customer.read(job)
-    assert told == {name: job[name] for name in ("job_id", "status", "created_at", "expires_at")}
+    response = await customer.read(job)
+    assert response == {name: job[name] for name in ("job_id", "status", "created_at", "expires_at")}
     await deployment.engine.resume(KIND.queue)
-    told = await customer.when(job, "awaiting_response")
-    (verdict,) = told["inbound"]["verdicts"]
-    assert told["inbound"]["text"] == "I am [EMAIL]."
+    response = await customer.when(job, "awaiting_response")
+    (verdict,) = response["inbound"]["verdicts"]
+    assert response["inbound"]["text"] == "I am [EMAIL]."
     assert (verdict["rule"], verdict["name"], verdict["action"]) == (rule["id"], "No mail", "redact")
     assert (verdict["start"], verdict["end"]) == (5, 20)
-    assert "outbound" not in told
+    assert "outbound" not in response
     await customer.respond(job, "ann@example.com is welcome.")
-    told = await customer.when(job, "completed")
-    assert told["outbound"] == {"outcome": "passed", "text": "ann@example.com is welcome.", "verdicts": []}
+    response = await customer.when(job, "completed")
+    assert response["outbound"] == {"outcome": "passed", "text": "ann@example.com is welcome.", "verdicts": []}
 
 
 async def test_grd_05_a_job_is_its_owners(deployment: Deployment, customer: Customer) -> None:
@@ -320,7 +320,7 @@ async def test_grd_05_a_job_is_its_owners(deployment: Deployment, customer: Cust
 # GRD-6
 
 
-async def test_grd_06_a_job_lives_an_hour_unless_it_is_told_otherwise(customer: Customer) -> None:
+async def test_grd_06_a_job_lives_an_hour_unless_it_is_set_otherwise(customer: Customer) -> None:
     for given, lives in ((None, 3_600), (1, 1), (604_800, 604_800)):
         body = {"message_input": "Hello!", "webhook_url": customer.url(), "expires_in_seconds": given}
         job = await customer.post("/v1/jobs", body)
@@ -366,10 +366,10 @@ async def test_grd_06_a_job_expires_from_every_status_in_time_under_load(dsn: st
         assert await verify(deployment.engine.db) == []
 
 
-async def test_grd_06_expiry_is_told(deployment: Deployment, customer: Customer) -> None:
+async def test_grd_06_expiry_is_reported(deployment: Deployment, customer: Customer) -> None:
     job = await customer.submit(expires_in_seconds=1)
     came = await deployment.receiver.wait(customer.name, 2)
-    assert [one.told["event"] for one in came] == ["job.inbound_completed", "job.expired"]
+    assert [one.payload["event"] for one in came] == ["job.inbound_completed", "job.expired"]
     assert came[1].verified(job["webhook_secret"])["status"] == "expired"
     await customer.when(job, "expired")
 
@@ -398,15 +398,15 @@ async def test_grd_12_a_mebibyte_is_taken_and_not_a_byte_more(customer: Customer
     await customer.respond(job, whole)
     came = await customer.deployment.receiver.wait(customer.name, 2)
     assert (await customer.when(job, "completed"))["outbound"]["text"] == whole
-    assert came[1].told["data"]["outbound"]["text"] == whole
+    assert came[1].payload["data"]["outbound"]["text"] == whole
 
 
 async def test_grd_12_both_messages_may_be_as_long_as_they_can(customer: Customer) -> None:
     text = "\x01" * TEXT_MAX  # which JSON writes with six letters
     job = await customer.submit(text, message_output=text)
     await customer.deployment.receiver.wait(customer.name, 1)
-    told = await customer.when(job, "completed")
-    assert (told["inbound"]["text"], told["outbound"]["text"]) == (text, text)
+    response = await customer.when(job, "completed")
+    assert (response["inbound"]["text"], response["outbound"]["text"]) == (text, text)
 
 
 BAD: dict[str, tuple[bytes, int]] = {
@@ -441,7 +441,7 @@ async def test_grd_12_a_response_that_is_no_text_is_refused_by_its_field(custome
     assert (await customer.read(job))["status"] == "awaiting_response"
 
 
-async def test_grd_12_what_else_is_wrong_is_told_by_its_field(customer: Customer) -> None:
+async def test_grd_12_what_else_is_wrong_is_reported_by_its_field(customer: Customer) -> None:
     url = customer.url()
     for body, field in (
         ({"webhook_url": url}, "message_input"),

@@ -203,11 +203,11 @@ async def test_grd_07_a_change_of_rules_holds_for_the_next_message(customer: Cus
         rule = await customer.rule(SECRET)
         await customer.when(await customer.submit("A secret."), "inbound_blocked")
         await customer.operate("PATCH", f"/v1/rules/{rule['id']}", {"mode": "monitor"})
-        told = await customer.when(await customer.submit("A secret."), "awaiting_response")
-        assert [verdict["mode"] for verdict in told["inbound"]["verdicts"]] == ["monitor"]
+        response = await customer.when(await customer.submit("A secret."), "awaiting_response")
+        assert [verdict["mode"] for verdict in response["inbound"]["verdicts"]] == ["monitor"]
         await customer.operate("DELETE", f"/v1/rules/{rule['id']}")
-        told = await customer.when(await customer.submit("A secret."), "awaiting_response")
-        assert told["inbound"]["verdicts"] == []
+        response = await customer.when(await customer.submit("A secret."), "awaiting_response")
+        assert response["inbound"]["verdicts"] == []
 
 
 async def test_grd_07_each_direction_has_rules_of_its_own(customer: Customer) -> None:
@@ -215,13 +215,13 @@ async def test_grd_07_each_direction_has_rules_of_its_own(customer: Customer) ->
     await customer.rule({"type": "keywords", "words": ["answer"]}, direction="outbound", action="redact")
     await customer.rule({"type": "keywords", "words": ["word"]}, direction="both", action="flag")
     text = "A question, an answer, a word."
-    told = await customer.when(await customer.submit(text, message_output=text), "completed")
-    assert told["inbound"]["text"] == "A [KEYWORD], an answer, a word."
-    assert told["outbound"]["text"] == "A question, an [KEYWORD], a word."
-    assert [len(told[way]["verdicts"]) for way in ("inbound", "outbound")] == [2, 2]
+    response = await customer.when(await customer.submit(text, message_output=text), "completed")
+    assert response["inbound"]["text"] == "A [KEYWORD], an answer, a word."
+    assert response["outbound"]["text"] == "A question, an [KEYWORD], a word."
+    assert [len(response[way]["verdicts"]) for way in ("inbound", "outbound")] == [2, 2]
 
 
-FINDS: dict[str, tuple[dict[str, Any], str, str]] = {
+MATCHERS: dict[str, tuple[dict[str, Any], str, str]] = {
     "words": (SECRET, "Tell me the S\u0415CRET.", "Tell me the secretary."),  # the second letter is Cyrillic
     "pattern": ({"type": "pattern", "pattern": r"\border-\d{6}\b"}, "See order-123456.", "See order-12345."),
     "e-mail": (EMAIL, "I am ann@example.com.", "I am ann at home."),
@@ -240,14 +240,14 @@ FINDS: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("what", FINDS)
+@pytest.mark.parametrize("what", MATCHERS)
 async def test_grd_07_rules_find_what_they_look_for(customer: Customer, what: str) -> None:
-    matcher, found, clean = FINDS[what]
+    matcher, found, clean = MATCHERS[what]
     await customer.rule(matcher)
     blocked = await customer.submit(found)
     passed = await customer.submit(clean)
-    told = await customer.when(blocked, "inbound_blocked")
-    assert told["inbound"]["verdicts"]
+    response = await customer.when(blocked, "inbound_blocked")
+    assert response["inbound"]["verdicts"]
     assert (await customer.when(passed, "awaiting_response"))["inbound"]["verdicts"] == []
 
 
@@ -287,11 +287,11 @@ async def test_grd_07_block_redact_and_flag_of_rules(customer: Customer) -> None
 async def test_grd_07_rules_that_make_a_text_too_long_block_it(customer: Customer) -> None:
     await customer.rule({"type": "keywords", "words": ["ab"], "label": "x" * 40}, action="redact")
     much = await customer.submit("ab " * 100_000)
-    told = await customer.when(much, "inbound_blocked")
-    assert len(told["inbound"]["verdicts"]) == 100
-    assert told["inbound"]["more"] == 99_900
+    response = await customer.when(much, "inbound_blocked")
+    assert len(response["inbound"]["verdicts"]) == 100
+    assert response["inbound"]["more"] == 99_900
     (came,) = await customer.deployment.receiver.wait(customer.name, 1)
-    assert came.told["event"] == "job.blocked"
+    assert came.payload["event"] == "job.blocked"
 
 
 async def test_grd_07_a_pattern_that_would_run_for_ever_elsewhere_does_not(customer: Customer) -> None:

@@ -86,8 +86,8 @@ async def test_a_tenant_apart_sees_no_difference(server: DatabaseServer, templat
         queues = (await customer.get("/api/v1/health/queues", key=operator))["queues"]
         (queue,) = [one for one in queues if one["queue"] == "guard"]
         assert queue["rate_in_1m"] == round(1 / 60, 3)
-        told = await customer.when(job, "awaiting_response")
-        assert told["inbound"]["text"] == "I am [EMAIL]."
+        response = await customer.when(job, "awaiting_response")
+        assert response["inbound"]["text"] == "I am [EMAIL]."
         await customer.respond(job, "Hello!")
         await customer.when(job, "completed")
         held = await customer.submit("Well?", message_output="A secret.")
@@ -95,8 +95,8 @@ async def test_a_tenant_apart_sees_no_difference(server: DatabaseServer, templat
         late = await customer.submit("Well?", expires_in_seconds=1)
         await customer.when(late, "expired")
         await until(lambda: asyncio.sleep(0, "job.expired" in deployment.receiver.events("far")))
-        own = [one for one in deployment.receiver.at("far") if one.told["job_id"] == job["job_id"]]
-        assert [one.told["event"] for one in own] == ["job.inbound_completed", "job.completed"]
+        own = [one for one in deployment.receiver.at("far") if one.payload["job_id"] == job["job_id"]]
+        assert [one.payload["event"] for one in own] == ["job.inbound_completed", "job.completed"]
         assert all(one.verified(job["webhook_secret"]) for one in own)
         assert (await near.operate("GET", "/v1/rules"))["data"] == []
         async with deployment.engine.db.transaction() as tx:
@@ -135,8 +135,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 async def test_grd_07_rules_can_ask_a_classifier_of_an_installed_package(deployment: Deployment) -> None:
     customer = await deployment.customer()
     await customer.rule({"type": "classifier", "name": "mood"}, name="Be calm")
-    told = await customer.when(await customer.submit("Now!!!"), "inbound_blocked")
-    (verdict,) = told["inbound"]["verdicts"]
+    response = await customer.when(await customer.submit("Now!!!"), "inbound_blocked")
+    (verdict,) = response["inbound"]["verdicts"]
     assert (verdict["name"], verdict["label"]) == ("Be calm", "angry")
     await customer.when(await customer.submit("Now, please."), "awaiting_response")
 
@@ -148,10 +148,10 @@ async def test_what_is_answered_fits_the_document(deployment: Deployment) -> Non
     customer = await deployment.customer()
     await customer.rule({"type": "pii", "labels": ["email"]}, action="redact")
     job = await customer.submit("I am ann@example.com.", message_output="Hello!", metadata={"a": 1})
-    told = await customer.when(job, "completed")
+    response = await customer.when(job, "completed")
     answers = {
         "MadeJob": job,
-        "Job": told,
+        "Job": response,
         "Rules": await customer.operate("GET", "/v1/rules"),
         "Queues": await customer.get("/api/v1/health/queues"),
         "Filtered": await customer.operate("POST", "/v1/rules/dry-run", {"text": "x", "direction": "inbound"}),

@@ -45,43 +45,43 @@ async def _no_webhook_goes_where_it_should_not(deployment: Deployment) -> AsyncI
 # GRD-8
 
 
-async def test_grd_08_webhooks_tell_of_a_whole_job_in_order(deployment: Deployment, customer: Customer) -> None:
+async def test_grd_08_webhooks_report_a_whole_job_in_order(deployment: Deployment, customer: Customer) -> None:
     await customer.rule({"type": "pii", "labels": ["email"]}, action="redact")
     job = await customer.submit("I am ann@example.com.")
     (first,) = await deployment.receiver.wait(customer.name, 1)
-    told = await customer.when(job, "awaiting_response")
-    assert first.told == {
+    response = await customer.when(job, "awaiting_response")
+    assert first.payload == {
         "job_id": job["job_id"],
         "event": "job.inbound_completed",
         "status": "awaiting_response",
         "created_at": job["created_at"],
-        "data": {"inbound": told["inbound"]},
+        "data": {"inbound": response["inbound"]},
     }
-    assert first.told["data"]["inbound"]["text"] == "I am [EMAIL]."
+    assert first.payload["data"]["inbound"]["text"] == "I am [EMAIL]."
     await customer.respond(job, "Hello!")
     _, second = await deployment.receiver.wait(customer.name, 2)
-    told = await customer.when(job, "completed")
-    assert second.told == {
+    response = await customer.when(job, "completed")
+    assert second.payload == {
         "job_id": job["job_id"],
         "event": "job.completed",
         "status": "completed",
         "created_at": job["created_at"],
-        "data": {"inbound": told["inbound"], "outbound": told["outbound"]},
+        "data": {"inbound": response["inbound"], "outbound": response["outbound"]},
     }
 
 
-async def test_grd_08_webhooks_tell_of_what_is_blocked(deployment: Deployment, customer: Customer) -> None:
+async def test_grd_08_webhooks_report_what_is_blocked(deployment: Deployment, customer: Customer) -> None:
     await customer.rule(SECRET)
     inbound = await customer.submit("A secret.")
     (first,) = await deployment.receiver.wait(customer.name, 1)
-    assert (first.told["event"], first.told["status"]) == ("job.blocked", "inbound_blocked")
-    assert first.told["data"]["inbound"]["verdicts"][0]["action"] == "block"
-    assert first.told["data"]["inbound"]["text"] is None
+    assert (first.payload["event"], first.payload["status"]) == ("job.blocked", "inbound_blocked")
+    assert first.payload["data"]["inbound"]["verdicts"][0]["action"] == "block"
+    assert first.payload["data"]["inbound"]["text"] is None
     outbound = await customer.submit("Well?", message_output="A secret.")
     _, second = await deployment.receiver.wait(customer.name, 2)
-    assert (second.told["event"], second.told["status"]) == ("job.blocked", "outbound_blocked")
-    assert second.told["data"]["inbound"]["outcome"] == "passed"
-    assert second.told["data"]["outbound"]["outcome"] == "blocked"
+    assert (second.payload["event"], second.payload["status"]) == ("job.blocked", "outbound_blocked")
+    assert second.payload["data"]["inbound"]["outcome"] == "passed"
+    assert second.payload["data"]["outbound"]["outcome"] == "blocked"
     assert first.verified(inbound["webhook_secret"])
     assert second.verified(outbound["webhook_secret"])
 
@@ -91,7 +91,7 @@ async def test_grd_08_webhooks_are_signed_with_the_secret_of_their_job(
 ) -> None:
     job, other = await customer.submit(), await customer.submit()
     came = await deployment.receiver.wait(customer.name, 2)
-    (own,) = [one for one in came if one.told["job_id"] == job["job_id"]]
+    (own,) = [one for one in came if one.payload["job_id"] == job["job_id"]]
     assert own.headers["webhook-signature"].startswith("v1,")
     assert own.headers["content-type"] == "application/json"
     text = own.body.decode()
@@ -104,7 +104,7 @@ async def test_grd_08_webhooks_are_signed_with_the_secret_of_their_job(
             library(other["webhook_secret"]).verify(text, own.headers)
         with pytest.raises(refusal):
             library(job["webhook_secret"]).verify(text.replace("Hello", "Hallo"), own.headers)
-    assert own.verified(job["webhook_secret"]) == own.told
+    assert own.verified(job["webhook_secret"]) == own.payload
     with pytest.raises(WebhookInvalidError):
         own.verified(other["webhook_secret"])
 
@@ -119,7 +119,7 @@ async def test_grd_08_a_webhook_that_is_sent_again_keeps_its_id(deployment: Depl
     await customer.respond(job, "Hello!")
     await customer.when(job, "completed")
     last = deployment.receiver.at(customer.name)[-1]
-    assert last.told["event"] == "job.completed"
+    assert last.payload["event"] == "job.completed"
     assert last.id != came[0].id
 
 
@@ -139,9 +139,9 @@ async def test_grd_09_webhooks_wait_as_long_as_they_are_asked_to(deployment: Dep
 async def test_grd_09_a_job_whose_webhook_is_never_taken_has_failed(deployment: Deployment, customer: Customer) -> None:
     deployment.receiver.answers[customer.name] = lambda _: status(500)
     job = await customer.submit(message_output="Hello!")
-    told = await customer.when(job, "failed")
+    response = await customer.when(job, "failed")
     assert await customer.states(job) == ["processing_inbound", "processing_outbound", "delivering", "failed"]
-    assert told["outbound"]["text"] == "Hello!"
+    assert response["outbound"]["text"] == "Hello!"
     assert Counter(deployment.receiver.events(customer.name)) == {"job.completed": 4}  # the first try, and three more
 
 
@@ -153,21 +153,21 @@ def test_grd_09_the_last_try_comes_before_a_job_expires() -> None:
 async def test_grd_09_a_receiver_that_was_away_gets_everything_in_order(
     deployment: Deployment, customer: Customer
 ) -> None:
-    is_away = True
-    deployment.receiver.answers[customer.name] = lambda _: status(503 if is_away else 204)
+    is_down = True
+    deployment.receiver.answers[customer.name] = lambda _: status(503 if is_down else 204)
     jobs = [await customer.submit(f"Message {n}.") for n in range(5)]
     for job in jobs:
         await customer.when(job, "awaiting_response")
         await customer.respond(job, "Hello!")
         await customer.when(job, "delivering")
     await deployment.receiver.wait(customer.name, 3)
-    is_away = False
+    is_down = False
     seen = len(deployment.receiver.at(customer.name))
     for job in jobs:
         await customer.when(job, "completed")
     taken = deployment.receiver.at(customer.name)[seen:]
     for job in jobs:
-        own = [one.told["event"] for one in taken if one.told["job_id"] == job["job_id"]]
+        own = [one.payload["event"] for one in taken if one.payload["job_id"] == job["job_id"]]
         assert list(dict.fromkeys(own)) == ["job.inbound_completed", "job.completed"]
         assert own == sorted(own, key=["job.inbound_completed", "job.completed"].index)
 

@@ -31,8 +31,8 @@ def test_what_looks_like_tags_in_a_tag_is_looked_through_once() -> None:
 
 
 def test_of_a_list_in_a_script_the_beginning_is_seen() -> None:
-    told = f'[{{"name": "Lamp"}}{", 0" * 100_000}, {{"name": "End"}}]'
-    tree = reading.parse(f'<script type="application/ld+json">{told}</script>')
+    described = f'[{{"name": "Lamp"}}{", 0" * 100_000}, {{"name": "End"}}]'
+    tree = reading.parse(f'<script type="application/ld+json">{described}</script>')
     assert list(reading.json_ld(tree)) == [{"name": "Lamp"}]
 
 

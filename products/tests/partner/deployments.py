@@ -89,12 +89,12 @@ class Partner:
         answer = await self.send(method, path, json, **options)
         assert answer.status_code == status, answer.text
         assert answer.headers["content-type"] == "application/json"
-        told = answer.json()
-        assert set(told) == {"error"}
-        assert set(told["error"]) == {"code", "message", "details", "requestId"}
-        assert told["error"]["code"] == code, told
-        assert told["error"]["requestId"] == answer.headers["request-id"]
-        return told["error"]
+        response = answer.json()
+        assert set(response) == {"error"}
+        assert set(response["error"]) == {"code", "message", "details", "requestId"}
+        assert response["error"]["code"] == code, response
+        assert response["error"]["requestId"] == answer.headers["request-id"]
+        return response["error"]
 
     async def project(self, **body: Any) -> str:
         return (await self.post("/v1/projects", {"name": "Lumen", **body}, 201))["projectId"]

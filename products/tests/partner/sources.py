@@ -100,8 +100,8 @@ class Sources:
             assert error["details"]["subcode"] == "JOB_CANCEL_UNAVAILABLE"
             held.go.set()
         else:
-            told = await partner.post(f"/v1/jobs/{job_id}/cancel", status=202)
-            assert told == {"jobId": job_id, "accepted": True}
+            response = await partner.post(f"/v1/jobs/{job_id}/cancel", status=202)
+            assert response == {"jobId": job_id, "accepted": True}
         assert (await partner.ended(job_id))["status"] == ("completed" if is_firm else "canceled")
 
 

@@ -55,8 +55,8 @@ async def test_par_09_a_cancel_at_every_stage_of_every_kind(
         assert (await partner.ended(job_id))["status"] == "completed"
         assert steps.done == list(steps.stages)
         return
-    told = await partner.post(f"/v1/jobs/{job_id}/cancel", status=202)
-    assert told == {"jobId": job_id, "accepted": True}
+    response = await partner.post(f"/v1/jobs/{job_id}/cancel", status=202)
+    assert response == {"jobId": job_id, "accepted": True}
     assert (await partner.ended(job_id))["status"] == "canceled"
     assert steps.done == list(steps.stages[: steps.stages.index(stage)])  # what was finished stays finished
     assert await deployment.balance(partner) == before
@@ -76,8 +76,8 @@ async def test_par_09_a_job_that_waits_ends_at_once(deployment: Deployment, part
         assert await partner.post(f"/v1/jobs/{job_id}/cancel", status=202) == {"jobId": job_id, "accepted": True}
         assert (await partner.job(job_id))["status"] == "canceled"
     assert await deployment.balance(partner) == before
-    told = await partner.post(f"/v1/jobs/{job_id}/cancel", status=200)
-    assert told == {"jobId": job_id, "accepted": False, "reason": "ALREADY_CANCELED"}
+    response = await partner.post(f"/v1/jobs/{job_id}/cancel", status=200)
+    assert response == {"jobId": job_id, "accepted": False, "reason": "ALREADY_CANCELED"}
 
 
 async def test_par_09_a_job_that_has_ended_says_how(deployment: Deployment, partner: Partner) -> None:
@@ -180,8 +180,8 @@ async def test_par_09_a_stage_that_refuses_does_so_between_two_attempts(
     assert (await partner.ended(job_id))["status"] == "completed"
 
 
-async def test_par_09_a_worker_is_told_at_its_next_word(deployment: Deployment, partner: Partner) -> None:
-    told: list[str] = []
+async def test_par_09_a_worker_is_notified_at_its_next_word(deployment: Deployment, partner: Partner) -> None:
+    reported: list[str] = []
     is_asked = asyncio.Event()
 
     async def deaf(job: Any, given: dict[str, Any]) -> dict[str, Any]:
@@ -190,7 +190,7 @@ async def test_par_09_a_worker_is_told_at_its_next_word(deployment: Deployment, 
         try:
             await job.stage("rendering_references")
         except CanceledError:
-            told.append(job.id)
+            reported.append(job.id)
             raise
         return made(given)
 
@@ -201,4 +201,4 @@ async def test_par_09_a_worker_is_told_at_its_next_word(deployment: Deployment, 
     await partner.post(f"/v1/jobs/{job_id}/cancel", status=202)  # asked twice
     is_asked.set()
     assert (await partner.ended(job_id))["status"] == "canceled"
-    assert [each.upper() for each in told] == [job_id.upper()]
+    assert [each.upper() for each in reported] == [job_id.upper()]

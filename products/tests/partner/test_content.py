@@ -238,16 +238,16 @@ async def test_a_cancel_in_line_asks_for_nothing(here: Deployment, double: Repli
     assert double.bodies == []
 
 
-async def test_what_fails_there_is_told_as_the_platform_said_it(here: Deployment, double: Replicate) -> None:
+async def test_what_fails_there_is_reported_as_the_platform_said_it(here: Deployment, double: Replicate) -> None:
     double.plan = lambda given: Script(status="failed", error="Out of ink.") if is_film(given) else Script()
     job = await here.ended(await submit(here, content()))
     assert (job.state, job.captured) == ("failed", 0)
-    told = {name: job.error[name] for name in ("platform", "platformCode", "platformMessage")}
-    assert told == {"platform": "renderer", "platformCode": "failed", "platformMessage": "Out of ink."}
+    fields = {name: job.error[name] for name in ("platform", "platformCode", "platformMessage")}
+    assert fields == {"platform": "renderer", "platformCode": "failed", "platformMessage": "Out of ink."}
     assert await here.balance() == (10, 0)
 
 
-async def test_what_it_refuses_is_told_with_its_status(here: Deployment, double: Replicate) -> None:
+async def test_what_it_refuses_is_reported_with_its_status(here: Deployment, double: Replicate) -> None:
     double.refusals.append(Refusal(422, "- input.style: unknown"))
     job = await here.ended(await submit(here, content()))
     assert (job.state, job.error["platformCode"]) == ("failed", "422")

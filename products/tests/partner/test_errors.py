@@ -62,11 +62,11 @@ async def test_par_10_a_failed_job_carries_its_error(
     deployment.scripts["appstore_ingest"] = fail
     before = await deployment.balance(partner)
     job_id = (await partner.start("appstore_ingest"))["jobId"]
-    while (told := await partner.get(f"/v1/jobs/{job_id}?wait=0.2"))["status"] == "running":
+    while (response := await partner.get(f"/v1/jobs/{job_id}?wait=0.2"))["status"] == "running":
         if (await deployment.engine.read(TENANT, number(job_id))).phase == "waiting":
             await deployment.clock.advance(timedelta(seconds=3))
-    assert set(told) == {"jobId", "kind", "status", "projectId", "startedAt", "finishedAt", "error"}
-    assert told["error"] == {"code": code, "message": message, "details": details}
+    assert set(response) == {"jobId", "kind", "status", "projectId", "startedAt", "finishedAt", "error"}
+    assert response["error"] == {"code": code, "message": message, "details": details}
     assert await deployment.balance(partner) == before
 
 
@@ -82,10 +82,10 @@ def test_par_10_whatever_the_engine_refuses_with_has_a_code_of_the_set() -> None
 async def test_par_10_every_refusal_is_the_envelope(deployment: Deployment, partner: Partner) -> None:
     nobody = f"prj_{new_key()}"
     refused = partner.refused
-    told = await refused("POST", "/v1/projects", {}, status=400, code="VALIDATION")
-    assert told["details"]["field"] == "name"
-    told = await refused("POST", "/v1/projects", {"name": "a", "colour": "red"}, status=400, code="VALIDATION")
-    assert (told["details"]["field"], told["details"]["hint"]) == ("colour", "Known fields: name, description.")
+    response = await refused("POST", "/v1/projects", {}, status=400, code="VALIDATION")
+    assert response["details"]["field"] == "name"
+    response = await refused("POST", "/v1/projects", {"name": "a", "colour": "red"}, status=400, code="VALIDATION")
+    assert (response["details"]["field"], response["details"]["hint"]) == ("colour", "Known fields: name, description.")
     await refused("POST", "/v1/projects", {"name": " "}, status=400, code="VALIDATION")
     await refused("GET", f"/v1/projects/{nobody}", status=404, code="NOT_FOUND")
     await refused("GET", "/v1/projects/prj_1", status=404, code="NOT_FOUND")
@@ -105,8 +105,10 @@ async def test_par_10_every_refusal_is_the_envelope(deployment: Deployment, part
     assert (malformed.status_code, malformed.json()["error"]["code"]) == (400, "VALIDATION")
     pauper = await deployment.partner(amount=0)
     project = await pauper.project()
-    told = await pauper.refused("POST", f"/v1/projects/{project}/content", {}, status=402, code="INSUFFICIENT_CREDITS")
-    assert (told["details"]["required"], told["details"]["available"]) == (10, 0)
+    response = await pauper.refused(
+        "POST", f"/v1/projects/{project}/content", {}, status=402, code="INSUFFICIENT_CREDITS"
+    )
+    assert (response["details"]["required"], response["details"]["available"]) == (10, 0)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +149,7 @@ async def test_par_10_what_github_refuses_is_a_platform_error(deployment: Deploy
             raise PermanentError(error.message, **error.details) from error
 
     deployment.scripts["project_ingest_github"] = ask
-    told = await partner.ended((await partner.start("project_ingest_github"))["jobId"])
-    assert told["error"]["code"] == "PLATFORM_ERROR"
-    assert told["error"]["details"]["platform"] == "github"
-    assert "t0ken" not in str(told)
+    response = await partner.ended((await partner.start("project_ingest_github"))["jobId"])
+    assert response["error"]["code"] == "PLATFORM_ERROR"
+    assert response["error"]["details"]["platform"] == "github"
+    assert "t0ken" not in str(response)

@@ -28,13 +28,13 @@ def test_what_is_not_too_much_is_kept_to_the_letter() -> None:
 
 
 def test_what_is_too_much_is_said_shorter() -> None:
-    told = findings.bounded(MUCH, field="website")
-    assert len(msgspec.json.encode(told)) <= findings.SIZE_MAX
-    assert list(told) == list(MUCH)
-    assert (told["url"], told["isCut"], told["bytes"]) == (MUCH["url"], True, MUCH["bytes"])
-    assert told["description"].endswith("…")
-    assert told["image"] == ""
-    assert told["manifests"][0]["dependencies"]
+    described = findings.bounded(MUCH, field="website")
+    assert len(msgspec.json.encode(described)) <= findings.SIZE_MAX
+    assert list(described) == list(MUCH)
+    assert (described["url"], described["isCut"], described["bytes"]) == (MUCH["url"], True, MUCH["bytes"])
+    assert described["description"].endswith("…")
+    assert described["image"] == ""
+    assert described["manifests"][0]["dependencies"]
 
 
 @pytest.mark.parametrize("member", MUCH)

@@ -42,9 +42,9 @@ async def test_what_the_store_says_is_found_and_merged(sources: Sources, partner
     assert (facts["category"], facts["genres"]) == ("Productivity", ["Productivity", "Utilities"])
     assert (facts["price"], facts["rating"], facts["ratings"]) == (0.0, 4.69, 12043)
     assert facts["screenshots"] == ["https://is1.mzstatic.example/1.png"]
-    told = (await partner.get(f"/v1/projects/{project}"))["context"]
-    assert told["appstore"] == facts
-    assert told["summary"]["category"] == "Productivity"
+    response = (await partner.get(f"/v1/projects/{project}"))["context"]
+    assert response["appstore"] == facts
+    assert response["summary"]["category"] == "Productivity"
 
 
 async def test_an_app_is_found_by_its_bundle_id(sources: Sources, partner: Partner) -> None:
@@ -126,7 +126,7 @@ async def test_what_may_get_better_is_tried_again(sources: Sources, partner: Par
 
 
 @pytest.mark.parametrize(("status", "code", "body"), [(403, "403", ""), (503, "503", ""), (200, "answer", "<html>")])
-async def test_what_stays_bad_is_told_with_the_platform(
+async def test_what_stays_bad_is_reported_with_the_platform(
     sources: Sources, partner: Partner, status: int, code: str, body: str
 ) -> None:
     sources.itunes.troubles.extend(Response(body, status, headers={"retry-after": "0.2"}) for _ in range(3))

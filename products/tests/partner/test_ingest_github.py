@@ -60,9 +60,9 @@ async def test_what_a_repository_says_is_found_and_merged(sources: Sources, part
     assert facts["branch"] == "main"
     assert facts["headCommit"] == head(sources.forge.git.folder / "ada/lumen.git")
     assert facts["files"] == len(APP)
-    told = (await partner.get(f"/v1/projects/{project}"))["context"]
-    assert told["github"] == facts
-    assert told["summary"]["description"] == "A lamp for the web."
+    response = (await partner.get(f"/v1/projects/{project}"))["context"]
+    assert response["github"] == facts
+    assert response["summary"]["description"] == "A lamp for the web."
 
 
 async def test_without_a_token_the_patch_is_a_file_that_git_takes(
@@ -208,7 +208,7 @@ async def test_the_token_is_used_for_no_repository_that_the_operator_has_not_nam
     assert "MILLPOND_REPOSITORIES" in result["deliveryNote"]
 
 
-async def test_a_token_that_is_not_good_is_told_without_it(sources: Sources, partner: Partner, lumen: str) -> None:
+async def test_a_token_that_is_not_good_is_reported_without_it(sources: Sources, partner: Partner, lumen: str) -> None:
     sources.use(github_token="ghp_wrongwrongwrong")
     error = await sources.failed(partner, NAME, repoUrl=lumen)
     assert error["code"] == "PLATFORM_ERROR"
@@ -341,7 +341,7 @@ async def test_names_that_no_branch_has_are_refused_at_once(partner: Partner, br
 
 
 @pytest.mark.parametrize(
-    ("path", "code", "told"),
+    ("path", "code", "expected"),
     [
         ("/ada/empty.git", "VALIDATION", "has no commit"),
         ("/ada/nobody.git", "NOT_FOUND", "there is no repository at the URL"),
@@ -353,12 +353,12 @@ async def test_names_that_no_branch_has_are_refused_at_once(partner: Partner, br
     ],
 )
 async def test_what_will_not_get_better_fails_at_once(
-    sources: Sources, partner: Partner, monkeypatch: pytest.MonkeyPatch, path: str, code: str, told: str
+    sources: Sources, partner: Partner, monkeypatch: pytest.MonkeyPatch, path: str, code: str, expected: str
 ) -> None:
     monkeypatch.setattr("millpond_products.partner.ingest_github.SIZE_MAX", 4 * 1024**2)
     error = await sources.failed(partner, NAME, repoUrl=f"{sources.forge_url}{path}")
     assert (error["code"], error["details"]["field"]) == (code, "repoUrl")
-    assert told in error["message"]
+    assert expected in error["message"]
 
 
 async def test_a_branch_is_read_where_it_is_there(sources: Sources, partner: Partner, lumen: str) -> None:
@@ -523,7 +523,7 @@ async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
     writer.close()
 
 
-async def test_a_machine_without_git_is_told_so(
+async def test_a_machine_without_git_is_reported(
     sources: Sources, partner: Partner, lumen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda _: None)
@@ -538,8 +538,8 @@ async def test_a_command_is_bounded_and_ends_with_all_that_it_has_started(tmp_pa
     with pytest.raises(TimeoutError):
         await program.run("-c", "alias.s=!sleep 4321 & sleep 4321", "s", seconds=0.5)
     assert not running("sleep\0004321")
-    told = await program.run("-c", "alias.y=!yes", "y", output_max=1_000)
-    assert (len(told.output), told.is_cut) == (1_000, True)
+    described = await program.run("-c", "alias.y=!yes", "y", output_max=1_000)
+    assert (len(described.output), described.is_cut) == (1_000, True)
 
 
 # Canceling

@@ -58,9 +58,9 @@ async def test_what_a_page_says_is_found_and_merged(sources: Sources, partner: P
         "excerpt": "Light That dims Light Lumen follows the sun over your desk, and dims by itself when evening"
         " comes; so that you see what you do.",
     }
-    told = (await partner.get(f"/v1/projects/{project}"))["context"]
-    assert told["website"] == facts
-    assert told["summary"]["description"] == "A lamp that & dims."
+    response = (await partner.get(f"/v1/projects/{project}"))["context"]
+    assert response["website"] == facts
+    assert response["summary"]["description"] == "A lamp that & dims."
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ async def test_odd_pages_are_read_all_the_same(sources: Sources, partner: Partne
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "expected"),
     [
         ("/pdf", "The URL is not an HTML page but application/pdf."),
         ("/empty", "The page is empty."),
@@ -87,10 +87,10 @@ async def test_odd_pages_are_read_all_the_same(sources: Sources, partner: Partne
     ],
 )
 async def test_a_url_that_is_no_page_is_whoever_gave_it_s_to_mend(
-    sources: Sources, partner: Partner, path: str, told: str
+    sources: Sources, partner: Partner, path: str, expected: str
 ) -> None:
     error = await sources.failed(partner, NAME, url=f"{sources.shop_url}{path}")
-    assert (error["code"], error["details"], error["message"]) == ("VALIDATION", {"field": "url"}, told)
+    assert (error["code"], error["details"], error["message"]) == ("VALIDATION", {"field": "url"}, expected)
 
 
 async def test_a_site_that_refuses_is_named_with_its_own_code(sources: Sources, partner: Partner) -> None:
@@ -110,11 +110,11 @@ async def test_what_may_get_better_is_tried_again(sources: Sources, partner: Par
     assert (await sources.read(partner, NAME, url=f"{sources.shop_url}/good"))["facts"]["title"]
 
 
-async def test_a_site_that_stays_away_is_told_with_how_long_it_wants_to_be_left_alone(
+async def test_a_site_that_stays_away_is_reported_with_how_long_it_wants_to_be_left_alone(
     sources: Sources, partner: Partner
 ) -> None:
-    away = [Response(status_code=503, headers={"retry-after": "0.5"}) for _ in range(3)]
-    sources.shop.troubles["/good"] = deque(away)
+    unavailable = [Response(status_code=503, headers={"retry-after": "0.5"}) for _ in range(3)]
+    sources.shop.troubles["/good"] = deque(unavailable)
     error = await sources.failed(partner, NAME, url=f"{sources.shop_url}/good")
     assert (error["code"], error["details"]["platformCode"], error["details"]["retryAfterMs"]) == (
         "PLATFORM_ERROR",

@@ -51,20 +51,25 @@ async def test_par_01_a_start_answers_202_with_the_envelope(
     async with deployment.paused(name):
         answer = await partner.send("POST", f"/v1/projects/{project}/{path}", body)
         assert answer.status_code == 202
-        told = answer.json()
+        response = answer.json()
         pointers = POINTERS.get(name, {})
-        assert set(told) == ENVELOPE | set(pointers)
-        assert JOB_ID.fullmatch(told["jobId"])
+        assert set(response) == ENVELOPE | set(pointers)
+        assert JOB_ID.fullmatch(response["jobId"])
         assert re.fullmatch(f"prj_{UUID}", project)
-        assert all(re.fullmatch(f"{prefix}_{UUID}", told[field]) for field, prefix in pointers.items())
-        assert TIME.fullmatch(told["startedAt"])
-        assert (told["kind"], told["status"], told["stage"], told["projectId"]) == (name, "running", "queued", project)
-        assert answer.headers["location"] == told["locationUrl"] == f"/partner/v1/jobs/{told['jobId']}"
-        read = await partner.http.get(
-            f"{deployment.url}{told['locationUrl']}", headers={"Authorization": f"Bearer {partner.key}"}
+        assert all(re.fullmatch(f"{prefix}_{UUID}", response[field]) for field, prefix in pointers.items())
+        assert TIME.fullmatch(response["startedAt"])
+        assert (response["kind"], response["status"], response["stage"], response["projectId"]) == (
+            name,
+            "running",
+            "queued",
+            project,
         )
-        assert read.json()["jobId"] == told["jobId"]
-    assert (await partner.ended(told["jobId"]))["status"] == "completed"
+        assert answer.headers["location"] == response["locationUrl"] == f"/partner/v1/jobs/{response['jobId']}"
+        read = await partner.http.get(
+            f"{deployment.url}{response['locationUrl']}", headers={"Authorization": f"Bearer {partner.key}"}
+        )
+        assert read.json()["jobId"] == response["jobId"]
+    assert (await partner.ended(response["jobId"]))["status"] == "completed"
 
 
 async def test_par_01_ids_sort_by_time_and_are_read_in_upper_or_in_lower_case(partner: Partner) -> None:
@@ -80,7 +85,7 @@ async def test_par_01_ids_sort_by_time_and_are_read_in_upper_or_in_lower_case(pa
 
 
 @pytest.mark.parametrize("name", kind_names())
-async def test_par_02_a_running_job_tells_progress_and_stage(
+async def test_par_02_a_running_job_reports_progress_and_stage(
     deployment: Deployment, partner: Partner, name: Name
 ) -> None:
     go_on = asyncio.Event()
@@ -93,12 +98,12 @@ async def test_par_02_a_running_job_tells_progress_and_stage(
 
     deployment.scripts[name] = half
     started = await partner.start(name)
-    told = await partner.until(started["jobId"], KINDS[name].stages[0])
-    while told["progress"] == 0:
-        told = await partner.job(started["jobId"])
-    assert set(told) == RUNNING_FIELDS | set(POINTERS.get(name, {}))
-    assert told["progress"] == 0.42
-    assert {field: told[field] for field in ("startedAt", "projectId", "jobId", "kind")} == {
+    response = await partner.until(started["jobId"], KINDS[name].stages[0])
+    while response["progress"] == 0:
+        response = await partner.job(started["jobId"])
+    assert set(response) == RUNNING_FIELDS | set(POINTERS.get(name, {}))
+    assert response["progress"] == 0.42
+    assert {field: response[field] for field in ("startedAt", "projectId", "jobId", "kind")} == {
         field: started[field] for field in ("startedAt", "projectId", "jobId", "kind")
     }
     go_on.set()
@@ -113,10 +118,12 @@ async def test_par_03_a_completed_job_has_a_result_with_its_assets(deployment: D
 
     deployment.scripts["content_generate"] = paint
     started = await partner.start("content_generate")
-    told = await partner.ended(started["jobId"])
-    assert set(told) == {*("jobId", "kind", "status", "projectId", "containerId", "startedAt", "finishedAt", "result")}
-    assert told["result"]["containerId"] == started["containerId"]
-    (asset,) = told["result"]["assets"]
+    response = await partner.ended(started["jobId"])
+    assert set(response) == {
+        *("jobId", "kind", "status", "projectId", "containerId", "startedAt", "finishedAt", "result")
+    }
+    assert response["result"]["containerId"] == started["containerId"]
+    (asset,) = response["result"]["assets"]
     assert asset["url"] == f"/partner/v1/assets/{asset['assetId']}"
     led = await partner.send("GET", f"/v1/assets/{asset['assetId']}")
     assert (led.status_code, led.headers["cache-control"]) == (302, "no-store")
@@ -207,9 +214,9 @@ async def test_par_03_a_canceled_job_carries_neither_result_nor_error(deployment
         "jobId": started["jobId"],
         "accepted": True,
     }
-    told = await partner.ended(started["jobId"])
-    assert set(told) == {"jobId", "kind", "status", "projectId", "startedAt", "finishedAt"}
-    assert told["status"] == "canceled"
+    response = await partner.ended(started["jobId"])
+    assert set(response) == {"jobId", "kind", "status", "projectId", "startedAt", "finishedAt"}
+    assert response["status"] == "canceled"
 
 
 def test_par_04_running_leads_to_three_ends_and_none_of_them_anywhere() -> None:
@@ -246,8 +253,8 @@ async def test_par_05_progress_never_goes_back_whatever_a_worker_says(deployment
     for value in (0.3, 0.2, 0.3, 0.7, 7.0, math.nan, -1.0, 0.5, stop, 0.2, 0.4, 0.9, math.inf, 0.8):
         await steps.put(value)
     async with asyncio.timeout(PATIENCE):
-        while (told := await partner.job(started["jobId"]))["status"] == "running":
-            seen.append(told["progress"])
+        while (response := await partner.job(started["jobId"]))["status"] == "running":
+            seen.append(response["progress"])
             if len(said) == 13 and seen[-1] >= 0.9:
                 await steps.put(stop)
             await asyncio.sleep(0.02)
@@ -307,8 +314,8 @@ async def test_par_06_a_second_attempt_does_not_take_the_stage_back(deployment: 
     deployment.scripts["project_ingest_website"] = stumbling
     started = await partner.start("project_ingest_website")
     seen: list[str] = []
-    while (told := await partner.job(started["jobId"]))["status"] == "running":
-        seen.append(told["stage"])
+    while (response := await partner.job(started["jobId"]))["status"] == "running":
+        seen.append(response["stage"])
         await asyncio.sleep(0.01)
     assert again.is_set()
     assert [stage for stage in dict.fromkeys(seen) if stage != "merging_context"] in (
@@ -354,8 +361,8 @@ async def test_a_job_that_is_late_has_timed_out(deployment: Deployment, partner:
     async with deployment.paused("appstore_ingest"):
         started = await partner.start("appstore_ingest")
         await deployment.clock.advance(timedelta(minutes=6))
-        told = await partner.ended(started["jobId"])
-    assert told["error"] == {
+        response = await partner.ended(started["jobId"])
+    assert response["error"] == {
         "code": "TIMEOUT",
         "message": "The job did not end before its deadline. The credits were released.",
         "details": {},

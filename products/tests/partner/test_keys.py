@@ -94,7 +94,7 @@ async def test_par_11_another_request_with_the_key_is_a_conflict(deployment: Dep
         (f"{project}/influencers", {"brief": "Sun"}),
         (f"{project}/content/clone", {"sourceContainerId": first.json()["containerId"]}),
     ):
-        told = await partner.refused(
+        response = await partner.refused(
             "POST",
             f"/v1/projects/{path}",
             body,
@@ -102,7 +102,10 @@ async def test_par_11_another_request_with_the_key_is_a_conflict(deployment: Dep
             code="IDEMPOTENCY_CONFLICT",
             headers={"Idempotency-Key": key},
         )
-        assert (told["details"]["jobId"], told["details"]["field"]) == (first.json()["jobId"], "Idempotency-Key")
+        assert (response["details"]["jobId"], response["details"]["field"]) == (
+            first.json()["jobId"],
+            "Idempotency-Key",
+        )
     await partner.ended(first.json()["jobId"])
     assert sum(available) == sum(await deployment.balance(partner)) + KINDS["content_generate"].cost({})
 
@@ -123,7 +126,7 @@ async def test_par_11_a_key_that_is_no_uuid_is_refused(partner: Partner, path: s
     given = body.get(path) or {"appId": "1"} if path == "ingest/appstore" else body.get(path, {})
     if path == "content/clone":
         given = {"sourceContainerId": f"cnt_{new_key()}"}
-    told = await partner.refused(
+    response = await partner.refused(
         "POST",
         f"/v1/projects/prj_{new_key()}/{path}",
         given,
@@ -131,7 +134,7 @@ async def test_par_11_a_key_that_is_no_uuid_is_refused(partner: Partner, path: s
         code="VALIDATION",
         headers={"Idempotency-Key": key},
     )
-    assert told["details"]["field"] == "Idempotency-Key"
+    assert response["details"]["field"] == "Idempotency-Key"
 
 
 async def test_par_11_a_replay_needs_nothing_that_the_first_request_needed(

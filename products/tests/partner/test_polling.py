@@ -36,8 +36,8 @@ async def test_par_12_polling_is_limited_by_key_and_a_refusal_touches_nothing(st
     answers = [await partner.send("GET", f"/v1/jobs/{job_id}") for _ in range(WINDOW + 3)]
     assert [answer.status_code for answer in answers[:WINDOW]] == [200] * WINDOW
     assert answers[-1].status_code == 429
-    told = await partner.refused("GET", f"/v1/jobs/{job_id}", status=429, code="RATE_LIMITED")
-    assert told["details"]["retryAfterMs"] >= 1_000
+    response = await partner.refused("GET", f"/v1/jobs/{job_id}", status=429, code="RATE_LIMITED")
+    assert response["details"]["retryAfterMs"] >= 1_000
     refused = answers[-1]
     assert int(refused.headers["retry-after"]) >= 1
     assert refused.headers["ratelimit-policy"] == '"key";q=10;w=10'

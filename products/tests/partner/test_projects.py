@@ -26,16 +26,18 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
 async def test_par_14_a_project_is_made_and_read(deployment: Deployment, partner: Partner) -> None:
-    told = await partner.post("/v1/projects", {"name": "Lumen", "description": "A lamp"}, 201)
-    assert set(told) == {"projectId", "name", "description", "context", "createdAt", "updatedAt"}
-    assert told["context"] == {"summary": {"name": "Lumen", "description": "A lamp", "category": None, "keywords": []}}
-    assert TIME.fullmatch(told["createdAt"])
-    assert await partner.get(f"/v1/projects/{told['projectId']}") == told
+    response = await partner.post("/v1/projects", {"name": "Lumen", "description": "A lamp"}, 201)
+    assert set(response) == {"projectId", "name", "description", "context", "createdAt", "updatedAt"}
+    assert response["context"] == {
+        "summary": {"name": "Lumen", "description": "A lamp", "category": None, "keywords": []}
+    }
+    assert TIME.fullmatch(response["createdAt"])
+    assert await partner.get(f"/v1/projects/{response['projectId']}") == response
     second = await partner.project(name="Umbra")
     listed = await partner.get("/v1/projects?limit=1")
     assert [each["projectId"] for each in listed["data"]] == [second]
     rest = await partner.get(f"/v1/projects?cursor={listed['nextCursor']}")
-    assert rest == {"data": [told], "nextCursor": None}
+    assert rest == {"data": [response], "nextCursor": None}
     await partner.refused("GET", "/v1/projects?cursor=prj_1", status=400, code="VALIDATION")
     stranger = await deployment.partner()
     await stranger.refused("GET", f"/v1/projects/{second}", status=404, code="NOT_FOUND")
@@ -64,12 +66,12 @@ async def test_par_14_the_context_shows_what_ingests_merged(deployment: Deployme
     website = {"name": "Lumen.io", "description": "Light for desks", "keywords": ["lamp", "desk"]}
     appstore = {"name": "Lumen App", "category": "Lifestyle", "genres": ["Lifestyle", "Home"]}
     await _merged(deployment, partner, project, "github", github)
-    told = (await partner.get(f"/v1/projects/{project}"))["context"]
-    assert (told["github"], told["summary"]["name"]) == (github, "lumen")
+    response = (await partner.get(f"/v1/projects/{project}"))["context"]
+    assert (response["github"], response["summary"]["name"]) == (github, "lumen")
     await _merged(deployment, partner, project, "website", website)
     await _merged(deployment, partner, project, "appstore", appstore)
-    told = (await partner.get(f"/v1/projects/{project}"))["context"]
-    assert told == {
+    response = (await partner.get(f"/v1/projects/{project}"))["context"]
+    assert response == {
         "github": github,
         "website": website,
         "appstore": appstore,
@@ -185,8 +187,8 @@ async def test_containers_and_influencers_outlive_their_jobs(deployment: Deploym
     started = await partner.start("content_generate", project)
     path = f"/v1/projects/{project}/containers/{started['containerId']}"
     result = (await partner.ended(started["jobId"]))["result"]
-    told = await partner.get(path)
-    assert (told["status"], told["jobId"], told["result"]) == ("completed", started["jobId"], result)
+    response = await partner.get(path)
+    assert (response["status"], response["jobId"], response["result"]) == ("completed", started["jobId"], result)
     persona = await partner.start("influencer_create", project)
     await partner.ended(persona["jobId"])
     assert [each["influencerId"] for each in (await partner.get(f"/v1/projects/{project}/influencers"))["data"]] == [
@@ -244,8 +246,8 @@ async def test_what_a_job_kept_that_did_not_complete_was_not_made(
     assert (await partner.ended(started["jobId"]))["status"] == end
     assert await _kept(deployment, started["containerId"]) == (end, False)
     await _forget(deployment, project)
-    told = await partner.get(f"/v1/projects/{project}/containers/{started['containerId']}")
-    assert (told["status"], "result" in told) == (end, False)
+    response = await partner.get(f"/v1/projects/{project}/containers/{started['containerId']}")
+    assert (response["status"], "result" in response) == (end, False)
     body = {"sourceContainerId": started["containerId"]}
     await partner.refused("POST", f"/v1/projects/{project}/content/clone", body, status=409, code="CONFLICT")
 
@@ -262,7 +264,7 @@ async def test_a_job_that_ends_before_it_is_answered_for_says_how(deployment: De
     assert await _kept(deployment, started["containerId"]) == ("canceled", False)
 
 
-async def test_what_is_too_large_to_be_told_is_not_kept(deployment: Deployment, partner: Partner) -> None:
+async def test_what_is_too_large_to_be_reported_is_not_kept(deployment: Deployment, partner: Partner) -> None:
     async def endless(job: Any, given: dict[str, Any]) -> dict[str, Any]:
         return made(given) | {"script": "x" * 300_000}
 
@@ -306,9 +308,9 @@ async def test_a_container_is_made_by_the_job_that_completed(deployment: Deploym
     does_fail = False
     again = await deployment.engine.retry(TENANT, number(started["jobId"]))
     result = (await partner.ended(identifiers.job_text(again.job_id)))["result"]
-    told = await partner.get(f"/v1/projects/{project}/containers/{started['containerId']}")
-    assert (told["status"], told["result"]) == ("completed", result)
-    assert told["jobId"] == identifiers.job_text(again.job_id)
+    response = await partner.get(f"/v1/projects/{project}/containers/{started['containerId']}")
+    assert (response["status"], response["result"]) == ("completed", result)
+    assert response["jobId"] == identifiers.job_text(again.job_id)
 
 
 async def test_par_08_a_clone_shows_who_its_source_showed(deployment: Deployment, partner: Partner) -> None:
@@ -365,8 +367,10 @@ async def test_par_08_what_was_not_made_cannot_be_cloned(deployment: Deployment,
     async with deployment.paused("content_generate"):
         source = await partner.start("content_generate", project)
         body = {"sourceContainerId": source["containerId"]}
-        told = await partner.refused("POST", f"/v1/projects/{project}/content/clone", body, status=409, code="CONFLICT")
-        assert (told["details"]["field"], told["details"]["state"]) == ("sourceContainerId", "running")
+        response = await partner.refused(
+            "POST", f"/v1/projects/{project}/content/clone", body, status=409, code="CONFLICT"
+        )
+        assert (response["details"]["field"], response["details"]["state"]) == ("sourceContainerId", "running")
         await partner.post(f"/v1/jobs/{source['jobId']}/cancel", status=202)
     assert (await partner.get(f"/v1/projects/{project}/containers/{source['containerId']}"))["status"] == "canceled"
 
@@ -378,9 +382,9 @@ async def test_content_shows_an_influencer_that_was_made(deployment: Deployment,
         body = {"influencerId": persona["influencerId"]}
         await partner.refused("POST", f"/v1/projects/{project}/content", body, status=409, code="CONFLICT")
     await partner.ended(persona["jobId"])
-    told = await partner.start("content_generate", project, **body)
-    assert told["influencerId"] == persona["influencerId"]
-    assert (await partner.ended(told["jobId"]))["result"]["containerId"] == told["containerId"]
+    response = await partner.start("content_generate", project, **body)
+    assert response["influencerId"] == persona["influencerId"]
+    assert (await partner.ended(response["jobId"]))["result"]["containerId"] == response["containerId"]
 
 
 # TikTok leases
@@ -389,9 +393,9 @@ async def test_content_shows_an_influencer_that_was_made(deployment: Deployment,
 async def _lease(partner: Partner, project: str) -> dict[str, Any]:
     answer = await partner.send("POST", f"/v1/projects/{project}/tiktok-leases", {"country": "de"})
     assert answer.status_code == 202, answer.text
-    told = answer.json()
-    assert answer.headers["location"] == told["locationUrl"]
-    return told
+    response = answer.json()
+    assert answer.headers["location"] == response["locationUrl"]
+    return response
 
 
 async def test_par_08_a_lease_request_is_no_job_and_has_a_status_of_its_own(
@@ -414,14 +418,14 @@ async def test_par_08_a_lease_request_is_no_job_and_has_a_status_of_its_own(
     await deployment.admin.refused("POST", f"{admin}/fulfil", body, status=400, code="VALIDATION")
     waiting = await deployment.admin.get(f"/v1/admin/tiktok-leases?tenant={TENANT}")
     assert lease["leaseId"] in [each["leaseId"] for each in waiting["data"]]
-    told = await deployment.admin.post(f"{admin}/fulfil?tenant={TENANT}", body)
-    assert told["status"] == "fulfilled"
-    assert await partner.get(path) == told
+    response = await deployment.admin.post(f"{admin}/fulfil?tenant={TENANT}", body)
+    assert response["status"] == "fulfilled"
+    assert await partner.get(path) == response
     (account,) = (await partner.get(f"/v1/projects/{project}/social-accounts"))["data"]
-    assert account["socialAccountId"] == told["socialAccountId"]
+    assert account["socialAccountId"] == response["socialAccountId"]
     assert (account["platform"], account["handle"], account["displayName"]) == ("tiktok", handle, "Lumen")
     assert (account["leaseId"], account["projectId"]) == (lease["leaseId"], project)
-    assert (await partner.get(f"/v1/projects/{project}/tiktok-leases"))["data"] == [told]
+    assert (await partner.get(f"/v1/projects/{project}/tiktok-leases"))["data"] == [response]
     for act, sent in (("fulfil", body), ("reject", {"reason": "no"})):
         await deployment.admin.refused("POST", f"{admin}/{act}?tenant={TENANT}", sent, status=409, code="CONFLICT")
     headers = {"Authorization": f"Bearer {deployment.admin.key}"}
@@ -435,8 +439,8 @@ async def test_par_08_a_lease_request_may_be_rejected(deployment: Deployment, pa
     project = await partner.project()
     lease = await _lease(partner, project)
     admin = f"/v1/admin/tiktok-leases/{lease['leaseId']}/reject?tenant={TENANT}"
-    told = await deployment.admin.post(admin, {"reason": "None is left."})
-    assert (told["status"], told["reason"]) == ("rejected", "None is left.")
+    response = await deployment.admin.post(admin, {"reason": "None is left."})
+    assert (response["status"], response["reason"]) == ("rejected", "None is left.")
     assert (await partner.get(f"/v1/projects/{project}/social-accounts"))["data"] == []
     await deployment.admin.refused(
         "POST", admin.replace(lease["leaseId"], "lse_1"), {"reason": "-"}, status=404, code="NOT_FOUND"
@@ -468,8 +472,8 @@ async def test_par_08_no_account_is_given_to_two(deployment: Deployment, partner
     lease = await _lease(other, await other.project())
     path = f"/v1/admin/tiktok-leases/{lease['leaseId']}/fulfil?tenant=globex"
     body = {"handle": handle.upper()}
-    told = await deployment.admin.refused("POST", path, body, status=409, code="CONFLICT")
-    assert told["details"]["field"] == "handle"
+    response = await deployment.admin.refused("POST", path, body, status=409, code="CONFLICT")
+    assert response["details"]["field"] == "handle"
 
 
 async def test_a_text_that_cannot_be_kept_is_refused_by_its_field(deployment: Deployment, partner: Partner) -> None:
@@ -485,6 +489,6 @@ async def test_a_text_that_cannot_be_kept_is_refused_by_its_field(deployment: De
         (deployment.admin, f"{admin}/fulfil?tenant={TENANT}", {"handle": "lumen", "displayName": nul}, "displayName"),
     ]
     for who, path, body, field in wrong:
-        told = await who.refused("POST", path, body, status=400, code="VALIDATION")
-        assert told["details"]["field"] == field
+        response = await who.refused("POST", path, body, status=400, code="VALIDATION")
+        assert response["details"]["field"] == field
     assert (await partner.get(f"/v1/projects/{project}/tiktok-leases"))["data"] == [lease]

@@ -77,7 +77,7 @@ async def test_what_was_made_says_how_it_ended_when_its_jobs_are_forgotten(
         assert await partitions.drop(deployment.engine.db, timedelta(days=-60)) != []
         for end, job in jobs.items():
             await partner.refused("GET", f"/v1/jobs/{job['jobId']}", status=404, code="NOT_FOUND")
-            told = await partner.get(f"/v1/projects/{project}/containers/{job['containerId']}")
-            assert (told["status"], told.get("result")) == (end, ended[end].get("result"))
+            response = await partner.get(f"/v1/projects/{project}/containers/{job['containerId']}")
+            assert (response["status"], response.get("result")) == (end, ended[end].get("result"))
         listed = (await partner.get(f"/v1/projects/{project}/containers"))["data"]
         assert [each["status"] for each in listed] == ["failed", "completed"]

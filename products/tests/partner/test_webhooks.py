@@ -51,7 +51,7 @@ async def test_par_13_the_payload_is_byte_for_byte_what_get_returns(deployment: 
     made, path = await _make(deployment, partner)
     assert set(made) == FIELDS | {"secret"}
     jobs = await _three_ends(deployment, partner)
-    came = {one.told["jobId"]: one for one in await deployment.receiver.wait(path, 3)}
+    came = {one.payload["jobId"]: one for one in await deployment.receiver.wait(path, 3)}
     assert set(came) == set(jobs.values())
     for status, job_id in jobs.items():
         answer = await partner.send("GET", f"/v1/jobs/{job_id}")
@@ -59,18 +59,20 @@ async def test_par_13_the_payload_is_byte_for_byte_what_get_returns(deployment: 
         assert came[job_id].verified(made["secret"])["status"] == status
 
 
-async def test_par_13_an_endpoint_is_told_of_what_it_subscribes_to(deployment: Deployment, partner: Partner) -> None:
+async def test_par_13_an_endpoint_is_notified_of_what_it_subscribes_to(
+    deployment: Deployment, partner: Partner
+) -> None:
     paths = {event: (await _make(deployment, partner, f"job.{event}"))[1] for event in ("completed", "failed")}
     _, last = await _make(deployment, partner, "job.canceled", "job.completed")
     jobs = await _three_ends(deployment, partner)
     await deployment.receiver.wait(last, 2)
     for event, path in paths.items():
         (one,) = await deployment.receiver.wait(path, 1)
-        assert one.told["jobId"] == jobs[event]
-    assert {one.told["status"] for one in deployment.receiver.at(last)} == {"canceled", "completed"}
+        assert one.payload["jobId"] == jobs[event]
+    assert {one.payload["status"] for one in deployment.receiver.at(last)} == {"canceled", "completed"}
 
 
-async def test_par_13_an_endpoint_is_told_of_its_own_accounts_jobs_alone(
+async def test_par_13_an_endpoint_is_notified_of_its_own_accounts_jobs_alone(
     deployment: Deployment, partner: Partner
 ) -> None:
     stranger = await deployment.partner()
@@ -82,8 +84,8 @@ async def test_par_13_an_endpoint_is_told_of_its_own_accounts_jobs_alone(
     await deployment.receiver.wait(ours, 1)
     own = (await stranger.start("influencer_create"))["jobId"]
     await deployment.receiver.wait(theirs, 1)
-    assert [one.told["jobId"] for one in deployment.receiver.at(theirs)] == [own]
-    assert [one.told["jobId"] for one in deployment.receiver.at(ours)] == [job_id]
+    assert [one.payload["jobId"] for one in deployment.receiver.at(theirs)] == [own]
+    assert [one.payload["jobId"] for one in deployment.receiver.at(ours)] == [job_id]
     path = f"{BASE}/{made['endpointId']}"
     for method, rest in (("GET", ""), ("DELETE", ""), ("POST", "/disable"), ("POST", "/test")):
         await partner.refused(method, path + rest, status=404, code="NOT_FOUND")
@@ -97,22 +99,22 @@ async def test_par_13_an_endpoint_of_operators_stays_in_their_words_and_hands(
     await partner.refused("GET", f"{BASE}/{made.id}", status=404, code="NOT_FOUND")
     job_id = (await partner.start("content_generate"))["jobId"]
 
-    async def is_told() -> bool:
-        told = [one.told for one in deployment.receiver.at("operators")]
-        return any(each["data"]["id"] == job_id.lower() and each["type"] == "job.succeeded" for each in told)
+    async def is_notified() -> bool:
+        listed = [one.payload for one in deployment.receiver.at("operators")]
+        return any(each["data"]["id"] == job_id.lower() and each["type"] == "job.succeeded" for each in listed)
 
-    await until(is_told)
+    await until(is_notified)
     await deployment.engine.endpoints.delete(TENANT, made.endpoint_id)
 
 
-async def test_par_13_an_operator_cannot_have_it_told_what_has_no_name(
+async def test_par_13_an_operator_cannot_subscribe_it_to_what_has_no_name(
     deployment: Deployment, partner: Partner
 ) -> None:
     made, path = await _make(deployment, partner)
     native = f"{deployment.url}/v1/endpoints/{made['endpointId']}?tenant={TENANT}"
     headers = {"Authorization": f"Bearer {deployment.admin.key}"}
-    told = (await deployment.http.get(native, headers=headers)).json()
-    assert (told["account"], told["is_native"]) == (partner.account, False)
+    response = (await deployment.http.get(native, headers=headers)).json()
+    assert (response["account"], response["is_native"]) == (partner.account, False)
     for events in (["*"], ["job.started"], ["endpoint.disabled", "job.succeeded"]):
         refused = await deployment.http.patch(native, headers=headers, json={"events": events})
         assert (refused.status_code, refused.json()["field"]) == (422, "events"), refused.text
@@ -121,10 +123,10 @@ async def test_par_13_an_operator_cannot_have_it_told_what_has_no_name(
     assert changed.status_code == 200, changed.text
     assert [each["events"] for each in (await partner.get(BASE))["data"]] == [["job.completed"]]
     job_id = (await partner.start("influencer_create"))["jobId"]
-    assert [one.told["jobId"] for one in await deployment.receiver.wait(path, 1)] == [job_id]
+    assert [one.payload["jobId"] for one in await deployment.receiver.wait(path, 1)] == [job_id]
 
 
-async def test_par_13_an_endpoint_with_what_has_no_name_is_told_nevertheless(
+async def test_par_13_an_endpoint_with_what_has_no_name_is_notified_nevertheless(
     deployment: Deployment, partner: Partner
 ) -> None:
     """As one that was written before it was refused."""
@@ -134,9 +136,9 @@ async def test_par_13_an_endpoint_with_what_has_no_name_is_told_nevertheless(
             "update millpond.endpoints set events = '{*,started,canceled}' where id = $1",
             ids.parse("ep", made["endpointId"]),
         )
-    (told,) = (await partner.get(BASE))["data"]
-    assert told["events"] == ["job.canceled"]
-    assert await partner.get(f"{BASE}/{made['endpointId']}") == told
+    (response,) = (await partner.get(BASE))["data"]
+    assert response["events"] == ["job.canceled"]
+    assert await partner.get(f"{BASE}/{made['endpointId']}") == response
 
 
 async def test_par_13_rotate_disable_enable_and_delete(deployment: Deployment, partner: Partner) -> None:
@@ -155,7 +157,7 @@ async def test_par_13_rotate_disable_enable_and_delete(deployment: Deployment, p
     assert (await partner.post(f"{endpoint}/enable"))["status"] == "enabled"
     last = (await partner.start("influencer_create"))["jobId"]
     await partner.ended(last)
-    assert [one.told["jobId"] for one in await deployment.receiver.wait(path, 2)][1:] == [last]
+    assert [one.payload["jobId"] for one in await deployment.receiver.wait(path, 2)][1:] == [last]
     read = await partner.get(endpoint)
     assert set(read) == FIELDS
     assert (await partner.get(BASE))["data"] == [read]
@@ -165,19 +167,19 @@ async def test_par_13_rotate_disable_enable_and_delete(deployment: Deployment, p
 
 
 @pytest.mark.parametrize("event", ["job.completed", "job.failed", "job.canceled"])
-async def test_par_13_a_test_is_told_in_the_form_of_the_real_thing(
+async def test_par_13_a_test_is_reported_in_the_form_of_the_real_thing(
     deployment: Deployment, partner: Partner, event: str
 ) -> None:
     made, path = await _make(deployment, partner, "job.completed")
-    told = await partner.post(f"{BASE}/{made['endpointId']}/test", {"event": event}, 202)
+    response = await partner.post(f"{BASE}/{made['endpointId']}/test", {"event": event}, 202)
     (one,) = await deployment.receiver.wait(path, 1)
-    assert one.id == told["deliveryId"]
+    assert one.id == response["deliveryId"]
     body = one.verified(made["secret"])
     assert body["status"] == event.removeprefix("job.")
     assert {"jobId", "kind", "projectId", "containerId", "startedAt", "finishedAt"} <= set(body)
 
 
-async def test_par_13_what_is_wrong_with_an_endpoint_is_told(deployment: Deployment, partner: Partner) -> None:
+async def test_par_13_what_is_wrong_with_an_endpoint_is_reported(deployment: Deployment, partner: Partner) -> None:
     for body, field in (
         ({}, "url"),
         ({"url": "http://10.0.0.1/"}, "url"),
@@ -186,16 +188,16 @@ async def test_par_13_what_is_wrong_with_an_endpoint_is_told(deployment: Deploym
         ({"url": deployment.receiver.url("x"), "events": ["job.succeeded"]}, "events[0]"),
         ({"url": deployment.receiver.url("x"), "secret": "whsec_short"}, "secret"),
     ):
-        told = await partner.refused("POST", BASE, body, status=400, code="VALIDATION")
-        assert told["details"]["field"] == field, told
+        response = await partner.refused("POST", BASE, body, status=400, code="VALIDATION")
+        assert response["details"]["field"] == field, response
     assert (await partner.get(BASE))["data"] == []
 
 
-async def test_par_13_a_job_that_is_polled_and_told_is_the_same(deployment: Deployment, partner: Partner) -> None:
+async def test_par_13_a_job_that_is_polled_and_reported_is_the_same(deployment: Deployment, partner: Partner) -> None:
     """Both at once, many times."""
     _, path = await _make(deployment, partner)
     project = await partner.project()
     started = [(await partner.start("project_ingest_website", project))["jobId"] for _ in range(10)]
     polled = await asyncio.gather(*(partner.ended(job_id) for job_id in started))
-    came = {one.told["jobId"]: one.told for one in await deployment.receiver.wait(path, 10)}
+    came = {one.payload["jobId"]: one.payload for one in await deployment.receiver.wait(path, 10)}
     assert came == {job["jobId"]: job for job in polled}

@@ -55,13 +55,13 @@ ENVIRONMENT = {
 class User(Partner):
     """Somebody with an account and a key, in whichever product: paths are those of the server."""
 
-    async def told(self, method: str, path: str, json: Any = None, **options: Any) -> Any:
+    async def request(self, method: str, path: str, json: Any = None, **options: Any) -> Any:
         answer = await self.send(method, path, json, **options)
         assert answer.status_code < 400, f"{method} {path}: {answer.status_code} {answer.text}"
         return answer.json() if answer.content else None
 
     async def new_project(self) -> str:
-        return (await self.told("POST", "/partner/v1/projects", {"name": "Lumen"}))["projectId"]
+        return (await self.request("POST", "/partner/v1/projects", {"name": "Lumen"}))["projectId"]
 
 
 @dataclass(slots=True)

@@ -130,7 +130,7 @@ async def _chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
 
 
 @dataclass(slots=True)
-class Told:
+class Report:
     """What came of it."""
 
     complaints: list[str] = field(default_factory=list[str])
@@ -161,17 +161,17 @@ class SystemUnderTest:
         return self.sh.start("serve", APP, "--role", "worker", **ENVIRONMENT)
 
 
-async def run(plan: Plan, dsn: str, folder: Path) -> Told:
+async def run(plan: Plan, dsn: str, folder: Path) -> Report:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(FILES, hard), hard))
     began, before = time.monotonic(), _processor()
     with shell(folder, dsn) as sh:
-        told = await _run(plan, dsn, SystemUnderTest(sh, free_port()))
-    told.seconds, told.processor = time.monotonic() - began, _processor() - before
-    return told
+        report = await _run(plan, dsn, SystemUnderTest(sh, free_port()))
+    report.seconds, report.processor = time.monotonic() - began, _processor() - before
+    return report
 
 
-async def _run(plan: Plan, dsn: str, system: SystemUnderTest) -> Told:
+async def _run(plan: Plan, dsn: str, system: SystemUnderTest) -> Report:
     enough = system.sh.folder / "enough"
     engine = await Engine.open(dsn, pool_size=1)
     key = await new_key(engine, "reader")
@@ -190,11 +190,11 @@ async def _run(plan: Plan, dsn: str, system: SystemUnderTest) -> Told:
             server = await system.serve()
             await _until_grown(readers, seen, len(readers), patience)
         enough.touch()
-    told = await _judge(system.port, key, readers)
+    report = await _judge(system.port, key, readers)
     for command in (server, worker):
         command.terminate()
         await asyncio.to_thread(command.wait)
-    return told
+    return report
 
 
 async def _submit(port: int, key: str, plan: Plan, enough: Path) -> str:
@@ -221,18 +221,18 @@ async def _until_grown(readers: Sequence[Reader], seen: Sequence[int], many: int
         await asyncio.sleep(0.05)
 
 
-async def _judge(port: int, key: str, readers: Sequence[Reader]) -> Told:
-    told = Told(came=sum(reader.came for reader in readers), again=sum(reader.came > 2 for reader in readers))
+async def _judge(port: int, key: str, readers: Sequence[Reader]) -> Report:
+    report = Report(came=sum(reader.came for reader in readers), again=sum(reader.came > 2 for reader in readers))
     async with _client(port, key) as http:
         for job_id in {reader.job_id for reader in readers}:
             said = (await http.get(f"/jobs/{job_id}")).json()["output"]["lines"]
             own = [reader for reader in readers if reader.job_id == job_id]
-            told.lines += said * len(own)
-            told.complaints += [complaint for reader in own for complaint in reader.complaints(said)]
+            report.lines += said * len(own)
+            report.complaints += [complaint for reader in own for complaint in reader.complaints(said)]
             answer = await http.get(f"/jobs/{job_id}/stream", headers={"Last-Event-ID": own[0].last})
             if answer.status_code != 204:
-                told.complaints.append(f"{answer.status_code} for one who has the end")
-    return told
+                report.complaints.append(f"{answer.status_code} for one who has the end")
+    return report
 
 
 def _processor() -> float:
@@ -247,11 +247,11 @@ async def main() -> None:
     plan = Plan(**vars(parser.parse_args()))
     with running_server() as server, tempfile.TemporaryDirectory() as folder:
         async with migrated_template(server, PRODUCTS) as template, server.database(template) as dsn:
-            told = await run(plan, dsn, Path(folder))
-    print(f"{plan.readers} readers of {plan.jobs} jobs opened {told.came} streams, and read {told.lines} lines")  # noqa: T201
-    print(f"{told.again} came back over both restarts; {told.seconds:.1f} s, {told.processor:.1f} s of processor")  # noqa: T201
-    print("\n".join(told.complaints[:20]) or "every line once, in order; one status each")  # noqa: T201
-    sys.exit(bool(told.complaints))
+            report = await run(plan, dsn, Path(folder))
+    print(f"{plan.readers} readers of {plan.jobs} jobs opened {report.came} streams, and read {report.lines} lines")  # noqa: T201
+    print(f"{report.again} came back over both restarts; {report.seconds:.1f} s, {report.processor:.1f} s of processor")  # noqa: T201
+    print("\n".join(report.complaints[:20]) or "every line once, in order; one status each")  # noqa: T201
+    sys.exit(bool(report.complaints))
 
 
 if __name__ == "__main__":

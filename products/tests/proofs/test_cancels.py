@@ -98,7 +98,7 @@ class Scene:
         project = await partner.new_project()
         self.valves[project.removeprefix("prj_")] = valve
         path = f"/partner/v1/projects/{project}"
-        job = await partner.told("POST", f"{path}/{STARTS[name][0]}", self.bodies[name])
+        job = await partner.request("POST", f"{path}/{STARTS[name][0]}", self.bodies[name])
         yield Running(self.deployment, partner, name, path, job)
         del self.valves[project.removeprefix("prj_")]
 
@@ -118,19 +118,21 @@ class Running:
 
     async def ended(self) -> dict[str, Any]:
         async with asyncio.timeout(60):
-            while (job := await self.partner.told("GET", f"{self.job['locationUrl']}?wait=10"))["status"] not in ENDED:
+            while (job := await self.partner.request("GET", f"{self.job['locationUrl']}?wait=10"))[
+                "status"
+            ] not in ENDED:
                 pass
         return job
 
     async def is_made(self) -> bool:
         """Whether its project shows what it did."""
         if self.name in SOURCES:
-            return SOURCES[self.name] in (await self.partner.told("GET", self.project))["context"]
+            return SOURCES[self.name] in (await self.partner.request("GET", self.project))["context"]
         part, field_ = (
             ("containers", "containerId") if self.name == "content_generate" else ("influencers", "influencerId")
         )
-        made = await self.partner.told("GET", f"{self.project}/{part}/{self.job[field_]}")
-        assert made["status"] == (await self.partner.told("GET", self.job["locationUrl"]))["status"]
+        made = await self.partner.request("GET", f"{self.project}/{part}/{self.job[field_]}")
+        assert made["status"] == (await self.partner.request("GET", self.job["locationUrl"]))["status"]
         return "result" in made
 
     async def ends(self) -> list[str]:
@@ -222,7 +224,7 @@ async def test_a_cancel_at_every_stage_of_what_is_done_for_real(scene: Scene, na
 
 
 @pytest.mark.parametrize("name", kind_names())
-async def test_a_cancel_around_the_moment_from_which_there_is_no_way_back(scene: Scene, name: Name) -> None:
+async def test_a_cancel_around_the_time_from_which_there_is_no_way_back(scene: Scene, name: Name) -> None:
     """The entry of the firm stage, or the end where there is none: who comes first wins, and never both.
 
     Who has lost is given more time in the next race: so the two meet however long a cancel takes on this machine.
@@ -254,16 +256,20 @@ async def test_a_cancel_around_the_moment_from_which_there_is_no_way_back(scene:
 
 def _check(name: Name, stage: str, answer: httpx2.Response, end: dict[str, Any]) -> None:
     """What was answered to the cancel is what came of it."""
-    told = answer.json()
+    response = answer.json()
     match answer.status_code:
         case 202 if stage in KINDS[name].firm_stages:
             assert end["status"] == "canceled"
         case 202:  # it leaves at its next checkpoint, and may have passed its last one
             assert end["status"] in {"canceled", "completed"}
         case 200:
-            assert (told["accepted"], told["reason"], end["status"]) == (False, "ALREADY_COMPLETED", "completed")
+            assert (response["accepted"], response["reason"], end["status"]) == (
+                False,
+                "ALREADY_COMPLETED",
+                "completed",
+            )
         case 409:
-            assert (told["error"]["details"]["stage"], end["status"]) == (stage, "completed")
+            assert (response["error"]["details"]["stage"], end["status"]) == (stage, "completed")
             assert stage in KINDS[name].firm_stages
         case strange:
             raise AssertionError(f"{strange} {answer.text}")

@@ -130,7 +130,7 @@ class Ending:
 
     async def until(self, user: User, path: str, field_: str = "status", states: Collection[str] = ENDS) -> None:
         async with asyncio.timeout(60):
-            while (await user.told("GET", path))[field_] not in states:
+            while (await user.request("GET", path))[field_] not in states:
                 await asyncio.sleep(0.02)
 
     @contextlib.asynccontextmanager
@@ -147,7 +147,7 @@ class Ending:
         is_in_body = product in {"studio", "effects"}
         body = body | ({"idempotency_key": key} if is_in_body else {})
         headers = {} if is_in_body else {"Idempotency-Key": key}
-        job_id = (await user.told("POST", path, body, headers=headers))[id_]
+        job_id = (await user.request("POST", path, body, headers=headers))[id_]
         more = (f"{read}/{job_id}/logs", f"{read}/{job_id}/stream") if product == "actions" else ()
         one = Ended(product, user, f"{read}/{job_id}", job_id, (path, body, headers), more)
         self.ended.append(one)
@@ -165,7 +165,7 @@ class Ending:
             async with self.resting(kind) if how in {"canceled", "expired"} else contextlib.nullcontext():
                 one = await self.submitted("partner", user, start, body, read="/partner/v1/jobs", id_="jobId")
                 if how == "canceled":
-                    await user.told("POST", f"{one.path}/cancel")
+                    await user.request("POST", f"{one.path}/cancel")
                 if how == "expired":
                     await self.deployment.clock.advance(timedelta(minutes=6))
                 await self.until(user, one.path)
@@ -177,7 +177,7 @@ class Ending:
             async with self.resting("actions.run-command") if how == "cancelled" else contextlib.nullcontext():
                 one = await self.submitted("actions", user, "/actions/api/jobs", body, read="/actions/api/jobs")
                 if how == "cancelled":
-                    await user.told("POST", f"{one.path}/cancel")
+                    await user.request("POST", f"{one.path}/cancel")
                 await self.until(user, one.path, "state")
 
     async def studio(self) -> None:
@@ -189,7 +189,7 @@ class Ending:
                 start = f"/studio/api/generate/{path}"
                 one = await self.submitted("studio", user, start, bodies[path], read="/studio/api/jobs", id_="job_id")
                 if how == "canceled":
-                    await user.told("POST", f"{one.path}/cancel")
+                    await user.request("POST", f"{one.path}/cancel")
                 if how == "expired":
                     await self.until(user, one.path, states={"processing"})
                     await self.deployment.clock.advance(timedelta(hours=2))
@@ -200,14 +200,14 @@ class Ending:
         secret = (await self.deployment.engine.access.make_key(actor="test", scope="worker"))[1]
         async with httpx2.AsyncClient(base_url=f"{self.deployment.url}/effects", timeout=PATIENCE) as http:
             body = {"worker_id": "w-ends", "workflow_slugs": ["invert"]}
-            told = await http.post("/api/worker/register", json=body, headers={"X-Fleet-Secret": secret})
-            worker = Worker(http, {"Authorization": f"Bearer {told.json()['token']}"}, "w-ends")
+            response = await http.post("/api/worker/register", json=body, headers={"X-Fleet-Secret": secret})
+            worker = Worker(http, {"Authorization": f"Bearer {response.json()['token']}"}, "w-ends")
             video = await Uploader(http, {"Authorization": f"Bearer {user.key}"}, user.account).video()
             for how in ("completed", "failed", "canceled", "expired"):
                 body = {"effect_id": "invert", "video_id": video["id"]}
                 one = await self.submitted("effects", user, "/effects/api/ai-jobs", body, read="/effects/api/ai-jobs")
                 if how == "canceled":
-                    await user.told("POST", f"{one.path}/cancel")
+                    await user.request("POST", f"{one.path}/cancel")
                 elif how == "expired":
                     await self.deployment.clock.advance(timedelta(hours=25))
                 elif how == "completed":
@@ -218,7 +218,7 @@ class Ending:
 
     async def _fail(self, worker: Worker, user: User, one: Ended) -> None:
         """As often as it is tried."""
-        while (await user.told("GET", one.path))["status"] not in ENDS:
+        while (await user.request("GET", one.path))["status"] not in ENDS:
             if (job := await worker.poll()) is not None:
                 await worker.post("/api/worker/fail", lease(job) | {"error": {"message": "No."}})
             else:
@@ -230,14 +230,14 @@ class Ending:
         _, key = await self.deployment.engine.access.make_key(actor="test", scope="admin", tenant=TENANT)
         admin = User(self.deployment.http, key, "admin")
         rule = {"name": "no secrets", "matcher": {"type": "keywords", "words": ["secret"]}}
-        await admin.told("POST", "/guard/v1/rules", rule)
+        await admin.request("POST", "/guard/v1/rules", rule)
         for how, text in (("completed", "Hello!"), ("blocked", "a secret"), ("expired", "Hello?")):
             body = {"message_input": text, "webhook_url": self.receiver.url("guard")}
             one = await self.submitted("guard", user, "/guard/v1/jobs", body, read="/guard/v1/jobs", id_="job_id")
             if how != "blocked":
                 await self.until(user, one.path, states={"awaiting_response"})
             if how == "completed":
-                await user.told("POST", f"{one.path}/response", {"message_output": "Well."})
+                await user.request("POST", f"{one.path}/response", {"message_output": "Well."})
             if how == "expired":
                 await self.deployment.clock.advance(timedelta(hours=2))
             await self.until(user, one.path)
@@ -247,7 +247,7 @@ class Ending:
         for how in ("succeeded", "failed", "canceled"):
             one = await self.submitted("native", user, "/v1/jobs", {"kind": "plain", "input": {}}, read="/v1/jobs")
             if how == "canceled":
-                await user.told("POST", f"{one.path}/cancel")
+                await user.request("POST", f"{one.path}/cancel")
                 continue
             (held,) = await self.deployment.engine.claim(Lanes(("plain",)), 1, worker="w", duration=MINUTE)
             self.leases.append(held)
@@ -299,7 +299,7 @@ def later(folder: Path) -> list[Product]:
     return changed
 
 
-async def test_what_is_told_of_an_end_never_changes(
+async def test_what_is_reported_of_an_end_never_changes(
     server: DatabaseServer, template: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -323,8 +323,8 @@ async def test_what_is_told_of_an_end_never_changes(
                     await _attack(deployment, one, admin)
                 await _report_late(deployment, ending.leases)
                 after = [await one.read(deployment) for one in ending.ended]
-                for one, told, was in zip(ending.ended, after, before, strict=True):
-                    assert told == was, one
+                for one, described, was in zip(ending.ended, after, before, strict=True):
+                    assert described == was, one
                 assert await verify(deployment.engine.db) == []
 
 
@@ -338,8 +338,8 @@ def _planned(given: dict[str, Any]) -> Script:
 def _ends(jobs: Sequence[Ended], read: Sequence[list[bytes]]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for one, (job, *_) in zip(jobs, read, strict=True):
-        told = json.loads(job)
-        found.setdefault(one.product, []).append(told.get("status") or told["state"])
+        decoded = json.loads(job)
+        found.setdefault(one.product, []).append(decoded.get("status") or decoded["state"])
     return found
 
 

@@ -118,7 +118,7 @@ def of_project(path: str, body: dict[str, Any]) -> Prepare:
 async def a_clone(pair: Pair, user: User) -> tuple[str, dict[str, Any]]:
     """Of content that was made: by hand, for nobody works here."""
     path, body = await of_project("content", PARTNER_STARTS["content_generate"][1])(pair, user)
-    source = await user.told("POST", path, body)
+    source = await user.request("POST", path, body)
     by_hand = replace(
         PARTNER,
         kinds=(KINDS["content_generate"],),
@@ -141,8 +141,8 @@ def a_retry(root: str, body: dict[str, Any]) -> Prepare:
     """Of something that has ended: it was canceled before anybody began it."""
 
     async def prepare(pair: Pair, user: User) -> tuple[str, dict[str, Any]]:
-        job = await user.told("POST", f"{root}/jobs", body)
-        await user.told("POST", f"{root}/jobs/{job['id']}/cancel")
+        job = await user.request("POST", f"{root}/jobs", body)
+        await user.request("POST", f"{root}/jobs/{job['id']}/cancel")
         return f"{root}/jobs/{job['id']}/retry", {}
 
     return prepare
@@ -225,14 +225,14 @@ def _check(start: Start, answers: list[httpx2.Response]) -> str:
     """The job that all of these answers are about, of which one alone is new."""
     refused = [answer.text for answer in answers if answer.status_code not in {202, start.repeated}]
     assert not refused, refused[:3]
-    told = {answer.json()[start.id] for answer in answers}
-    assert len(told) == 1, told
+    response = {answer.json()[start.id] for answer in answers}
+    assert len(response) == 1, response
     first = [answer for answer in answers if "idempotency-replayed" not in answer.headers]
     assert [answer.status_code for answer in first] == [202]
     for answer in answers:
         if answer is not first[0]:
             _check_replay(start, answer, first[0])
-    return told.pop().lower()
+    return response.pop().lower()
 
 
 def _check_replay(start: Start, answer: httpx2.Response, first: httpx2.Response) -> None:

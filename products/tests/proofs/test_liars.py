@@ -71,16 +71,16 @@ class Watched:
     looks: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
     async def look(self) -> dict[str, Any]:
-        told = await self.partner.told("GET", self.path)
-        if told["status"] == "running":
-            self.looks.append(told)
+        response = await self.partner.request("GET", self.path)
+        if response["status"] == "running":
+            self.looks.append(response)
             order = ["queued", *KINDS[self.name].stages]
             places = [order.index(look["stage"]) for look in self.looks]
             values = [look["progress"] for look in self.looks]
             assert places == sorted(places), [look["stage"] for look in self.looks]
             assert values == sorted(values)
             assert all(isinstance(value, float | int) and 0 <= value <= 1 for value in values)
-        return told
+        return response
 
 
 @dataclass(slots=True)
@@ -96,13 +96,13 @@ class Liar:
     def lease(self) -> dict[str, Any]:
         return {name: self.job[name] for name in ("job_id", "lease_token")}
 
-    async def say(self, verb: str, *, token: str = "", **body: Any) -> httpx2.Response:
+    async def call(self, verb: str, *, token: str = "", **body: Any) -> httpx2.Response:
         headers = {"Authorization": f"Bearer {token or self.token}"}
         return await self.deployment.http.post(f"/v1/worker/{verb}", json=self.lease | body, headers=headers)
 
     async def note(self, **said: Any) -> httpx2.Response:
         self.numbers += 1
-        return await self.say("note", notes=[{"number": self.numbers} | said])
+        return await self.call("note", notes=[{"number": self.numbers} | said])
 
     async def progress(self, value: bytes) -> httpx2.Response:
         """In the very bytes."""
@@ -132,7 +132,7 @@ async def take(deployment: Deployment, token: str) -> Liar:
 
 async def start(partner: User, name: Name) -> Watched:
     path, body = STARTS[name]
-    started = await partner.told("POST", f"/partner/v1/projects/{await partner.new_project()}/{path}", body)
+    started = await partner.request("POST", f"/partner/v1/projects/{await partner.new_project()}/{path}", body)
     return Watched(partner, name, started["locationUrl"])
 
 
@@ -160,9 +160,9 @@ async def test_a_number_that_is_no_progress_is_refused_and_changes_nothing(deplo
     assert (await liar.progress(b"0.25")).status_code == 200
     for value, field_ in NUMBERS.items():
         answer = await liar.progress(value)
-        told = problem(answer, 422 if field_ else 400)
+        response = problem(answer, 422 if field_ else 400)
         if field_:
-            assert told["field"].endswith("value"), (value, told)
+            assert response["field"].endswith("value"), (value, response)
         assert (await watched.look())["progress"] == 0.25
     for value in (b"0.2", b"0", b"-0.0", b"0.25", b"1e-320", b"0.25"):  # back, and again
         assert (await liar.progress(value)).status_code == 200
@@ -170,7 +170,7 @@ async def test_a_number_that_is_no_progress_is_refused_and_changes_nothing(deplo
     for value, seen in ((b"0.999999999999", 1.0), (b"1", 1.0), (b"0.5", 1.0)):
         assert (await liar.progress(value)).status_code == 200
         assert (await watched.look())["progress"] == seen
-    assert (await liar.say("complete", output=output(liar))).status_code == 200
+    assert (await liar.call("complete", output=output(liar))).status_code == 200
     assert (await watched.look())["status"] == "completed"
 
 
@@ -180,17 +180,17 @@ async def test_stages_are_seen_in_their_order_alone(deployment: Deployment, name
     first, *_, last = stages = KINDS[name].stages
     others = {stage for kind in KINDS.values() for stage in kind.stages} - set(stages)
     for strange in ("queued", "Planning", "", "done", " ", "x" * 300, "\u0000", *sorted(others)):
-        told = problem(await liar.note(type="stage", stage=strange), 422)
-        assert told["field"].startswith("notes[0]"), told
+        response = problem(await liar.note(type="stage", stage=strange), 422)
+        assert response["field"].startswith("notes[0]"), response
         assert (await watched.look())["stage"] == "queued"
     for stage in (stages[1], first, stages[1], last, first, *stages, last):  # a jump, back, again, to the end, back
         assert (await liar.note(type="stage", stage=stage)).status_code == 200
         await watched.look()
     assert watched.looks[-1]["stage"] == last
     many = [{"number": liar.numbers + 1 + n, "type": "stage", "stage": s} for n, s in enumerate(reversed(stages))]
-    assert (await liar.say("note", notes=many)).status_code == 200
+    assert (await liar.call("note", notes=many)).status_code == 200
     assert (await watched.look())["stage"] == last
-    assert (await liar.say("complete", output=output(liar))).status_code == 200
+    assert (await liar.call("complete", output=output(liar))).status_code == 200
 
 
 async def test_a_note_that_lies_about_itself_is_refused_or_passed_over(deployment: Deployment) -> None:
@@ -213,7 +213,7 @@ async def test_a_note_that_lies_about_itself_is_refused_or_passed_over(deploymen
     liar.numbers = 10  # a number that was passed by
     assert (await liar.note(type="progress", value=0.4)).status_code == 200
     assert (await watched.look())["progress"] == 0.5
-    assert (await liar.say("fail", error={"code": "permanent", "message": "Enough."}, retry=False)).status_code == 200
+    assert (await liar.call("fail", error={"code": "permanent", "message": "Enough."}, retry=False)).status_code == 200
 
 
 async def test_nobody_speaks_with_the_token_of_another(deployment: Deployment) -> None:
@@ -233,12 +233,12 @@ async def test_nobody_speaks_with_the_token_of_another(deployment: Deployment) -
             answer = await deployment.http.post(f"/v1/worker/{verb}", json=lease | body, headers=headers)
             assert problem(answer, 409)["code"] == "lease_lost"
         for token in (watched.partner.key, "mp_nobody"):
-            answer = await liar.say(verb, token=token, **body)
+            answer = await liar.call(verb, token=token, **body)
             assert answer.status_code in {401, 403}, answer.text
     for each in (watched, other):
         assert [(look["progress"], look["stage"]) for look in (await each.look(),)] == [(0, "queued")]
     for one in (liar, second):
-        assert (await one.say("complete", output=output(one))).status_code == 200
+        assert (await one.call("complete", output=output(one))).status_code == 200
 
 
 @pytest.mark.parametrize("end", ["complete", "fail", "canceled"])
@@ -246,16 +246,16 @@ async def test_after_the_end_nothing_is_heard(deployment: Deployment, end: str) 
     watched, liar = await began(deployment, "project_ingest_website")
     await liar.note(type="stage", stage="parsing")
     if end == "canceled":
-        await watched.partner.told("POST", f"{watched.path}/cancel")
+        await watched.partner.request("POST", f"{watched.path}/cancel")
         assert (await liar.note(type="stage", stage="merging_context")).json() == {"cancel_requested": True}
         assert (await watched.look())["stage"] == "parsing"
         error, outcome = {"code": "canceled", "message": "It was canceled."}, "canceled"
-        assert (await liar.say("fail", error=error, outcome=outcome)).status_code == 200
+        assert (await liar.call("fail", error=error, outcome=outcome)).status_code == 200
     elif end == "fail":
-        failed = await liar.say("fail", error={"code": "permanent", "message": "No."}, retry=False)
+        failed = await liar.call("fail", error={"code": "permanent", "message": "No."}, retry=False)
         assert failed.status_code == 200, failed.text
     else:
-        assert (await liar.say("complete", output=output(liar))).status_code == 200
+        assert (await liar.call("complete", output=output(liar))).status_code == 200
     before = (await watched.partner.send("GET", watched.path)).content
     late: list[tuple[str, dict[str, Any]]] = [
         ("note", {"notes": [{"number": 99, "type": "progress", "value": 0.1}]}),
@@ -267,7 +267,7 @@ async def test_after_the_end_nothing_is_heard(deployment: Deployment, end: str) 
         ("park", {"memo": 1}),
     ]
     for verb, body in late:
-        answer = await liar.say(verb, **body)
+        answer = await liar.call(verb, **body)
         is_repeat = verb == {"canceled": "fail"}.get(end, end)  # who says the same again may have lost the answer
         assert answer.status_code in ({200, 409} if is_repeat else {409}), (verb, answer.text)
     assert (await watched.partner.send("GET", watched.path)).content == before
@@ -279,16 +279,16 @@ async def test_a_second_attempt_takes_nothing_back(deployment: Deployment) -> No
     await liar.note(type="progress", value=0.6)
     await liar.note(type="stage", stage="assembling")
     await watched.look()
-    assert (await liar.say("requeue", reason="away")).status_code == 200
+    assert (await liar.call("requeue", reason="away")).status_code == 200
     again = await take(deployment, await register(deployment, "content_generate"))
     assert again.job["job_id"] == liar.job["job_id"]
     for said in ({"type": "progress", "value": 0.0}, {"type": "stage", "stage": "planning"}):
         assert (await again.note(**said)).status_code == 200
         await watched.look()
     assert problem(await liar.note(type="progress", value=0.99), 409)["code"] == "lease_lost"
-    told = await watched.look()
-    assert (told["progress"], told["stage"]) == (0.6, "assembling")
-    assert (await again.say("complete", output=output(again))).status_code == 200
+    response = await watched.look()
+    assert (response["progress"], response["stage"]) == (0.6, "assembling")
+    assert (await again.call("complete", output=output(again))).status_code == 200
 
 
 async def test_code_that_goes_around_all_checks_changes_nothing_back_and_harms_nobody(deployment: Deployment) -> None:
@@ -296,7 +296,7 @@ async def test_code_that_goes_around_all_checks_changes_nothing_back_and_harms_n
     engine, partner = deployment.engine, await deployment.user()
     path, body = STARTS["project_ingest_github"]
     starts = [
-        partner.told("POST", f"/partner/v1/projects/{await partner.new_project()}/{path}", body) for _ in range(2)
+        partner.request("POST", f"/partner/v1/projects/{await partner.new_project()}/{path}", body) for _ in range(2)
     ]
     lying, honest = [Watched(partner, "project_ingest_github", (await start)["locationUrl"]) for start in starts]
     leases = await engine.claim(Lanes((KINDS["project_ingest_github"].name,)), 2, worker="liar", duration=MINUTE)
@@ -306,9 +306,9 @@ async def test_code_that_goes_around_all_checks_changes_nothing_back_and_harms_n
 
     async def write(value: float | None = None, stage: str | None = None) -> None:
         """What the liar says, and in the same moment something true of another job."""
-        told, n = Note(lie, next(numbers), "progress", "{}", value, stage), next(progress)
+        response, n = Note(lie, next(numbers), "progress", "{}", value, stage), next(progress)
         beside = Note(truth, n, "progress", "{}", n / 100)
-        found = await asyncio.gather(engine.note(told), engine.note(beside), return_exceptions=True)
+        found = await asyncio.gather(engine.note(response), engine.note(beside), return_exceptions=True)
         assert found[1] is False
         assert (await honest.look())["progress"] == n / 100
         await lying.look()
@@ -318,7 +318,7 @@ async def test_code_that_goes_around_all_checks_changes_nothing_back_and_harms_n
         await write(value)
     for stage in ("cloning", "nonsense", "rendering", ""):
         await write(stage=stage)
-    told = await lying.look()
-    assert (told["stage"], told["progress"]) == ("analyzing", 0.5)
+    response = await lying.look()
+    assert (response["stage"], response["progress"]) == ("analyzing", 0.5)
     for lease in leases:
         await engine.finish(End(lease, "succeeded", '{"assets": []}'))

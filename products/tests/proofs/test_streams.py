@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 async def test_a_thousand_readers_get_every_line_once_over_two_restarts(dsn: str, tmp_path: Path) -> None:
     """`python -m products.tests.proofs.streams` does it with as many readers as it is told, and says how long."""
     plan = Plan()
-    told = await run(plan, dsn, tmp_path)
-    assert told.complaints == []
-    assert told.again > plan.readers // 2
-    assert told.lines >= plan.readers * plan.lines
+    report = await run(plan, dsn, tmp_path)
+    assert report.complaints == []
+    assert report.again > plan.readers // 2
+    assert report.lines >= plan.readers * plan.lines

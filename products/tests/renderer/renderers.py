@@ -105,17 +105,17 @@ class Receiver:
 
 @contextmanager
 def receiver() -> Iterator[Receiver]:
-    told = Receiver()
+    described = Receiver()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            status = told.answers.pop(0) if told.answers else 200
-            told.calls.append(({name.lower(): value for name, value in self.headers.items()}, body))
+            status = described.answers.pop(0) if described.answers else 200
+            described.calls.append(({name.lower(): value for name, value in self.headers.items()}, body))
             self._answer(status, b"")
 
         def do_GET(self) -> None:
-            file = told.files.get(self.path)
+            file = described.files.get(self.path)
             self._answer(404 if file is None else 200, file or b"")
 
         def _answer(self, status: int, body: bytes) -> None:
@@ -127,11 +127,11 @@ def receiver() -> Iterator[Receiver]:
         def log_message(self, *_: Any) -> None: ...
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        told.url = f"http://127.0.0.1:{server.server_port}"
+        described.url = f"http://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield told
+            yield described
         finally:
             server.shutdown()
             thread.join()

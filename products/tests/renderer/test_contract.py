@@ -78,7 +78,7 @@ async def test_the_real_client_cancels(client: Client) -> None:
     assert (again.status, again.output) == ("canceled", None)
 
 
-async def test_the_real_client_is_told_what_is_wrong(client: Client) -> None:
+async def test_the_real_client_is_shown_what_is_wrong(client: Client) -> None:
     with pytest.raises(ReplicateError) as refused:
         await client.async_run("millpond/tts", input={"text": "Hello", "voice": "en-us-robot"})
     assert refused.value.status == 422
@@ -99,15 +99,15 @@ async def test_the_real_client_uploads_a_file_among_the_inputs(client: Client, t
 # Webhooks
 
 
-async def test_the_end_is_told_by_a_signed_webhook(running: Renderer, client: Client, hooks: Receiver) -> None:
+async def test_the_end_is_reported_by_a_signed_webhook(running: Renderer, client: Client, hooks: Receiver) -> None:
     prediction = await running.made("tts", HELLO, webhook=f"{hooks.url}/done", webhook_events_filter=["completed"])
     await until(lambda: _is(len(hooks.calls) == 1))
     headers, body = hooks.calls[0]
     secret = await client.webhooks.default.async_secret()
     Webhooks.validate(headers=headers, body=body.decode(), secret=WebhookSigningSecret(key=secret.key))
-    told = webhooks.verify(body, headers, secret.key)
-    assert told == prediction
-    assert set(told) == FIELDS
+    received = webhooks.verify(body, headers, secret.key)
+    assert received == prediction
+    assert set(received) == FIELDS
 
 
 async def test_events_come_in_order_and_the_usual_ones_are_output_and_completed(
@@ -125,7 +125,7 @@ async def test_events_come_in_order_and_the_usual_ones_are_output_and_completed(
     ]
 
 
-async def test_only_the_end_is_told_again_and_under_the_same_id(running: Renderer, hooks: Receiver) -> None:
+async def test_only_the_end_is_reported_again_and_under_the_same_id(running: Renderer, hooks: Receiver) -> None:
     hooks.answers = [500, 503, 404]
     await running.made("tts", HELLO, webhook=hooks.url, webhook_events_filter=["start", "completed"])
     await until(lambda: _is(len(hooks.calls) == 4))
@@ -138,7 +138,7 @@ async def test_only_the_end_is_told_again_and_under_the_same_id(running: Rendere
         webhooks.verify(body, headers, secret)
 
 
-async def test_a_canceled_prediction_is_told_too(running: Renderer, hooks: Receiver) -> None:
+async def test_a_canceled_prediction_is_reported_too(running: Renderer, hooks: Receiver) -> None:
     answer = await running.create("ugc-video", LONG, webhook=hooks.url, webhook_events_filter=["completed"])
     await running.http.post(f"/v1/predictions/{answer.json()['id']}/cancel")
     await until(lambda: _is(len(hooks.calls) == 1))
@@ -222,7 +222,7 @@ async def test_what_is_not_there_is_not_found(running: Renderer) -> None:
     assert (await running.http.delete("/v1/predictions")).status_code == 405
 
 
-async def test_all_models_tell_their_inputs(running: Renderer) -> None:
+async def test_all_models_report_their_inputs(running: Renderer) -> None:
     models = (await running.http.get("/v1/models")).json()["results"]
     assert [model["name"] for model in models] == ["static-ad", "ugc-video", "persona", "tts"]
     for model in models:
@@ -273,7 +273,7 @@ async def test_predictions_are_listed_a_page_at_a_time() -> None:
     assert second["next"] is None
 
 
-def test_a_picture_in_the_input_is_not_told_back_in_full() -> None:
+def test_a_picture_in_the_input_is_not_reported_back_in_full() -> None:
     from millpond_products.renderer.models import StaticAd  # noqa: PLC0415 - only here
     from millpond_products.renderer.predictions import _shown  # noqa: PLC0415 - only here
 

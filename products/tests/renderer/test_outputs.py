@@ -202,7 +202,7 @@ async def test_pictures_of_the_inside_are_refused_unless_that_is_open(hooks: Rec
 # People
 
 
-def test_the_seed_is_the_person_and_the_shot_is_the_moment() -> None:
+def test_the_seed_is_the_person_and_the_shot_is_the_scene() -> None:
     assert _traits(5) == _traits(5) != _traits(6)
     assert [Person.born(5, "man", 40).is_woman, Person.born(5, "woman", 40).is_woman] == [False, True]
     one = personas.draw(PersonaInput(shot=1, aspect_ratio="1:1"), 5)

@@ -46,7 +46,7 @@ async def test_block_wins_and_nothing_of_the_text_goes_on() -> None:
     assert [(v.name, v.action) for v in decision.verdicts] == [("a", "redact"), ("b", "block")]
 
 
-async def test_a_monitor_tells_and_changes_nothing() -> None:
+async def test_a_monitor_reports_and_changes_nothing() -> None:
     rules = compile(
         [_rule("a", MAIL, action="redact", mode="monitor"), _rule("b", MAIL, action="block", mode="monitor")], "inbound"
     )
@@ -55,7 +55,7 @@ async def test_a_monitor_tells_and_changes_nothing() -> None:
     assert [(v.name, v.mode) for v in decision.verdicts] == [("a", "monitor"), ("b", "monitor")]
 
 
-async def test_a_flag_passes_and_is_told() -> None:
+async def test_a_flag_passes_and_is_reported() -> None:
     decision = await decide("ann@example.com", MAIL, action="flag")
     assert (decision.outcome, decision.text, len(decision.verdicts)) == ("passed", "ann@example.com", 1)
 
@@ -82,7 +82,7 @@ async def test_a_redaction_within_another_does_not_end_it() -> None:
     assert (await rules.decide("abcdefxy")).text == "a[OUTER]"
 
 
-async def test_verdicts_are_told_by_rule_and_then_by_place() -> None:
+async def test_verdicts_are_reported_by_rule_and_then_by_place() -> None:
     text = "two one two"
     rules = ruleset(Keywords(words=("one",)), Keywords(words=("two",)))
     assert [(v.name, v.start) for v in (await rules.decide(text)).verdicts] == [
@@ -164,9 +164,9 @@ async def test_half_a_surrogate_pair_is_no_hindrance() -> None:
 
 def test_a_rule_goes_to_json_and_back() -> None:
     rule = _rule("x", Urls(deny=("evil.com",)), id="rule_1", direction="inbound", action="redact", mode="monitor")
-    told = msgspec.json.decode(msgspec.json.encode(rule))
-    assert told["matcher"]["type"] == "urls"
-    assert read(told) == rule
+    decoded = msgspec.json.decode(msgspec.json.encode(rule))
+    assert decoded["matcher"]["type"] == "urls"
+    assert read(decoded) == rule
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
@@ -256,7 +256,7 @@ def test_a_classifier_that_nobody_knows_is_refused() -> None:
 # Values
 
 
-async def test_every_text_of_a_value_is_looked_at_and_told_by_its_place() -> None:
+async def test_every_text_of_a_value_is_looked_at_and_reported_by_its_place() -> None:
     value = {
         "prompt": "ask ann@example.com",
         "list": ["x", {"deep": "bob@example.com"}],
@@ -280,12 +280,12 @@ async def test_names_of_members_are_text_too() -> None:
     assert (await ruleset(Length(min=5), action="block").decide_value({"a": "long enough"})).outcome == "passed"
 
 
-async def test_a_place_is_told_without_the_names_that_a_rule_is_about() -> None:
+async def test_a_place_is_reported_without_the_names_that_a_rule_is_about() -> None:
     value = {"ann@example.com": {"x" * 300: ["bob@example.com"], "b": {"cat@example.com": 1}}}
     judged = await ruleset(MAIL, Length(min=1_000), action="flag").decide_value(value)
-    told = [verdict.field for verdict in judged.verdicts if verdict.matcher == "pii"]
+    listed = [verdict.field for verdict in judged.verdicts if verdict.matcher == "pii"]
     long = "input.[EMAIL]." + "x" * 200
-    assert told == ["input", long[:200], "input.[EMAIL].b"]
+    assert listed == ["input", long[:200], "input.[EMAIL].b"]
     assert "ann@" not in str(judged.verdicts)
 
 

@@ -104,8 +104,8 @@ async def test_phrases_that_begin_alike_are_each_found_where_they_end() -> None:
     rule = Keywords(words=("the red", "the red fox", "the red fox ran", "the blue", "red fox"))
     rules = ruleset(rule, Keywords(words=("the red fox",)))
     text = "the red fox sat; the blue red fox"
-    told = [(verdict.name, text[verdict.start : verdict.end]) for verdict in (await rules.decide(text)).verdicts]
-    assert told == [
+    listed = [(verdict.name, text[verdict.start : verdict.end]) for verdict in (await rules.decide(text)).verdicts]
+    assert listed == [
         ("rule 0", "the red fox"),
         ("rule 0", "the blue"),
         ("rule 0", "red fox"),
@@ -143,11 +143,11 @@ async def test_without_word_boundaries_any_place_counts() -> None:
     assert await found("topsecretary", Keywords(words=("secret",), whole_words=False)) == ["secret"]
 
 
-async def test_every_rule_is_told_of_its_own_words() -> None:
+async def test_every_rule_is_reported_by_its_own_words() -> None:
     text = "a credit card"
     rules = ruleset(Keywords(words=("credit",)), Keywords(words=("credit card",)), Keywords(words=("credit", "card")))
-    told = [(verdict.name, text[verdict.start : verdict.end]) for verdict in (await rules.decide(text)).verdicts]
-    assert told == [
+    listed = [(verdict.name, text[verdict.start : verdict.end]) for verdict in (await rules.decide(text)).verdicts]
+    assert listed == [
         ("rule 0", "credit"),
         ("rule 1", "credit card"),
         ("rule 2", "credit"),

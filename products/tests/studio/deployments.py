@@ -80,9 +80,9 @@ class User:
         """A job that was taken in."""
         answer = await self.send("POST", f"/api/generate/{path}", body or BODIES[path])
         assert answer.status_code == 202, answer.text
-        told = answer.json()
-        assert set(told) == {"job_id", "status", "credits_cost", "credits_remaining"}
-        return told
+        response = answer.json()
+        assert set(response) == {"job_id", "status", "credits_cost", "credits_remaining"}
+        return response
 
     async def refused(self, method: str, path: str, json: Any = None, *, status: int) -> dict[str, Any]:
         answer = await self.send(method, path, json)
@@ -112,9 +112,9 @@ class User:
 
     async def balance(self) -> int:
         """What the wallet has, which is always what its entries add up to."""
-        told = await self.get("/api/credits?limit=200")
-        assert sum(entry["amount"] for entry in told["entries"]) == told["balance"]
-        return told["balance"]
+        response = await self.get("/api/credits?limit=200")
+        assert sum(entry["amount"] for entry in response["entries"]) == response["balance"]
+        return response["balance"]
 
     async def entries(self, job_id: str | None = None) -> list[tuple[str, int]]:
         """The entries, the oldest first."""

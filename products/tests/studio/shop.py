@@ -46,7 +46,9 @@ class Shop:
         self.troubles: dict[str, deque[Response]] = {}
         """What the next calls of a path are answered instead."""
         self.prompts: list[tuple[dict[str, str], dict[str, Any]]] = []
-        self.says: Callable[[], Response] = lambda: self.completion(json.dumps({"headlines": ["Said by a model"]}))
+        self.answers_with: Callable[[], Response] = lambda: self.completion(
+            json.dumps({"headlines": ["Said by a model"]})
+        )
         self._app = Starlette(
             routes=[
                 Route("/v1/chat/completions", self._chat, methods=["POST"]),
@@ -75,7 +77,7 @@ class Shop:
 
     async def _chat(self, request: Request) -> Response:
         self.prompts.append((dict(request.headers), await request.json()))
-        return self.says()
+        return self.answers_with()
 
     @staticmethod
     def completion(text: str) -> Response:

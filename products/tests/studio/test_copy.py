@@ -128,7 +128,7 @@ async def test_a_model_is_asked_with_the_facts_and_its_words_are_taken(chatting:
         "hashtags": ["lamp", "#Ohm light"],
         "script": "Look at this.",
     }
-    chatting.shop.says = lambda: chatting.shop.completion("```json\n" + json.dumps(answer) + "\n```")
+    chatting.shop.answers_with = lambda: chatting.shop.completion("```json\n" + json.dumps(answer) + "\n```")
     job = await user.made("copy", product=LAMP, tone="elegant", headlines=2, seed=9)
     expected = answer | {"hashtags": ["#lamp", "#Ohmlight"], "tone": "elegant", "seed": 9, "written_by": "small-1"}
     assert job["output"] == expected
@@ -143,7 +143,7 @@ async def test_a_model_is_asked_with_the_facts_and_its_words_are_taken(chatting:
 async def test_an_endpoint_that_knows_no_schemas_is_asked_for_any_json(chatting: Deployment) -> None:
     user = await chatting.user()
     answers = [Response(status_code=400), chatting.shop.completion('{"body": "B."}')]
-    chatting.shop.says = lambda: answers.pop(0)
+    chatting.shop.answers_with = lambda: answers.pop(0)
     job = await user.made("copy", product=LAMP)
     assert (job["attempts"], job["output"]["body"]) == (1, "B.")
     assert chatting.shop.prompts[-1][1]["response_format"] == {"type": "json_object"}
@@ -156,15 +156,15 @@ async def test_a_model_that_is_busy_is_asked_again(chatting: Deployment) -> None
         chatting.shop.completion("no JSON"),
         chatting.shop.completion('{"body": "B."}'),
     ]
-    chatting.shop.says = lambda: answers.pop(0)
+    chatting.shop.answers_with = lambda: answers.pop(0)
     job = await chatting.ended_soon(user, (await user.generate("copy", product=LAMP))["job_id"])
     assert (job["attempts"], job["output"]["body"]) == (3, "B.")
     assert len(job["output"]["headlines"]) == 3
 
 
-async def test_a_model_that_refuses_fails_the_job_and_no_key_is_told(chatting: Deployment) -> None:
+async def test_a_model_that_refuses_fails_the_job_and_no_key_is_shown(chatting: Deployment) -> None:
     user = await chatting.user()
-    chatting.shop.says = lambda: JSONResponse({"error": f"Incorrect API key provided: {KEY}"}, 401)
+    chatting.shop.answers_with = lambda: JSONResponse({"error": f"Incorrect API key provided: {KEY}"}, 401)
     with listening() as lines:
         job = await user.ended((await user.generate("copy", product=LAMP))["job_id"])
         assert_untold(lines)

@@ -66,13 +66,15 @@ async def test_an_ad_is_made_from_the_sample_page(browser: Browser, deployment: 
     assert await user.balance() == 91
 
 
-async def test_what_goes_wrong_is_told_on_its_card(browser: Browser, deployment: Deployment) -> None:
+async def test_what_goes_wrong_is_reported_on_its_card(browser: Browser, deployment: Deployment) -> None:
     user = await deployment.user(4)
     deployment.provider.plan = lambda _: Script(status="failed", error="The model is unwell.")
     async with browsing(browser, deployment, user.key, dark=True) as page:
         await page.get_by_role("button", name="Make it").click()
-        told = re.compile(r"^It costs 5 credits, and you have [02]\.$")  # the voice may be paid for before, or after
-        await expect(page.locator("[data-type=static_ad] .error")).to_have_text(told)
+        expected = re.compile(
+            r"^It costs 5 credits, and you have [02]\.$"
+        )  # the voice may be paid for before, or after
+        await expect(page.locator("[data-type=static_ad] .error")).to_have_text(expected)
         await expect(page.locator("[data-type=tts] .error")).to_have_text("The model is unwell.")
         await expect(page.locator("#balance")).to_have_text("2")
         await photograph(page, "studio/2-dark")
@@ -103,7 +105,7 @@ async def test_it_can_be_canceled_and_fits_a_phone(browser: Browser, deployment:
     assert await user.balance() == 48
 
 
-async def test_a_wrong_key_is_told(browser: Browser, deployment: Deployment) -> None:
+async def test_a_wrong_key_is_reported(browser: Browser, deployment: Deployment) -> None:
     async with browsing(browser, deployment, "mp_client_nonsense") as page:
         await expect(page.locator("#key-error")).not_to_be_empty()
         await expect(page.locator("#order")).to_be_hidden()

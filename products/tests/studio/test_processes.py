@@ -135,10 +135,10 @@ async def test_stu_03_and_09_killed_in_a_burst_no_charge_is_without_a_job(system
                 path = "scrape" if number % 3 == 0 else "copy"
                 body = {"url": f"{system.shop_url}/gone"} if path == "scrape" else BODIES["copy"]
                 try:
-                    told = (await user.send("POST", f"/api/generate/{path}", body)).json()
+                    described = (await user.send("POST", f"/api/generate/{path}", body)).json()
                 except httpx2.HTTPError:
                     return
-                accepted[told["job_id"]] = path
+                accepted[described["job_id"]] = path
 
         async def kill() -> None:
             await until(lambda: asyncio.sleep(0, len(accepted) >= ENOUGH))

@@ -36,9 +36,9 @@ async def prediction_of(deployment: Deployment) -> dict[str, Any]:
 async def waiting(deployment: Deployment, user: User, path: str = "tts") -> tuple[str, dict[str, Any]]:
     """A job that waits for its provider, and the prediction."""
     deployment.provider.plan = lambda _: ENDLESS
-    told = await user.generate(path)
-    await deployment.parked(told["job_id"])
-    return told["job_id"], await prediction_of(deployment)
+    response = await user.generate(path)
+    await deployment.parked(response["job_id"])
+    return response["job_id"], await prediction_of(deployment)
 
 
 async def call_back(deployment: Deployment, made: dict[str, Any], headers: dict[str, str], body: bytes) -> int:
@@ -46,7 +46,7 @@ async def call_back(deployment: Deployment, made: dict[str, Any], headers: dict[
 
 
 @pytest.mark.parametrize("path", MODELS)
-async def test_stu_06_a_provider_makes_it_and_tells_by_webhook(deployment: Deployment, path: str) -> None:
+async def test_stu_06_a_provider_makes_it_and_reports_by_webhook(deployment: Deployment, path: str) -> None:
     user = await deployment.user(50)
     job = await user.made(path)
     (asked,) = deployment.provider.bodies
@@ -160,7 +160,7 @@ async def test_stu_07_repeated_out_of_order_and_late_callbacks_change_nothing(
     job = await user.made("static-ad")
     made = await prediction_of(deployment)
     async with asyncio.timeout(PATIENCE):
-        while len(deployment.provider.told) < 8:
+        while len(deployment.provider.reported) < 8:
             await asyncio.sleep(0.02)
     failed = json.dumps(made | {"status": "failed", "error": "late"}).encode()
     late = deployment.provider.signed("msg_late", datetime.now(UTC), failed)
@@ -194,9 +194,9 @@ async def test_stu_08_without_a_callback_it_expires_and_is_refunded(deployment: 
 async def test_stu_09_what_is_never_begun_fails_and_is_refunded(deployment: Deployment, lines: Lines) -> None:
     user = await deployment.user(50)
     async with deployment.paused("tts"):
-        told = await user.generate("tts")
+        response = await user.generate("tts")
         await deployment.clock.advance(LIFETIME + timedelta(seconds=1))
-        job = await user.ended(told["job_id"])
+        job = await user.ended(response["job_id"])
     assert (job["status"], job["error"], await user.balance()) == ("failed", LATE, 50)
     (line,) = lines.of(job["id"], "job.failed")
     assert (line["error"]["code"], line["refunded"]) == ("expired", 2)
@@ -262,8 +262,8 @@ async def test_stu_11_another_state_is_a_conflict(deployment: Deployment, lines:
     user = await deployment.user(50)
     done = await user.made("copy")
     async with deployment.paused("copy"):
-        told = await user.generate("copy")
-        for job_id, state in ((done["id"], "completed"), (told["job_id"], "pending")):
+        response = await user.generate("copy")
+        for job_id, state in ((done["id"], "completed"), (response["job_id"], "pending")):
             before = await user.job(job_id)
             problem = await deployment.admin.refused("POST", f"/api/admin/jobs/{job_id}/retry", status=409)
             assert (problem["code"], problem["state"]) == ("retry_unavailable", state)

@@ -36,7 +36,7 @@ async def test_from_a_product_page_to_a_film(server: DatabaseServer, template: s
                 await user.generate("video", **both, script="A kettle.", aspect_ratio="1:1", seed=1),
                 await user.generate("tts", text="Hello.", voice="klingon"),
             ]
-            jobs = [await user.ended(told["job_id"], patience=120) for told in accepted]
+            jobs = [await user.ended(described["job_id"], patience=120) for described in accepted]
             assert [job["status"] for job in jobs] == ["completed", "completed", "completed", "failed"], jobs
             assert "voice" in jobs[3]["error"]
             assert jobs[3]["attempts"] == 1

@@ -81,7 +81,7 @@ async def test_a_broken_page_is_read_as_far_as_it_goes(deployment: Deployment) -
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "expected"),
     [
         ("/gone", "The page answered 404."),
         ("/pdf", "The URL is not an HTML page but application/pdf."),
@@ -91,9 +91,9 @@ async def test_a_broken_page_is_read_as_far_as_it_goes(deployment: Deployment) -
         ("/to-inside", "The page cannot be fetched"),
     ],
 )
-async def test_what_will_not_get_better_fails_at_once(deployment: Deployment, path: str, told: str) -> None:
+async def test_what_will_not_get_better_fails_at_once(deployment: Deployment, path: str, expected: str) -> None:
     error, attempts = await failure_of(deployment, path)
-    assert error.startswith(told)
+    assert error.startswith(expected)
     assert attempts == 1
 
 

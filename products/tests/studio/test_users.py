@@ -26,19 +26,19 @@ def test_stu_01_there_are_seven_states() -> None:
 async def test_stu_03_a_job_is_validated_charged_inserted_and_queued(deployment: Deployment, path: str) -> None:
     user = await deployment.user(50)
     async with deployment.paused(TYPES[path]):
-        told = await user.generate(path)
-        job = await user.job(told["job_id"])
-        assert (told["credits_cost"], told["credits_remaining"]) == (COSTS[path], 50 - COSTS[path])
-        assert told["status"] == job["status"] == ("pending" if path in ("copy", "scrape") else "queued")
+        response = await user.generate(path)
+        job = await user.job(response["job_id"])
+        assert (response["credits_cost"], response["credits_remaining"]) == (COSTS[path], 50 - COSTS[path])
+        assert response["status"] == job["status"] == ("pending" if path in ("copy", "scrape") else "queued")
         assert (job["type"], job["credits_cost"], job["attempts"]) == (TYPES[path], COSTS[path], 0)
         assert (job["output"], job["error"], job["started_at"], job["completed_at"]) == (None, None, None, None)
         assert datetime.fromisoformat(job["created_at"]) == datetime.fromisoformat(job["updated_at"])
-        assert await user.entries(told["job_id"]) == [("hold", -COSTS[path])]
-        events = await deployment.engine.events("acme", told["job_id"])
+        assert await user.entries(response["job_id"]) == [("hold", -COSTS[path])]
+        events = await deployment.engine.events("acme", response["job_id"])
         assert [event.state for event in events] == (
             ["pending"] if path in ("copy", "scrape") else ["pending", "queued"]
         )
-        await user.send("POST", f"/api/jobs/{told['job_id']}/cancel")
+        await user.send("POST", f"/api/jobs/{response['job_id']}/cancel")
 
 
 async def test_stu_04_too_few_credits(deployment: Deployment) -> None:
@@ -129,10 +129,10 @@ async def test_stu_06_what_a_worker_finishes_is_never_queued(deployment: Deploym
     assert copy["input"]["product_id"] == page["id"]
 
 
-async def test_stu_09_a_failure_is_told_and_refunded(deployment: Deployment, lines: Lines) -> None:
+async def test_stu_09_a_failure_is_reported_and_refunded(deployment: Deployment, lines: Lines) -> None:
     user = await deployment.user(10)
-    told = await user.generate("scrape", url=f"{deployment.shop_url}/gone")
-    job = await user.ended(told["job_id"])
+    response = await user.generate("scrape", url=f"{deployment.shop_url}/gone")
+    job = await user.ended(response["job_id"])
     assert (job["status"], job["error"], job["output"]) == ("failed", "The page answered 404.", None)
     assert await user.entries(job["id"]) == [("hold", -1), ("release", 1)]
     assert await user.balance() == 10
@@ -143,11 +143,13 @@ async def test_stu_09_a_failure_is_told_and_refunded(deployment: Deployment, lin
 async def test_stu_09_a_cancel_refunds_once(deployment: Deployment) -> None:
     user = await deployment.user(30)
     async with deployment.paused("ugc_video"):
-        told = await user.generate("video")
-        answers = await asyncio.gather(*(user.send("POST", f"/api/jobs/{told['job_id']}/cancel") for _ in range(10)))
+        response = await user.generate("video")
+        answers = await asyncio.gather(
+            *(user.send("POST", f"/api/jobs/{response['job_id']}/cancel") for _ in range(10))
+        )
         assert {answer.status_code for answer in answers} == {200}
         assert {answer.json()["status"] for answer in answers} == {"canceled"}
-    assert await user.entries(told["job_id"]) == [("hold", -20), ("release", 20)]
+    assert await user.entries(response["job_id"]) == [("hold", -20), ("release", 20)]
     assert await user.balance() == 30
 
 
@@ -300,16 +302,16 @@ async def test_stu_14_what_has_ended_cannot_be_canceled(deployment: Deployment, 
     assert await user.job(job["id"]) == job
 
 
-async def test_stu_14_credits_tell_balance_and_entries(deployment: Deployment) -> None:
+async def test_stu_14_credits_report_balance_and_entries(deployment: Deployment) -> None:
     user = await deployment.user(10)
     job = await user.made("copy")
-    told = await user.get("/api/credits")
-    assert (told["balance"], told["held"], told["next_cursor"]) == (9, 0, None)
-    assert [(each["type"], each["amount"], each["balance_after"], each["job_id"]) for each in told["entries"]] == [
+    response = await user.get("/api/credits")
+    assert (response["balance"], response["held"], response["next_cursor"]) == (9, 0, None)
+    assert [(each["type"], each["amount"], each["balance_after"], each["job_id"]) for each in response["entries"]] == [
         ("capture", 0, 9, job["id"]),
         ("hold", -1, 9, job["id"]),
         ("grant", 10, 10, None),
     ]
     page = await user.get("/api/credits?limit=2")
     rest = await user.get(f"/api/credits?limit=2&cursor={page['next_cursor']}")
-    assert page["entries"] + rest["entries"] == told["entries"]
+    assert page["entries"] + rest["entries"] == response["entries"]

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from millpond import lifeline
-from millpond.cli.output import INTERRUPTED, USAGE, UsageError, fail, say
+from millpond.cli.output import INTERRUPTED, USAGE, UsageError, fail, report
 from millpond.errors import MillpondError
 
 if TYPE_CHECKING:
@@ -114,10 +114,10 @@ def main(words: Sequence[str] | None = None) -> NoReturn:
     except MillpondError as error:
         fail(error, as_json=as_json)
     except typer.Abort:
-        say("millpond: canceled")
+        report("millpond: canceled")
         sys.exit(1)
     except KeyboardInterrupt:
-        say("millpond: interrupted")
+        report("millpond: interrupted")
         sys.exit(INTERRUPTED)
     except _MISUNDERSTOOD as error:
         _refuse(error, as_json=as_json)

@@ -109,18 +109,18 @@ async def read(api: ApiConnection, operation_id: str) -> wire.BulkOperation:
 
 async def follow(api: ApiConnection, operation: wire.BulkOperation) -> AsyncGenerator[wire.BulkOperation]:
     """The operation once it has ended; its progress is reported until then."""
-    from millpond.cli.output import say
+    from millpond.cli.output import report
 
     reported: Any = None
     polls = 0
     while operation.state not in _ENDED:
         polls += 1
         if polls == _POLLS_BEFORE_HINT and operation.state == "waiting":
-            say("The operation has not started. Is a server with the role services running?")
+            report("The operation has not started. Is a server with the role services running?")
         seen = operation.state, operation.matched, operation.done, operation.refused
         if seen != reported:
             of = "" if operation.estimate is None else f" of about {operation.estimate:,}"
-            say(f"{operation.state}: {operation.done:,} done, {operation.refused:,} refused{of}")
+            report(f"{operation.state}: {operation.done:,} done, {operation.refused:,} refused{of}")
             reported = seen
         await asyncio.sleep(_POLL_SECONDS)
         operation = await read(api, operation.id)
@@ -208,7 +208,7 @@ async def _order(api: ApiConnection, action: str, given: dict[str, Any], own: li
     import uuid
 
     from millpond import wire
-    from millpond.cli.output import confirm, say
+    from millpond.cli.output import confirm, report
 
     given |= {"tag": tag_filter(given["tag"])}
     wanted = {name: given[name] for name in FILTERS if given[name] is not None}
@@ -231,6 +231,6 @@ async def _order(api: ApiConnection, action: str, given: dict[str, Any], own: li
     if not given["watch"]:
         yield operation
         return
-    say(f"{operation.id}: {selected}")
+    report(f"{operation.id}: {selected}")
     async for last in follow(api, operation):
         yield last

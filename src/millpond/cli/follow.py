@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from millpond import wire
-from millpond.cli.output import OUTCOME_CODES, TIMED_OUT, say
+from millpond.cli.output import OUTCOME_CODES, TIMED_OUT, report
 from millpond.client import WaitTimeoutError
 from millpond.client.requests import segment
 
@@ -63,7 +63,7 @@ async def watch(
 def bar(kind: str) -> Generator[Callable[[wire.Event], None]]:
     """A progress bar in a terminal, otherwise a line for each event."""
     if not sys.stderr.isatty():
-        yield lambda event: say(_line(event))
+        yield lambda event: report(_line(event))
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -104,11 +104,11 @@ def _line(event: wire.Event) -> str:
 def conclude(job: wire.Job) -> Outcome:
     """Report the end of a job on standard error."""
     if job.phase != "ended":
-        say(f"{job.id} has not ended and continues. Follow it with `millpond jobs watch {job.id}`.")
+        report(f"{job.id} has not ended and continues. Follow it with `millpond jobs watch {job.id}`.")
         return Outcome(job)
     error = f": {job.error.get('message', job.error.get('code'))}" if job.error else ""
     price = f"; {job.captured} of {job.price} credits" if job.price else ""
-    say(f"{job.id} {job.state}{error}{price}")
+    report(f"{job.id} {job.state}{error}{price}")
     return Outcome(job)
 
 

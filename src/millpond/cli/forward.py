@@ -12,7 +12,7 @@ import httpx2
 import msgspec
 
 from millpond import wire
-from millpond.cli.output import UsageError, say
+from millpond.cli.output import UsageError, report
 from millpond.cli.processes import stop_on_signals
 from millpond.errors import MillpondError, NotFoundError, UnavailableError
 
@@ -68,7 +68,7 @@ class Forwarder:
         """Forward events until the first signal, then delete the endpoint."""
         self._stop = stop_on_signals()
         await self._make()
-        say(f"Forwarding events to {self._url}, signed with {self._asked['secret']}. Press Ctrl-C to stop.")
+        report(f"Forwarding events to {self._url}, signed with {self._asked['secret']}. Press Ctrl-C to stop.")
         async with httpx2.AsyncClient(timeout=SECONDS, trust_env=False) as http:
             try:
                 while not self._stop.is_set():
@@ -93,7 +93,7 @@ class Forwarder:
             pulled = await self._unless_stopped(self._pulling())
         except NotFoundError:
             await self._make()
-            say("The endpoint was deleted. A new one with the same secret was created.")
+            report("The endpoint was deleted. A new one with the same secret was created.")
             return []
         except MillpondError as error:
             if not error.retryable:
@@ -133,7 +133,7 @@ class Forwarder:
         try:
             await self._client.report(request.id, seconds=seconds, tenant=self._tenant, **answer)
         except MillpondError as error:  # a later pull returns it again
-            say(f"{request.id} could not be reported: {error.message}")
+            report(f"{request.id} could not be reported: {error.message}")
         return Forwarded(
             at=at,
             delivery_id=request.id,

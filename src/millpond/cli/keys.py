@@ -8,7 +8,7 @@ import typer
 
 from millpond.cli.command import command, group
 from millpond.cli.options import Cursor, Limit, Tenant, Yes, optional
-from millpond.cli.output import confirm, say
+from millpond.cli.output import confirm, report
 from millpond.wire.shapes import Scope
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ async def create(
         scope=scope, tenant=tenant, account=account, name=name, expires_in=expires_in, rate_limit=rate_limit
     )
     made: wire.NewKey = await api.send("POST", "/keys", wire.NewKey, body)
-    say(SHOWN_ONCE)
+    report(SHOWN_ONCE)
     return made
 
 
@@ -81,7 +81,7 @@ async def rotate(
     made: wire.NewKey = await api.send(
         "POST", f"/keys/{segment(key_id)}/rotate", wire.NewKey, wire.RotateKey(overlap=overlap)
     )
-    say(SHOWN_ONCE)
+    report(SHOWN_ONCE)
     return made
 
 

@@ -64,7 +64,7 @@ def _json_line(data: Any) -> str:
     return msgspec.json.encode(data, enc_hook=str).decode() + "\n"
 
 
-def say(text: str) -> None:
+def report(text: str) -> None:
     """Write a diagnostic: progress, a prompt, or an error. If that fails, the command continues."""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"{text}\n")
@@ -80,7 +80,7 @@ def fail(error: MillpondError, *, as_json: bool = False) -> NoReturn:
     if as_json:
         print_json(problem(error))
     request = f" (request {error.request_id})" if error.request_id and error.status >= _OURS else ""
-    say(f"millpond: {error}{request}")
+    report(f"millpond: {error}{request}")
     sys.exit(exit_code(error))
 
 

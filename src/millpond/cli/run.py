@@ -10,7 +10,7 @@ import typer
 
 from millpond.cli.command import command, single
 from millpond.cli.options import Account, Tenant, optional, tags
-from millpond.cli.output import UsageError, say
+from millpond.cli.output import UsageError, report
 
 if TYPE_CHECKING:
     from millpond import wire
@@ -86,7 +86,7 @@ async def run(
     accepted: wire.Accepted = await _submit(api, body, owner["tenant"], idempotency_key)
     if detach:
         return accepted
-    say(f"{accepted.id} {accepted.state}")
+    report(f"{accepted.id} {accepted.state}")
     if wait or api.as_json:
         job = await follow.wait(api, accepted.id, seconds)
     else:

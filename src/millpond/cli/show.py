@@ -12,7 +12,7 @@ import msgspec
 from millpond import wire
 from millpond.cli.follow import FailedJob, Outcome
 from millpond.cli.forward import Forwarded
-from millpond.cli.output import print_json, say, verdict_line
+from millpond.cli.output import print_json, report, verdict_line
 
 COLUMNS: Final[dict[type, tuple[str, ...]]] = {
     wire.Job: ("id", "kind", "state", "stage", "progress", "price", "account", "created_at"),
@@ -154,12 +154,12 @@ def _print_document(content: Any) -> None:
 
 def _show_page(items: list[Any], cursor: str | None) -> None:
     if not items:
-        say("No results.")
+        report("No results.")
         return
     names = COLUMNS[type(items[0])]
     _print_table([[_cell(getattr(item, name), name) for name in names] for item in items], names)
     if cursor:
-        say(f"More results: --cursor {cursor}")
+        report(f"More results: --cursor {cursor}")
 
 
 def _show_fields(fields: dict[str, Any]) -> None:

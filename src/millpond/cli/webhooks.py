@@ -8,7 +8,7 @@ import typer
 
 from millpond.cli.command import command, group
 from millpond.cli.options import AsJson, Cursor, Limit, Tenant, Yes, optional
-from millpond.cli.output import UsageError, confirm, print_json, problem, say
+from millpond.cli.output import UsageError, confirm, print_json, problem, report
 from millpond.wire.shapes import DeliveryState
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ async def create(
     made = await api.client.make_endpoint(
         receiver, events=event, kinds=kind or (), description=description, limit=at_once, tenant=tenant or api.tenant
     )
-    say(SHOWN_ONCE)
+    report(SHOWN_ONCE)
     return made
 
 
@@ -279,7 +279,7 @@ async def rotate(
     Events are signed with both secrets during the overlap.
     """
     made = await api.client.rotate_endpoint(endpoint, overlap=overlap, tenant=tenant or api.tenant)
-    say(SHOWN_ONCE)
+    report(SHOWN_ONCE)
     return made
 
 
@@ -313,9 +313,9 @@ def verify(
     except MillpondError as error:
         if as_json:
             print_json(problem(error))
-        say(f"millpond: {error}")
+        report(f"millpond: {error}")
         sys.exit(1)
-    say("The signature is valid.")
+    report("The signature is valid.")
     show(Document(payload), as_json=as_json)
 
 

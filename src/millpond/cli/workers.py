@@ -8,7 +8,7 @@ import typer
 
 from millpond.cli.command import command, group
 from millpond.cli.options import Yes, optional
-from millpond.cli.output import confirm, say
+from millpond.cli.output import confirm, report
 
 if TYPE_CHECKING:
     from millpond import wire
@@ -76,7 +76,7 @@ async def rotate(
 
     body = wire.RotateWorker(overlap=overlap)
     made: wire.NewWorkerToken = await api.send("POST", f"/workers/{segment(worker)}/rotate", wire.NewWorkerToken, body)
-    say("Store the token now: it is shown only once.")
+    report("Store the token now: it is shown only once.")
     return made
 
 

@@ -7,6 +7,6 @@ from millpond import Job, Millpond
 app = Millpond()
 
 
-@app.kind("tell")
-async def tell(job: Job, number: int) -> None:
+@app.kind("announce")
+async def announce(job: Job, number: int) -> None:
     """Tell of it."""
