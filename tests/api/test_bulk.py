@@ -82,7 +82,7 @@ async def test_a_bulk_operation_is_ordered_seen_and_audited(site: Site, make: Fa
     other = await site.order("POST", "/v1/bulk", order | {"action": "retry"}, headers=headers)
     assert (other.status_code, other.json()["code"]) == (409, "idempotency_conflict")
     await BulkRunner(site.engine, export_line).act()
-    told = (await site.order("GET", f"/v1/bulk/{made.json()['id']}")).json()
+    response = (await site.order("GET", f"/v1/bulk/{made.json()['id']}")).json()
     assert (told["state"], told["matched"], told["done"], told["refused"]) == ("done", 3, 3, 0)
     assert [one["id"] for one in (await site.order("GET", "/v1/bulk")).json()["data"]] == [told["id"]]
     over = await site.order("POST", f"/v1/bulk/{told['id']}/abort")
@@ -126,9 +126,9 @@ async def test_an_export_is_read_back_as_the_jobs_are(site: Site, make: Factory,
     job = await make.ended("priced")
     made = (await site.order("POST", "/v1/bulk", {"action": "export", "filter": {"outcome": "succeeded"}})).json()
     await BulkRunner(site.engine, export_line).read()
-    told = (await site.order("GET", f"/v1/bulk/{made['id']}")).json()
-    assert (told["state"], told["result"]["rows"], told["arguments"]) == ("done", 1, {"format": "ndjson"})
-    assert told["result"]["url"].startswith("http://files.test/bulk/")
+    response = (await site.order("GET", f"/v1/bulk/{made['id']}")).json()
+    assert (response["state"], response["result"]["rows"], response["arguments"]) == ("done", 1, {"format": "ndjson"})
+    assert response["result"]["url"].startswith("http://files.test/bulk/")
     text = await files.read(f"bulk/{made['id']}.ndjson")
     assert len(text) == response["result"]["size"]
     assert json.loads(text) == (await site.order("GET", f"/v1/jobs/{job.id}")).json()

@@ -161,7 +161,7 @@ async def test_what_one_poll_gets_has_a_size(fleet_server: FleetServer) -> None:
     workers = [await fleet_server.joined(name, slots=100) for name in ("w1", "w2")]
     taken: list[str] = []
     while len(taken) < len(made):
-        waiting = [worker.say("poll", want=100, wait=30) for worker in workers[: 2 if not taken else 1]]
+        waiting = [worker.call("poll", want=100, wait=30) for worker in workers[: 2 if not taken else 1]]
         for answer in await asyncio.gather(*waiting):
             assert answer.status_code == 200
             assert len(answer.content) <= BYTES_MAX * 1.05 + 250_000

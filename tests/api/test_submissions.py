@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from millpond.product import Call, Reply, Submitted
 
-URL = "http://203.0.113.9/told"
+URL = "http://203.0.113.9/hook"
 SHOP = lifecycle(
     "shop",
     """

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.ups import up
 from tests.doubles.careless_bucket import careless_bucket
-from tests.storage.weed import free_ports
+from tests.storage.seaweedfs import free_ports
 
 if TYPE_CHECKING:
     from tests.acceptance.processes import Shell

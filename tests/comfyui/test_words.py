@@ -103,7 +103,7 @@ def test_where_files_are_is_shown_when_the_wanted_node_has_none() -> None:
 
 # Errors
 
-TOLD = {
+REPORTED = {
     "absent file": (
         "node 1 (LoadImage), input image: Custom validation failed for node (image - Invalid image file: absent.png)."
     ),
@@ -126,7 +126,7 @@ TOLD = {
 @pytest.mark.parametrize("name", recorded.REFUSALS)
 def test_a_refusal_can_be_read(name: str) -> None:
     error = faults.refused(400, json.dumps(recorded.REFUSALS[name][1]).encode())
-    assert error.message == f"ComfyUI rejected the workflow: {TOLD[name]}"
+    assert error.message == f"ComfyUI rejected the workflow: {REPORTED[name]}"
     assert error.details["reason"] == "validation"
 
 

@@ -26,7 +26,7 @@ from tests.product import app
 
 SHOE = {"product": "shoe"}
 DAY = timedelta(days=1)
-HOOK = Hook(url="http://127.0.0.1:9/told", secret=SECRET)
+HOOK = Hook(url="http://127.0.0.1:9/hook", secret=SECRET)
 MARGIN = timedelta(seconds=5)  # less than the services are given to do their work
 
 Setting = Callable[[Factory], Awaitable[Any]]

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from millpond.engine.access.access import KeyRecord
     from millpond.engine.engine import Engine
     from millpond.settings import Settings
-    from millpond.store.db import Database
 
 PORT_MAX: Final = 65_535
 _KEYS_PAGE: Final = 1_000

@@ -114,9 +114,9 @@ class Forwarder:
     def _note(self, error: MillpondError | None) -> None:
         """Report once that the server is unreachable, and once that it is reachable again."""
         if error is not None and not self._is_unreachable:
-            say(f"{error.message} Retrying.")
+            report(f"{error.message} Retrying.")
         if error is None and self._is_unreachable:
-            say("The server is reachable again.")
+            report("The server is reachable again.")
         self._is_unreachable = error is not None
 
     async def _forward(self, http: httpx2.AsyncClient, request: wire.SignedRequest) -> Forwarded:
