@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from millpond import values
 from millpond.engine.queue.dispatches import Lanes
@@ -21,7 +21,14 @@ if TYPE_CHECKING:
 
 TENANT = "acme"
 ACCOUNT = "ann"
-OWNER: dict[str, Any] = {"tenant": TENANT, "account": ACCOUNT}
+
+
+class Owner(TypedDict):
+    tenant: str
+    account: str
+
+
+OWNER: Owner = {"tenant": TENANT, "account": ACCOUNT}
 STRANGER = "globex"
 
 MINUTE = timedelta(minutes=1)
@@ -41,7 +48,7 @@ class Factory:
 
     async def submitted(self, kind: str = "free", given: Any = None, **options: Any) -> Submitted:
         """A job whose account can pay for it."""
-        owner = OWNER | {name: options.pop(name) for name in OWNER if name in options}
+        owner: Any = {**OWNER} | {name: options.pop(name) for name in OWNER if name in options}
         price = self.engine.app.kinds[kind].price
         if isinstance(price, int) and price:
             await self.credits(price, **owner)

@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     from millpond.engine.credits.ledger import Entry
-    from millpond.engine.jobs.jobs import JobRecord
+    from millpond.engine.jobs.jobs import JobRecord, SubmitRequest
 
 APP = Path(__file__).with_name("app.py")
 PEOPLE = ("Ada", "Alan", "Barbara", "Donald", "Edsger", "Frances", "Grace", "Katherine", "Leslie", "Radia")
 PLACES = ("Cusco", "Galway", "Hobart", "Kyoto", "Lisbon", "Oslo", "Quito", "Samarkand", "Turku", "Zanzibar")
 JOBS = len(PEOPLE) * len(PLACES)
-WHO: dict[str, Any] = {"tenant": "acme", "account": "mary"}
+TENANT, ACCOUNT = WHO = ("acme", "mary")
 CREDITS = 600
 SLOTS = 8
 WORKER = {"MILLPOND_LEASE": "3s", "MILLPOND_HEARTBEAT": "1s", "MILLPOND_GRACE": "2s", "MILLPOND_LOG_FORMAT": "json"}
@@ -159,8 +159,14 @@ class Demo:
         await self.summarize(after)
 
     async def submit(self) -> None:
-        requests = [
-            {"kind": "postcard", "input": {"to": to, "place": place}, "idempotency_key": f"{place}-{to}", **WHO}
+        requests: list[SubmitRequest] = [
+            {
+                "kind": "postcard",
+                "input": {"to": to, "place": place},
+                "tenant": TENANT,
+                "account": ACCOUNT,
+                "idempotency_key": f"{place}-{to}",
+            }
             for place, to in product(PLACES, PEOPLE)
         ]
         began = time.monotonic()
@@ -180,7 +186,7 @@ class Demo:
             f"All {view.ended} cards are painted",
             f"{len(again)} jobs were leased twice; each was paid for once. One of them:",
         )
-        for event in await self.engine.events(WHO["tenant"], again[0].job_id) if again else ():
+        for event in await self.engine.events(TENANT, again[0].job_id) if again else ():
             line = f"   {event.seq:>3}  {event.at:%H:%M:%S.%f}  {event.type:<10} {_details(event.data)}"
             self.console.print(line, style="" if event.type in LIFECYCLE_EVENTS else "dim", soft_wrap=True)
         self.explain("The ledger", "Each entry adds up to zero; the total is the wallet.")
@@ -273,9 +279,9 @@ class Demo:
         raise MillpondError(f"The jobs did not end within {PATIENCE_SECONDS:.0f} s; see the logs in {self.folder}")
 
     async def look(self) -> View:
-        jobs = await self.engine.list_jobs(**WHO, limit=200)
+        jobs = await self.engine.list_jobs(*WHO, limit=200)
         leases = await self.engine.db.run(LEASES)
-        entries = await self.engine.entries(**WHO, limit=1_000)
+        entries = await self.engine.entries(*WHO, limit=1_000)
         return View(
             sorted(jobs, key=lambda job: job.job_id),
             {row["job_id"]: (row["worker"], row["seconds"]) for row in leases},

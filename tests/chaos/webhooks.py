@@ -35,6 +35,7 @@ import msgspec
 
 from millpond import Engine, webhooks
 from millpond.cli.database import opened
+from millpond.engine.jobs.jobs import SubmitRequest
 from millpond.engine.queue.dispatches import Lanes
 from millpond.engine.queue.leases import End
 from millpond.engine.verify import verify
@@ -284,10 +285,10 @@ async def _announce(engine: Engine, scene: Scene, cast: Cast, part: str, names: 
 
 
 async def _submit(engine: Engine, scene: Scene, chunk: Sequence[tuple[str, int]]) -> Iterator[tuple[Any, str | None]]:
-    requests: list[dict[str, Any]] = []
+    requests: list[SubmitRequest] = []
     secrets: list[str | None] = []
     for name, number in chunk:
-        request: dict[str, Any] = {"kind": KIND, "input": {"number": number}, "tenant": name, "account": name}
+        request: SubmitRequest = {"kind": KIND, "input": {"number": number}, "tenant": name, "account": name}
         secret = None
         if number % OWN_EVERY == 0 and name.startswith("well"):
             secret = webhooks.new_secret()

@@ -78,7 +78,7 @@ async def failed(make: Factory, number: int, kind: str = "priced", tenant: str =
     price = engine.app.kinds[kind].price
     cost = number * price if isinstance(price, int) else 0
     await make.credits(cost, tenant=tenant) if cost else None
-    requests = [{"kind": kind, "input": {}, **OWNER, "tenant": tenant} for _ in range(number)]
+    requests: list[SubmitRequest] = [{"kind": kind, "input": {}, **OWNER, "tenant": tenant} for _ in range(number)]
     await engine.submit_many(requests)
     leases = await engine.claim(Lanes([kind]), number, worker="w", duration=MINUTE)
     ends = [engine.finish(End(lease, "failed", None, {"code": "boom", "message": "It broke."})) for lease in leases]

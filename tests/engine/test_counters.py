@@ -30,6 +30,8 @@ from tests.product import app
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from millpond.engine.jobs.jobs import SubmitRequest
+
     Story = Callable[[Factory], Awaitable[None]]
 
 _TRUTH = """
@@ -67,7 +69,7 @@ async def _queued(make: Factory) -> None:
 
 async def _many(make: Factory) -> None:
     await make.credits(100)
-    given = [{"kind": kind, **OWNER, "input": {}} for kind in ("priced", "free", "priced")]
+    given: list[SubmitRequest] = [{"kind": kind, **OWNER, "input": {}} for kind in ("priced", "free", "priced")]
     assert not any(isinstance(one, Exception) for one in await make.engine.submit_many(given))
 
 

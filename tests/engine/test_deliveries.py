@@ -35,6 +35,7 @@ from tests.post import SECRET, VAULT, taken
 from tests.product import app
 
 if TYPE_CHECKING:
+    from millpond.engine.jobs.jobs import SubmitRequest
     from millpond.engine.webhooks.deliveries import Claimed, DeliveryRecord
     from tests.post import Post
 
@@ -735,7 +736,9 @@ async def test_a_replay_is_one_also_where_its_url_is_not_there_any_more(post: Po
             await engine.submit("free", **OWNER, idempotency_key="new", hook=hook)
         with pytest.raises(OutboundRefusedError):
             await engine.submit("free", **OWNER, hook=hook)
-        requests = [{"kind": "free", **OWNER, "hook": hook, "idempotency_key": key} for key in ("k", "new")]
+        requests: list[SubmitRequest] = [
+            {"kind": "free", **OWNER, "hook": hook, "idempotency_key": key} for key in ("k", "new")
+        ]
         replayed, refused = await engine.submit_many(requests)
         assert isinstance(replayed, jobs.Submitted)
         assert (replayed.job_id, replayed.is_replay) == (first.job_id, True)

@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from millpond.engine.engine import Engine
-from millpond.engine.jobs.jobs import JobRecord
+from millpond.engine.jobs.jobs import JobRecord, SubmitRequest
 from millpond.engine.queue.dispatches import Lanes
 from millpond.engine.queue.leases import End, Lease
 from millpond.engine.reads import estimates
@@ -87,7 +87,9 @@ async def test_a_job_that_joins_a_line_just_seen_is_counted_at_its_end(make: Fac
 
 
 async def test_no_line_is_counted_beyond_a_thousand(fresh: Estimates, make: Factory) -> None:
-    requests = [{"kind": "free", "tenant": TENANT, "account": ACCOUNT} for _ in range(estimates.POSITION_MAX + 5)]
+    requests: list[SubmitRequest] = [
+        {"kind": "free", "tenant": TENANT, "account": ACCOUNT} for _ in range(estimates.POSITION_MAX + 5)
+    ]
     await make.engine.submit_many(requests)
     last = await make.read((await make.submitted()).job_id)
     assert await one(fresh, last) == Estimate(estimates.POSITION_MAX)
@@ -167,7 +169,7 @@ async def test_many_that_failed_do_not_keep_a_few_that_succeeded_from_being_lear
 
 async def test_what_is_kept_of_a_kind_is_bounded(fresh: Estimates, make: Factory, db: Database) -> None:
     for _ in range(20):
-        await make.engine.submit_many([{"kind": "free", "tenant": TENANT, "account": ACCOUNT}] * 20)
+        await make.engine.submit_many([{"kind": "free", "tenant": TENANT, "account": ACCOUNT} for _ in range(20)])
         for lease in await make.claimed("free", want=20):
             await make.finish(lease)
         await fresh.learn()
@@ -247,7 +249,7 @@ async def test_half_of_all_jobs_end_by_p50_and_nine_of_ten_by_p90(fresh: Estimat
 async def opened(fresh: Estimates, shop: Shop) -> list[tuple[float, float, float]]:
     """A day of a shop: when jobs ended, and what was told of them at some moment before."""
     make = shop.make
-    await make.engine.submit_many([{"kind": "free", "tenant": TENANT, "account": ACCOUNT}] * 140)
+    await make.engine.submit_many([{"kind": "free", "tenant": TENANT, "account": ACCOUNT} for _ in range(140)])
     for _ in range(120):
         await shop.step()
     reported: list[tuple[UUID, float, float]] = []

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millpond.engine.jobs.artifacts import ArtifactRecord
+    from millpond.engine.jobs.jobs import SubmitRequest
     from millpond.engine.queue.leases import Lease
     from millpond.store.db import Database
     from tests.clocks import Clock
@@ -172,11 +173,12 @@ async def test_what_the_rules_do_not_touch_is_stored_as_it_came(engine: Engine, 
 
 
 async def test_of_many_each_passes_by_itself(engine: Engine, make: Factory) -> None:
-    requests = [
+    requests: list[SubmitRequest] = [
         {"kind": "ad", "input": {"prompt": text}, **OWNER, "idempotency_key": f"k{n}"}
         for n, text in enumerate(["a hat", "a bomb", "to bob@example.com", "a cat"])
     ]
-    requests += [{"kind": "open", "input": {"x": "bomb"}, **OWNER}, {"kind": "bad", "input": {}, **OWNER}]
+    requests.append({"kind": "open", "input": {"x": "bomb"}, **OWNER})
+    requests.append({"kind": "bad", "input": {}, **OWNER})
     first, blocked, mailed, last, free, bad = await engine.submit_many(requests)
     assert isinstance(blocked, ContentBlockedError)
     assert isinstance(bad, GateMissingError)

@@ -24,7 +24,7 @@ from tests.factories import ACCOUNT, HOUR, OWNER, TENANT
 
 if TYPE_CHECKING:
     from millpond.engine.engine import Engine
-    from millpond.engine.jobs.jobs import Submitted
+    from millpond.engine.jobs.jobs import SubmitRequest, Submitted
     from millpond.store.db import Database
     from tests.factories import Factory
 
@@ -198,7 +198,7 @@ async def test_the_request_that_is_compared_may_be_given_apart_from_the_input(
 
 
 async def test_keys_of_other_accounts_tenants_and_scopes_are_other_keys(engine: Engine, make: Factory) -> None:
-    for owner in (OWNER, OWNER | {"account": "bob"}, OWNER | {"tenant": "globex"}):
+    for owner in ({}, {"account": "bob"}, {"tenant": "globex"}):
         await make.credits(20, **owner)
     answers = [
         await again(engine),
@@ -245,8 +245,8 @@ async def test_each_of_many_is_accepted_or_refused_by_itself_in_order(engine: En
 
 async def test_twins_in_one_bulk_are_one_job(engine: Engine, make: Factory) -> None:
     await make.credits(5)
-    request = {"kind": "priced", **OWNER, "idempotency_key": "k"}
-    first, second, other = await engine.submit_many([request, request, request | {"input": {"product": "x"}}])
+    request: SubmitRequest = {"kind": "priced", **OWNER, "idempotency_key": "k"}
+    first, second, other = await engine.submit_many([request, request, {**request, "input": {"product": "x"}}])
     assert not isinstance(first, Exception)
     assert not isinstance(second, Exception)
     assert first.job_id == second.job_id
@@ -256,7 +256,7 @@ async def test_twins_in_one_bulk_are_one_job(engine: Engine, make: Factory) -> N
 
 async def test_a_cap_within_a_bulk_is_kept_to_the_job(engine: Engine) -> None:
     await engine.set_cap(TENANT, ACCOUNT, 3)
-    answers = await engine.submit_many([{"kind": "free", **OWNER}] * 5)
+    answers = await engine.submit_many([{"kind": "free", **OWNER} for _ in range(5)])
     assert [isinstance(answer, TooManyActiveJobsError) for answer in answers] == [False] * 3 + [True] * 2
 
 
@@ -275,7 +275,7 @@ async def test_an_empty_bulk_is_no_work(db: Database, engine: Engine) -> None:
 
 async def test_a_bulk_has_a_limit(db: Database, engine: Engine) -> None:
     async with refused(db, InvalidError, field="jobs"):
-        await engine.submit_many([{"kind": "free", **OWNER}] * (BULK_MAX + 1))
+        await engine.submit_many([{"kind": "free", **OWNER} for _ in range(BULK_MAX + 1)])
 
 
 async def test_entries_of_a_bulk_form_a_chain(engine: Engine, make: Factory) -> None:
@@ -366,7 +366,8 @@ async def test_bad_input_is_refused_with_its_field_and_nothing_is_written(
     assert caught.value.field == field
     assert caught.value.code
     assert await snapshot(db) == before
-    (answer,) = await engine.submit_many([{"kind": "priced", **OWNER} | request_])
+    bad: Any = {"kind": "priced", **OWNER} | request_
+    (answer,) = await engine.submit_many([bad])
     assert type(answer) is type(caught.value)
     assert await snapshot(db) == before
 

@@ -44,7 +44,7 @@ def statements(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 async def submitted(engine: Engine, count: int, **options: Any) -> list[UUID]:
     """Jobs, the newest first."""
-    wanted = [{"kind": "free", **OWNER} | options for _ in range(count)]
+    wanted: list[Any] = [{"kind": "free", **OWNER} | options for _ in range(count)]
     made = await engine.submit_many(wanted)
     return sorted((job.job_id for job in made if not isinstance(job, Exception)), reverse=True)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from millpond.engine.engine import Engine
 from millpond.engine.jobs import jobs
+from millpond.engine.jobs.jobs import SubmitRequest
 from millpond.engine.queue import leases, registry
 from millpond.engine.queue.dispatches import Lanes
 from millpond.engine.queue.leases import End, Lease
@@ -240,7 +241,7 @@ async def submit_by_a_stranger(engine: Engine, _: Any) -> Any:
 @verb(credits_, is_atomic=False)
 async def submit_many(engine: Engine, _: Any) -> Any:
     """Two are accepted, one is refused, one is for an account that does not exist yet."""
-    requests = [
+    requests: list[SubmitRequest] = [
         {"kind": "metered", "input": {"units": units}, **OWNER, "idempotency_key": f"k{units}"}
         for units in (60, 70, 40)
     ]

@@ -288,7 +288,7 @@ async def test_a_kind_without_its_provider_is_refused_before_it_costs_anything(
         with pytest.raises(ProviderMissingError):
             await here.submit()
         assert await here.balance() == (PRICE, 0)
-        (answer,) = await here.engine.submit_many([{"kind": "paint", "input": {}, **here.owner}])
+        (answer,) = await here.engine.submit_many([{"kind": "paint", "tenant": TENANT, "account": here.account}])
         assert isinstance(answer, ProviderMissingError)
         assert here.site is not None
         response = await here.site.post("/v1/jobs", {"kind": "paint", "input": {}})

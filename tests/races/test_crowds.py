@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
     from uuid import UUID
 
+    from millpond.engine.jobs.jobs import SubmitRequest
     from millpond.engine.queue.leases import Lease
     from millpond.store.queries import NamedQuery
     from tests.factories import Factory
@@ -99,7 +100,7 @@ async def test_bulks_with_the_same_keys_in_other_orders_do_not_lock_each_other_o
     """Each in an account of its own: only the keys bring them together."""
     for _ in range(3):
         keys = [f"k{random.random()}" for _ in range(300)]
-        bulks = [
+        bulks: list[list[SubmitRequest]] = [
             [
                 {"kind": "free", "tenant": TENANT, "account": f"a{n}", "scope": "all", "idempotency_key": key}
                 for key in random.sample(keys, len(keys))
@@ -141,7 +142,7 @@ async def test_bulk_and_single_submits_share_the_last_credits(
     engine: Engine, engines: list[Engine], make: Factory
 ) -> None:
     await make.credits(5 * 50)
-    bulk = [{"kind": "priced", **OWNER}] * 40
+    bulk: list[SubmitRequest] = [{"kind": "priced", **OWNER}] * 40
     found = await answers(
         [*(one.submit_many(bulk) for one in engines), *(engine.submit("priced", **OWNER) for _ in range(20))]
     )

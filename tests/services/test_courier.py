@@ -42,7 +42,8 @@ async def running(made: Courier) -> AsyncIterator[None]:
 
 
 async def ended(post: Post, jobs: int, **options: Any) -> None:
-    answers = await post.engine.submit_many([{"kind": "free", **OWNER, **options} for _ in range(jobs)])
+    requests: list[Any] = [{"kind": "free", **OWNER, **options}] * jobs
+    answers = await post.engine.submit_many(requests)
     assert not [each for each in answers if isinstance(each, Exception)]
     while leases := await post.make.claimed("free", want=50):
         await asyncio.gather(*map(post.make.finish, leases))

@@ -38,7 +38,7 @@ from millpond.webhooks import NATIVE
 from millpond.wire import JobFilter
 from millpond.work import End, Return
 from tests.checks import until
-from tests.factories import ACCOUNT, ERROR, HOUR, MINUTE, OWNER, STRANGER, TENANT, Factory
+from tests.factories import ACCOUNT, ERROR, HOUR, MINUTE, OWNER, STRANGER, TENANT, Factory, Owner
 from tests.faults.verbs import MARGIN, delivering
 from tests.faults.wire import Wire, wire
 from tests.post import taken
