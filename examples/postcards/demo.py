@@ -139,7 +139,7 @@ class Demo:
 
     async def play(self, version: str) -> None:
         self.explain(f"PostgreSQL {version} is up", f"embedded, in {self.folder / 'db'}; nothing else is needed")
-        await self.engine.grant(**WHO, amount=CREDITS, reference="welcome")
+        await self.engine.grant(*WHO, amount=CREDITS, reference="welcome")
         self.explain(
             f"Mary is granted {CREDITS} credits",
             "Her wallet has two balances: the available credits, and those held for jobs.",
@@ -190,7 +190,7 @@ class Demo:
             line = f"   {event.seq:>3}  {event.at:%H:%M:%S.%f}  {event.type:<10} {_details(event.data)}"
             self.console.print(line, style="" if event.type in LIFECYCLE_EVENTS else "dim", soft_wrap=True)
         self.explain("The ledger", "Each entry adds up to zero; the total is the wallet.")
-        self.console.print(ledger(await self.engine.entries(**WHO, limit=1_000)))
+        self.console.print(ledger(await self.engine.entries(*WHO, limit=1_000)))
         violations = await verify(self.engine.db)
         for violation in violations:
             self.console.print(f"   [red]{violation}[/]")

@@ -83,9 +83,9 @@ async def test_a_bulk_operation_is_ordered_seen_and_audited(site: Site, make: Fa
     assert (other.status_code, other.json()["code"]) == (409, "idempotency_conflict")
     await BulkRunner(site.engine, export_line).act()
     response = (await site.order("GET", f"/v1/bulk/{made.json()['id']}")).json()
-    assert (told["state"], told["matched"], told["done"], told["refused"]) == ("done", 3, 3, 0)
-    assert [one["id"] for one in (await site.order("GET", "/v1/bulk")).json()["data"]] == [told["id"]]
-    over = await site.order("POST", f"/v1/bulk/{told['id']}/abort")
+    assert (response["state"], response["matched"], response["done"], response["refused"]) == ("done", 3, 3, 0)
+    assert [one["id"] for one in (await site.order("GET", "/v1/bulk")).json()["data"]] == [response["id"]]
+    over = await site.order("POST", f"/v1/bulk/{response['id']}/abort")
     assert (over.status_code, over.json()["state"]) == (409, "done")
     actions = [entry["action"] for entry in (await site.order("GET", "/v1/audit")).json()["data"]]
     assert actions[:2] == ["bulk.finished", "bulk.ordered"]

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from millpond.engine.bulk.operations import BulkOperationRecord
+    from millpond.engine.jobs.jobs import SubmitRequest
     from millpond.storage.local import Local
     from millpond.store.db import Database
     from tests.factories import Factory

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from tests.databases import DatabaseServer
 
 FLEET = Principal("worker", None, None, "key_fleet")
-NEIGHBOUR: dict[str, Any] = {"tenant": STRANGER, "account": ACCOUNT}
+NEIGHBOUR: Owner = {"tenant": STRANGER, "account": ACCOUNT}
 
 
 @pytest.fixture(autouse=True)
