@@ -12,6 +12,7 @@ from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from millpond.store.hosts import hosts
 from tests.acceptance.processes import free_port
 from tests.children import running_other
 from tests.waiting import PATIENCE
@@ -33,6 +34,7 @@ def running_pgbouncer(dsn: str, **settings: str) -> Iterator[str]:
     backend_port = query.get("port", [str(parts.port or 5432)])[0]
     backend = f"host={host} port={backend_port}"
     folder, port = Path(mkdtemp(prefix="pgbouncer-")), free_port()
+    hosts.cache_clear()  # what is known of another pooler that had this port
     try:
         folder.chmod(0o755)
         (folder / "users.txt").write_text(f'"{unquote(parts.username or "")}" "{unquote(parts.password or "")}"\n')

@@ -12,7 +12,7 @@ import pytest
 
 from millpond.errors import SettingsError, UnavailableError
 from millpond.store import hosts as hosts_module
-from millpond.store.db import Database, connect
+from millpond.store.db import Database, connect, patience
 from millpond.store.hosts import split
 from millpond.store.queries import NamedQuery
 from tests.waiting import PATIENCE
@@ -66,25 +66,46 @@ def test_a_url_that_cannot_be_read_is_an_error_of_the_settings(dsn: str) -> None
 
 
 class Freezer:
-    """A server's socket that can hang: it accepts connections, and answers nothing on new ones and on open ones."""
+    """A server's socket that can hang: it accepts connections, and answers nothing on new ones, open ones or both."""
 
     def __init__(self, upstream: str) -> None:
         self._upstream = upstream
         self._flows = asyncio.Event()
+        """Set while what is sent on the connections made since the last freeze is passed on."""
         self._flows.set()
+        self._accepts = asyncio.Event()
+        self._accepts.set()
         self.accepted = 0
+        self.delay = 0.0
+        """How many seconds a login takes."""
+        self.greets_only = False
+        """Whether new connections hang after the login, as with a pooler whose server hangs."""
 
     def freeze(self) -> None:
+        self.freeze_open()
+        self.freeze_new()
+
+    def freeze_new(self) -> None:
+        self._accepts.clear()
+
+    def freeze_open(self) -> None:
         self._flows.clear()
+        self._flows = asyncio.Event()
+        self._flows.set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
         with contextlib.suppress(OSError, asyncio.CancelledError):
-            await self._flows.wait()
+            await self._accepts.wait()
+            await asyncio.sleep(self.delay)
+            flows = self._flows
             up_reader, up_writer = await asyncio.open_unix_connection(self._upstream)
+            up_writer.write(await reader.read(65_536))  # the login
+            if self.greets_only:
+                flows = asyncio.Event()
             pumps = [
-                asyncio.create_task(self._pump(reader, up_writer)),
-                asyncio.create_task(self._pump(up_reader, writer)),
+                asyncio.create_task(self._pump(reader, up_writer, flows)),
+                asyncio.create_task(self._pump(up_reader, writer, self._flows)),
             ]
             try:
                 await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
@@ -95,9 +116,9 @@ class Freezer:
                 up_writer.transport.abort()
         writer.transport.abort()
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, flows: asyncio.Event) -> None:
         while data := await reader.read(65_536):
-            await self._flows.wait()
+            await flows.wait()
             writer.write(data)
             await writer.drain()
 
@@ -160,8 +181,29 @@ async def test_the_connect_timeout_of_the_url_is_that_of_each_host(frozen: tuple
     began = time.monotonic()
     with pytest.raises(UnavailableError):
         await connect(both(url, url) + "&connect_timeout=3")
-    assert 6 <= time.monotonic() - began < SLOW
+    assert 4 <= time.monotonic() - began < SLOW  # the second is tried a second after the first
     assert freezer.accepted == 2
+
+
+async def test_several_hosts_that_hang_are_not_waited_for_one_after_another(frozen: tuple[Freezer, str]) -> None:
+    freezer, url = frozen
+    freezer.freeze()
+    began = time.monotonic()
+    with pytest.raises(UnavailableError):
+        await connect(both(both(url, url), both(url, url)) + "&connect_timeout=6")
+    assert time.monotonic() - began < 3 * 6
+    assert freezer.accepted == 4
+
+
+async def test_a_host_that_hangs_after_the_login_leaves_no_connection_waiting(frozen: tuple[Freezer, str]) -> None:
+    freezer, url = frozen
+    db = await Database.open(url, size=2)
+    async with db.transaction():
+        freezer.greets_only = True
+        async with asyncio.timeout(SLOW / 2):
+            with pytest.raises(UnavailableError):
+                await db.run(query("select 1 as one"))
+    await db.close()
 
 
 async def _by_run(db: Database) -> None:
@@ -197,6 +239,47 @@ async def test_a_call_on_an_open_connection_to_a_server_that_hangs_fails_soon(
     await db.close()
 
 
+@pytest.mark.parametrize("call", [_by_run, _by_read, _by_transaction, _by_connection])
+async def test_a_call_on_an_open_connection_that_was_forgotten_fails_in_time(
+    frozen: tuple[Freezer, str], call: Any
+) -> None:
+    """Between here and the server, as after the move of an address: new connections are made as ever."""
+    freezer, url = frozen
+    db = await Database.open(url, size=2)
+    await call(db)
+    freezer.freeze_open()
+    async with asyncio.timeout(SLOW / 2):
+        with patience(5), pytest.raises(UnavailableError):
+            await call(db)
+        await call(db)
+    await db.close()
+
+
+async def test_a_statement_on_a_forgotten_connection_fails_soon_however_long_it_may_take(
+    frozen: tuple[Freezer, str],
+) -> None:
+    freezer, url = frozen
+    db = await Database.open(url, size=4)
+    await asyncio.gather(*(db.run(query("select 1 as one from pg_sleep(0.1)")) for _ in range(4)))
+    freezer.freeze_open()
+    async with asyncio.timeout(SLOW / 2):
+        with pytest.raises(UnavailableError):
+            await db.run(query("select 1 as one"))
+        await asyncio.gather(*(db.run(query("select 1 as one")) for _ in range(4)))  # the others were closed too
+    await db.close()
+
+
+async def test_a_call_fails_soon_if_the_server_hangs_behind_a_pooler_that_does_not(frozen: tuple[Freezer, str]) -> None:
+    freezer, url = frozen
+    db = await Database.open(url, size=2)
+    freezer.freeze_open()
+    freezer.greets_only = True
+    async with asyncio.timeout(SLOW / 2):
+        with pytest.raises(UnavailableError, match="hangs"):
+            await db.run(query("select 1 as one"))
+    await db.close()
+
+
 async def test_connections_to_a_host_that_hangs_are_replaced_by_ones_to_the_next(
     frozen: tuple[Freezer, str], dsn: str
 ) -> None:
@@ -219,6 +302,40 @@ async def test_a_slow_statement_is_not_a_server_that_hangs(frozen: tuple[Freezer
     before = freezer.accepted
     assert (await db.run(query("select 1 as one from pg_sleep(1)")))["one"] == 1
     assert freezer.accepted > before  # it was checked
+    await db.close()
+
+
+async def test_a_slow_statement_is_left_alone_where_connecting_is_slow_too(frozen: tuple[Freezer, str]) -> None:
+    freezer, url = frozen
+    db = await Database.open(url + "&connect_timeout=10", size=2)
+    freezer.delay = 2.5
+    assert (await db.run(query("select 1 as one from pg_sleep(4)")))["one"] == 1
+    await db.close()
+
+
+async def test_a_server_that_answers_others_does_not_hang(frozen: tuple[Freezer, str]) -> None:
+    """It only accepts no more connections, as under many logins, or as a pooler that has no session left."""
+    freezer, url = frozen
+    db = await Database.open(url, size=4)
+    async with db.transaction():
+        await db.run(query("select 1 as one"))
+    freezer.freeze_new()
+    slow = asyncio.create_task(db.run(query("select 1 as one from pg_sleep(4)")))
+    while not slow.done():
+        await db.run(query("select 1 as one from pg_sleep(0.1)"))
+    assert (await slow)["one"] == 1
+    await db.close()
+
+
+async def test_what_takes_too_long_is_canceled_and_ends_no_other_connection(frozen: tuple[Freezer, str]) -> None:
+    _, url = frozen
+    db = await Database.open(url, size=4)
+    async with db.transaction() as other, asyncio.timeout(PATIENCE):
+        with patience(1), pytest.raises(UnavailableError, match="in time"):
+            await db.run(query("select 1 as one from pg_sleep(600)"))
+        while (await db.run(query("select count(*) from pg_stat_activity where query like '%pg_sleep(600)'")))[0] > 1:
+            await asyncio.sleep(0.1)
+        assert await other.fetchval("select 1") == 1
     await db.close()
 
 

@@ -10,11 +10,12 @@ from millpond.engine.engine import Engine
 from millpond.engine.tenant_databases.databases import RemoteDatabase
 from millpond.errors import SettingsError
 from millpond.services.notifier import CHANNEL
-from millpond.store.connections import CLIENT_ROLE
+from millpond.store.connections import CLIENT_ROLE, Connector
 from millpond.store.db import Database, connect
 from millpond.store.doctor import examine
 from millpond.store.queries import NamedQuery
 from tests.acceptance.processes import shell
+from tests.api.sites import running_site
 from tests.factories import ACCOUNT, TENANT
 from tests.poolers import NO_PGBOUNCER, PGBOUNCER, running_pgbouncer
 from tests.product import app
@@ -107,3 +108,27 @@ async def test_a_role_that_the_pooler_kept_is_not_ours_to_use(new_dsn: str) -> N
         own = await Database.open(dsn, size=1)
         assert (await own.run(WHO))["name"] != CLIENT_ROLE
         await own.close()
+
+
+async def test_a_readiness_check_needs_one_session(new_dsn: str) -> None:
+    """The third one: the pool has one, and the notifier."""
+    with running_pgbouncer(new_dsn, pool_mode="session", default_pool_size="3") as dsn:
+        engine = await Engine.open(dsn, app, pool_size=1)
+        async with running_site(engine) as site:
+            ready = await site.get("/readyz", key=None)
+            assert ready.json()["checks"]["database"] == "ok"
+        await engine.close()
+
+
+async def test_a_pooler_whose_sessions_are_all_in_use_is_checked_again(
+    new_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running_pgbouncer(new_dsn, pool_mode="transaction") as dsn:
+        connector = Connector()
+        monkeypatch.setattr("millpond.store.connections._CHECK_AGAIN", 0.0)
+        with monkeypatch.context() as busy:
+            busy.setattr("millpond.store.connections._PROBE_TIMEOUT", 0.0)
+            unknown = await connector.connect(dsn)
+            await unknown.close()
+        with pytest.raises(SettingsError, match="pooler in transaction mode"):
+            await connector.connect(dsn)

@@ -105,3 +105,31 @@ async def backend_after_a_write(engine: Engine) -> Any:
         await engine.db.run(NamedQuery("test.write", "exec", "delete from millpond.queues"))
     assert caught.value.state == "read-only"
     return await backend(engine)
+
+
+async def test_a_commit_that_no_standby_confirms_fails_in_time_and_reads_do_not(
+    anyio_backend: str, primary: Primary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("millpond.api.app", "millpond.engine.jobs.jobs"):
+        monkeypatch.setattr(f"{module}.PATIENCE", 3.0)
+    engine = await Engine.open(primary.dsn, app)
+    await engine.grant(TENANT, ACCOUNT, 100)
+    async with running_site(engine) as site:
+        job_id = await site.submitted()
+        connection = await connect(primary.dsn)
+        await connection.execute("alter system set synchronous_standby_names = 'nobody'")
+        await connection.execute("select pg_reload_conf()")
+        async with asyncio.timeout(30):
+            refused = await site.post("/v1/jobs", {"kind": "free"})
+        assert (refused.status_code, refused.json()["code"]) == (503, "unavailable")
+        assert refused.headers["Retry-After"] == "1"
+        assert (await site.get(f"/v1/jobs/{job_id}")).status_code == 200
+
+        async def is_over() -> bool:
+            return not await connection.fetchval("select count(*) from pg_stat_activity where wait_event = 'SyncRep'")
+
+        await until(is_over)
+        await connection.execute("alter system reset synchronous_standby_names")
+        await connection.execute("select pg_reload_conf()")
+        await connection.close()
+    await engine.close()

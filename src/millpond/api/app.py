@@ -29,6 +29,7 @@ from millpond.api.scopes import WORKERS
 from millpond.api.webhooks.inbox import ROUTES as INBOX_ROUTES
 from millpond.engine.fleet.workers import FleetSettings
 from millpond.errors import NotFoundError, RateLimitedError, UnauthorizedError
+from millpond.store.db import PATIENCE, patience
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
@@ -158,7 +159,8 @@ class Api(Starlette):
         began = time.perf_counter()
         call = Call(self.state, scope, receive, self._request_id(scope))
         try:
-            reply = await self._reply(call)
+            with patience(PATIENCE):
+                reply = await self._reply(call)
         except DisconnectedError:
             return
         except Exception as error:  # noqa: BLE001 - every error is answered

@@ -8,6 +8,8 @@ connection sets all of them by a statement, and reads what it is.
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -93,9 +95,9 @@ Durability is for the administrator to choose, and so is what describes the mach
 max_parallel_workers_per_gather.
 """
 
-_TIMEOUT: Final = 60.0
 _PROBE_ROUNDS: Final = 3
-_PROBE_TIMEOUT: Final = 5.0
+_PROBE_TIMEOUT: Final = 2.0
+_CHECK_AGAIN: Final = 60.0
 _UNSUPPORTED: Final = "unsupported startup parameter"
 _LOST_STATEMENT: Final = (pg.InvalidSQLStatementNameError, pg.DuplicatePreparedStatementError)
 """A prepared statement was sought in a session other than its own."""
@@ -105,20 +107,25 @@ _LOST_STATEMENT: Final = (pg.InvalidSQLStatementNameError, pg.DuplicatePreparedS
 class Connector:
     """Opens connections that have these settings, and this role if one is given.
 
-    ``limits`` overrides the timeouts. The first connection through a pooler checks the mode of the pooler.
+    ``limits`` overrides the timeouts. The first connection of the process through a pooler checks the pooler's mode.
     """
 
     role: str | None = None
     limits: Mapping[str, str] = field(default_factory=dict[str, str])
-    _is_probed: bool = field(default=False, init=False)
-    _sends_startup: bool = field(default=True, init=False)
 
-    async def connect(self, *arguments: Any, **options: Any) -> Connection:
+    async def connect(self, *arguments: Any, **options: Any) -> hosts.DatabaseConnection:
         """Connect like asyncpg.connect, whose arguments it takes. A pool calls it for each of its connections."""
-        connection = await self._connect(*arguments, **options)
+        known = hosts.hosts(*arguments)
+        connection = await self._connect(known, options)
         try:
-            async with asyncio.timeout(options.get("timeout", _TIMEOUT)):
-                await self._prepare(connection, arguments, options)
+            async with asyncio.timeout(known.timeout):
+                connection.pid = await connection.fetchval(SQL["pid"].text)
+            # A pooler tells its clients a pid of its own.
+            if connection.pid != connection.get_server_pid() and time.monotonic() >= known.check_mode_at:
+                is_certain = await _has_own_session(connection, known, options)
+                known.check_mode_at = math.inf if is_certain else time.monotonic() + _CHECK_AGAIN
+            async with asyncio.timeout(known.timeout):
+                await self._prepare(connection)
         except _LOST_STATEMENT as error:
             connection.terminate()
             raise _transaction_mode() from error
@@ -127,27 +134,22 @@ class Connector:
             raise
         return connection
 
-    async def _connect(self, *arguments: Any, **options: Any) -> Connection:
-        if self._sends_startup:
+    async def _connect(self, known: hosts.Hosts, options: Any) -> hosts.DatabaseConnection:
+        if known.sends_settings:
             try:
-                return await hosts.connect(*arguments, **options, server_settings=self._startup())
+                return await known.connect(**options, server_settings=self._startup())
             except (pg.PostgresError, UnavailableError) as error:
                 if _UNSUPPORTED not in str(error):
                     raise
-                self._sends_startup = False  # a pooler that must be told to ignore them; the statement sets them all
-        return await hosts.connect(*arguments, **options)
+                known.sends_settings = False  # a pooler that must be told to ignore them; the statement sets them all
+        return await known.connect(**options)
 
     def _startup(self) -> dict[str, str]:
         """The role is among them, so that on a direct connection no reset can change it."""
         sent = {name: self.limits.get(name, value) for name, value in _STARTUP.items()}
         return sent if self.role is None else sent | {"role": self.role}
 
-    async def _prepare(self, connection: Connection, arguments: Any, options: Any) -> None:
-        pid = await connection.fetchval(SQL["pid"].text)
-        if not self._is_probed and pid != connection.get_server_pid():  # a pooler tells its clients a pid of its own
-            if await _is_shared(connection, arguments, options):
-                raise _transaction_mode()
-            self._is_probed = True
+    async def _prepare(self, connection: Connection) -> None:
         settings = _STARTUP | _MEANING | _LIMITS | _PLANS | dict(self.limits)
         settings |= {} if self.role is None else {"role": self.role}
         await connection.execute(SQL["apply"].text, list(settings), list(settings.values()))
@@ -168,25 +170,29 @@ class Connector:
             )
 
 
-async def _is_shared(connection: Connection, arguments: Any, options: Any) -> bool:
-    """Whether a pooler gives the session of an open connection to another one, as it does in transaction mode."""
+async def _has_own_session(connection: Connection, known: hosts.Hosts, options: Any) -> bool:
+    """Whether it is certain that a pooler gives the session of a connection to no other, as it does in session mode.
+
+    Raises an error if it gives it to another one. If all sessions are in use, nothing is known.
+    """
     other = None
     try:
         async with asyncio.timeout(_PROBE_TIMEOUT):
-            other = await hosts.connect(*arguments, **options)
+            other = await known.connect(**options)
             for _ in range(_PROBE_ROUNDS):
                 mine, theirs, again = [await each.fetchval(SQL["pid"].text) for each in (connection, other, connection)]
                 if mine == theirs or mine != again:
-                    return True
-    except _LOST_STATEMENT:
-        return True
-    except (TimeoutError, pg.PostgresError, UnavailableError):
-        # A second connection gets no session although the first one is idle, so the mode is not transaction mode.
+                    raise _transaction_mode()
+    except (TimeoutError, UnavailableError):
+        return False
+    except pg.PostgresError as error:
+        if isinstance(error, _LOST_STATEMENT):
+            raise
         return False
     finally:
         if other is not None:
             other.terminate()
-    return False
+    return True
 
 
 def _transaction_mode() -> SettingsError:

@@ -24,10 +24,10 @@ from millpond.errors import (
     UnknownKindError,
 )
 from millpond.store.connections import CLIENT_ROLE, Connector
-from millpond.store.hosts import LOST, DatabaseConnection, Watch, Watchdog, hosts, is_unavailable, unavailable
+from millpond.store.hosts import LOST, DatabaseConnection, Hosts, Watch, hosts, is_unavailable, unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Generator
     from datetime import timedelta
     from typing import Self
     from uuid import UUID
@@ -57,9 +57,12 @@ _TRIES: Final = 5
 _READY_SHARE: Final = 4  # one of so many connections may stay outside of the pool
 _READER_SHARE: Final = 2  # one connection for clients' reads per so many others
 _COMMAND_TIMEOUT: Final = 60.0
+PATIENCE: Final = 8.0
+"""How many seconds a request waits for a database: longer than it takes to notice that a server hangs."""
 _SETTLE_TIMEOUT: Final = 5.0
 _LISTENING_CHECK: Final = 5.0  # how often, and how long, to check a connection on which nothing is sent
 _DISK_FULL_FOR: Final = 5.0  # seconds for which a full disk is reported after the last statement that met it
+_PATIENCE: Final = ContextVar[float | None]("_PATIENCE", default=None)
 _IS_CLEAN: Final = ContextVar("_IS_CLEAN", default=False)  # whether the released connection has nothing left open
 
 
@@ -96,11 +99,12 @@ class Database:
     _ready: list[PoolConnectionProxy[Row]] = field(default_factory=list["PoolConnectionProxy[Row]"], init=False)
     _reader: Database | None = field(default=None, init=False)
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
-    _watchdog: Watchdog = field(init=False)
+    _hosts: Hosts = field(init=False)
+    _releasing: set[asyncio.Task[None]] = field(default_factory=set["asyncio.Task[None]"], init=False)
     _disk_full_until: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
-        self._watchdog = Watchdog(hosts(self.dsn))
+        self._hosts = hosts(self.dsn)
 
     @classmethod
     async def open(
@@ -164,8 +168,9 @@ class Database:
 
     async def read(self, query: NamedQuery, *arguments: Any) -> Any:
         """Run a statement for a client, as the role that row-level security restricts to the tenants that it names."""
-        reader = self._reader or await self._open_reader()
-        return await reader.run(query, *arguments)
+        with patience(PATIENCE):
+            reader = self._reader or await self._open_reader()
+            return await reader.run(query, *arguments)
 
     async def _open_reader(self) -> Database:
         async with self._opening:
@@ -178,8 +183,9 @@ class Database:
         return self._reader
 
     async def _fetch(self, query: NamedQuery, *arguments: Any) -> Any:
-        connection = await self._take()
-        watch = self._watchdog.watch(connection)
+        deadline = _deadline()
+        connection = await self._take(deadline)
+        watch = Watch(self._hosts, connection, deadline, is_statement=True)
         try:
             found = await fetch(connection, query, *arguments)
         except BaseException as error:
@@ -187,6 +193,7 @@ class Database:
             raise
         finally:
             watch.end()
+        self._hosts.answered_at = time.monotonic()
         if len(self._ready) < self.pool.get_max_size() // _READY_SHARE:
             self._ready.append(connection)
         else:
@@ -210,14 +217,23 @@ class Database:
         found = unavailable(error) if is_unavailable(error) else UnavailableError()
         if found.state == "disk full":
             self._disk_full_until = time.monotonic() + _DISK_FULL_FOR
-        if watch.found_hung or isinstance(error, TimeoutError) or found.state == "read-only":
-            hosts(self.dsn).put_last(getattr(connection, "url", ""))
+        if watch.is_lost or found.state == "read-only":
+            self._hosts.put_last(getattr(connection, "url", ""))
             await self.pool.expire_connections()
             for each in (connection, *self._ready):
                 with contextlib.suppress(*LOST):  # ended already
                     each.terminate()
             self._ready.clear()
-        with contextlib.suppress(*LOST):
+        releasing = asyncio.create_task(self._release_broken(connection))
+        self._releasing.add(releasing)
+        releasing.add_done_callback(self._releasing.discard)
+        if not isinstance(error, (asyncio.CancelledError, TimeoutError)):  # the server may not respond to the cancel
+            await releasing
+        if watch.failure is not None and isinstance(error, LOST):
+            raise watch.failure from error
+
+    async def _release_broken(self, connection: PoolConnectionProxy[Row]) -> None:
+        with contextlib.suppress(*LOST, pg.PostgresError):
             await self.pool.release(connection, timeout=_SETTLE_TIMEOUT)
 
     @property
@@ -231,39 +247,42 @@ class Database:
         own = Pool(name, self.pool.get_size(), idle, self.pool.get_max_size())
         return [own, *([] if self._reader is None else self._reader.pools(f"{name}, reads for clients"))]
 
-    async def _take(self) -> PoolConnectionProxy[Row]:
+    async def _take(self, deadline: float | None) -> PoolConnectionProxy[Row]:
         while self._ready:
             connection = self._ready.pop()
             if _is_open(connection):
                 return connection
             await self.pool.release(connection)
-        return await self.pool.acquire()
+        return await self._acquire(deadline)
+
+    async def _acquire(self, deadline: float | None) -> PoolConnectionProxy[Row]:
+        async with asyncio.timeout_at(deadline):
+            return await self.pool.acquire()
 
     @contextlib.asynccontextmanager
     async def transaction(self, **options: Any) -> AsyncGenerator[Connection]:
-        with translated():
-            connection = await self.pool.acquire()
-            watch = self._watchdog.watch(connection)
-            try:
-                async with connection.transaction(**options):
-                    yield connection
-            except BaseException as error:
-                await self._release_after(error, connection, watch)
-                raise
-            finally:
-                watch.end()
-            await self._release(connection)
+        async with self._acquired(is_clean_after=True) as connection, connection.transaction(**options):
+            yield connection
 
-    def snapshot(self) -> contextlib.AbstractAsyncContextManager[Connection]:
-        """A read-only transaction in which all statements see the same snapshot."""
-        return self.transaction(isolation="repeatable_read", readonly=True)
+    @contextlib.asynccontextmanager
+    async def snapshot(self) -> AsyncGenerator[Connection]:
+        """A read-only transaction in which all statements see the same snapshot; it may take as long as it needs."""
+        with patience(None):
+            async with self.transaction(isolation="repeatable_read", readonly=True) as connection:
+                yield connection
 
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncGenerator[Connection]:
         """A connection without a transaction."""
+        async with self._acquired() as connection:
+            yield connection
+
+    @contextlib.asynccontextmanager
+    async def _acquired(self, *, is_clean_after: bool = False) -> AsyncGenerator[PoolConnectionProxy[Row]]:
         with translated():
-            connection = await self.pool.acquire()
-            watch = self._watchdog.watch(connection)
+            deadline = _deadline()
+            connection = await self._acquire(deadline)
+            watch = Watch(self._hosts, connection, deadline, is_statement=False)
             try:
                 yield connection
             except BaseException as error:
@@ -271,7 +290,8 @@ class Database:
                 raise
             finally:
                 watch.end()
-            await self.pool.release(connection)
+            self._hosts.answered_at = time.monotonic()
+            await (self._release if is_clean_after else self.pool.release)(connection)
 
     @contextlib.asynccontextmanager
     async def listen(self, channel: str, heard: Callable[[str], None]) -> AsyncGenerator[asyncio.Event]:
@@ -314,6 +334,24 @@ async def fetch(connection: Connection, query: NamedQuery, *arguments: Any) -> A
             if row is None:
                 raise StoreError(f"{query.name} returned no row.")
             return row
+
+
+@contextlib.contextmanager
+def patience(seconds: float | None) -> Generator[None]:
+    """Limit how long each call to a database may take here; None stands for the driver's limit of each statement.
+
+    The connection of a call that takes longer is closed, and its statement is canceled.
+    """
+    token = _PATIENCE.set(seconds)
+    try:
+        yield
+    finally:
+        _PATIENCE.reset(token)
+
+
+def _deadline() -> float | None:
+    seconds = _PATIENCE.get()
+    return None if seconds is None else asyncio.get_running_loop().time() + seconds
 
 
 @contextlib.contextmanager

@@ -1,8 +1,9 @@
-"""The hosts of a database URL: each is tried within a time of its own, and connections to one that hangs are ended.
+"""The hosts of a database URL: how a connection to one is made, and how one that gets no answer is noticed.
 
 The driver has one timeout for all hosts of a URL, so that one that hangs would use up the time of the others. It also
-waits for a statement as long as the connection is open, whether the server is slow or does not respond at all. The
-watchdog tells the two apart: a server that hangs does not accept a new connection either.
+waits for a statement as long as the connection is open, whether the server is slow, does not respond at all or has
+forgotten the connection. The watchdog tells these apart: it asks the server, over a new connection, what the session is
+doing.
 """
 
 from __future__ import annotations
@@ -12,29 +13,35 @@ import contextlib
 import errno
 import os
 import time
+from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import SplitResult, parse_qsl, quote, urlsplit
 
 import asyncpg
 from asyncpg import exceptions as pg
 
 from millpond.errors import SettingsError, UnavailableError
+from millpond.store.queries import queries
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from asyncpg import Record as Row
     from asyncpg.pool import PoolConnectionProxy
+
+    from millpond.store.queries import NamedQuery
 
     _DriverConnection = asyncpg.Connection[Row]
 else:
     _DriverConnection = asyncpg.Connection
 
+SQL: Final = queries("millpond.store", "hosts")
+
 CONNECT_TIMEOUT: Final = 4.0
 """How many seconds to wait for each host, unless the URL has a ``connect_timeout``."""
 SUSPECT_AFTER: Final = 2.0
-"""After so many seconds without a response, the watchdog checks whether the server accepts connections."""
+"""After so many seconds without a response, and again after each look, the watchdog looks at the session."""
 LOST: Final = (
     pg.PostgresConnectionError,
     pg.InterfaceError,
@@ -57,14 +64,19 @@ _STATES: Final = {
 """The SQLSTATEs and classes of a database that cannot serve now, and the state in which it is."""
 _CLOSE_TIMEOUT: Final = 2.0
 _PAUSE: Final = 1.0  # seconds without another attempt after all hosts together took longer than that to fail
+_STAGGER: Final = 1.0  # seconds after which the next host is tried too
 _SILENT: Final = frozenset({errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT, errno.EHOSTDOWN})
+_HANGS: Final = "The server hangs."
+_GONE: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class DatabaseConnection(_DriverConnection):
-    """A connection that knows which host it leads to, and that closes soon even if the server hangs."""
+    """A connection that knows where it leads, and that closes soon even if the server hangs."""
 
-    __slots__ = ("url",)
+    __slots__ = ("pid", "url")
 
+    pid: int | None
+    """The server's process, once it is known. Behind a pooler, the driver has another number for it."""
     url: str
     """The URL with only the host of this connection."""
 
@@ -79,9 +91,18 @@ class Hosts:
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
         self._urls: list[str] = []
-        self._timeout: float | None = CONNECT_TIMEOUT
+        self.timeout: float | None = CONNECT_TIMEOUT
+        """How many seconds each host has."""
         self._failed_until = 0.0
         self._failure: BaseException = TimeoutError()
+        self._looks: dict[str, asyncio.Task[Mapping[int, datetime | None] | None]] = {}
+        self._canceling: set[asyncio.Task[None]] = set()
+        self.answered_at = 0.0
+        """When a statement was last answered."""
+        self.sends_settings = True
+        """Whether settings are sent with the request for a connection; a pooler may refuse them."""
+        self.check_mode_at = 0.0
+        """When to check next whether each connection has a session of its own."""
 
     async def connect(self, **options: Any) -> DatabaseConnection:
         """Connect to the first host that accepts writes, or as the URL's ``target_session_attrs`` requires."""
@@ -89,24 +110,41 @@ class Hosts:
         if began < self._failed_until:
             raise unavailable(self._failure)
         if not self._urls:
-            self._urls, self._timeout = split(self._dsn)
+            self._urls, self.timeout = split(self._dsn)
         if not _names_attributes(self._dsn):
             options["target_session_attrs"] = "read-write"
-        options |= {"connection_class": DatabaseConnection, "timeout": self._timeout}
-        for url in tuple(self._urls):
-            try:
-                connection = cast("DatabaseConnection", await asyncpg.connect(url, **options))
-            except Exception as error:
-                if not is_unavailable(error):
-                    raise
-                self._failure = error
+        options["timeout"] = self.timeout
+        options.pop("connection_class", None)  # a pool names it too
+        connection = await self._connect_to_any(options)
+        if connection is None:
+            if time.monotonic() - began > _PAUSE:  # those that wait for a connection now would wait as long, one by one
+                self._failed_until = time.monotonic() + _PAUSE
+            raise unavailable(self._failure)
+        return connection
+
+    async def _connect_to_any(self, options: dict[str, Any]) -> DatabaseConnection | None:
+        """Try the hosts in their order, each beside those that have not responded yet."""
+        left, tried = list(self._urls), dict[asyncio.Task[DatabaseConnection], str]()
+        try:
+            while left or tried:
+                if left:
+                    url = left.pop(0)
+                    tried[asyncio.create_task(_connect(url, options))] = url
+                patience = _STAGGER if left else None
+                for task in (await asyncio.wait(tried, timeout=patience, return_when=asyncio.FIRST_COMPLETED))[0]:
+                    url = tried.pop(task)
+                    if (error := task.exception()) is None:
+                        return task.result()
+                    if not is_unavailable(error):
+                        raise error
+                    self._failure = error
+                    self.put_last(url)
+        finally:
+            for task, url in tried.items():  # silent until now, or not needed any more
                 self.put_last(url)
-            else:
-                connection.url = url
-                return connection
-        if time.monotonic() - began > _PAUSE:  # those that wait for a connection now would wait as long, one by one
-            self._failed_until = time.monotonic() + _PAUSE
-        raise unavailable(self._failure)
+                task.cancel()
+                task.add_done_callback(_end_unneeded)
+        return None
 
     def put_last(self, url: str) -> None:
         """Try the other hosts first from now on."""
@@ -114,55 +152,89 @@ class Hosts:
             self._urls.remove(url)
             self._urls.append(url)
 
-    async def responds(self, url: str) -> bool:
-        """Whether a host responds to a new connection in any way, and be it by an error."""
+    def hang(self, url: str) -> None:
+        """A host does not respond: try the others first, or nothing for a moment if there is no other."""
+        self.put_last(url)
+        if len(self._urls) == 1:
+            self._failure, self._failed_until = TimeoutError(_HANGS), time.monotonic() + _PAUSE
+
+    async def sessions(self, url: str) -> Mapping[int, datetime | None] | None:
+        """The sessions of a host, by pid, each with the time since which it is idle: none if it is busy.
+
+        They are asked for once for all that wait for the host. None if it responds otherwise, such as by an error;
+        raises TimeoutError if it does not respond.
+        """
+        look = self._looks.get(url)
+        if look is None:
+            look = self._looks[url] = asyncio.create_task(self._sessions(url))
+            look.add_done_callback(lambda look: (self._looks.pop(url), look.cancelled() or look.exception()))
+        return await asyncio.shield(look)
+
+    async def _sessions(self, url: str) -> Mapping[int, datetime | None] | None:
         try:
-            connection = await asyncpg.connect(url, timeout=CONNECT_TIMEOUT, connection_class=DatabaseConnection)
+            return {row["pid"]: row["idle_since"] for row in await self._ask(url, SQL["sessions"])}
         except TimeoutError:
-            self.put_last(url)
-            if len(self._urls) == 1:
-                self._failure, self._failed_until = TimeoutError("The server hangs."), time.monotonic() + _PAUSE
-            return False
+            raise
         except OSError as error:
-            return error.errno not in _SILENT
+            if error.errno in _SILENT:
+                raise TimeoutError from error
         except Exception:  # noqa: BLE001 - any other error is a response
-            return True
-        await connection.close()
-        return True
+            return None
+        return None
+
+    def cancel(self, url: str, pid: int) -> None:
+        """Ask a host to cancel the statement of a session whose connection was ended."""
+
+        async def cancel() -> None:
+            with contextlib.suppress(*LOST, pg.PostgresError):
+                await self._ask(url, SQL["cancel"], pid)
+
+        task = asyncio.create_task(cancel())
+        self._canceling.add(task)
+        task.add_done_callback(self._canceling.discard)
+
+    async def _ask(self, url: str, query: NamedQuery, *arguments: Any) -> list[Row]:
+        """Run a query over a connection of its own."""
+        async with asyncio.timeout(self.timeout and max(self.timeout, CONNECT_TIMEOUT)):
+            connection = await _connect(url, {"timeout": None})
+            try:
+                return await connection.fetch(query.text, *arguments)
+            finally:
+                connection.terminate()
 
 
-class Watchdog:
-    """Ends connections of a pool that wait for a server that hangs."""
+async def _connect(url: str, options: dict[str, Any]) -> DatabaseConnection:
+    connection = await asyncpg.connect(url, connection_class=DatabaseConnection, **options)
+    connection.url, connection.pid = url, None
+    return connection
 
-    def __init__(self, hosts: Hosts) -> None:
-        self._hosts = hosts
-        self._checks: dict[str, asyncio.Task[bool]] = {}
 
-    def watch(self, connection: PoolConnectionProxy[Row]) -> Watch:
-        """Watch a connection in use."""
-        return Watch(self, connection)
-
-    async def responds(self, url: str) -> bool:
-        """Check a host, once for all connections that wait for it."""
-        check = self._checks.get(url)
-        if check is None:
-            check = self._checks[url] = asyncio.create_task(self._hosts.responds(url))
-            check.add_done_callback(lambda _: self._checks.pop(url, None))
-        return await asyncio.shield(check)
+def _end_unneeded(task: asyncio.Task[DatabaseConnection]) -> None:
+    if not task.cancelled() and task.exception() is None:
+        task.result().terminate()
 
 
 class Watch:
-    """Watches a connection until ``end`` is called."""
+    """Watches a connection in use until ``end`` is called, and ends the connection if it waits in vain.
 
-    __slots__ = ("_connection", "_dog", "_task", "_timer", "found_hung")
+    With ``is_statement``, the caller does nothing but wait for a statement, so that the session must not be idle.
+    """
 
-    def __init__(self, dog: Watchdog, connection: PoolConnectionProxy[Row]) -> None:
-        self._dog = dog
+    __slots__ = ("_connection", "_deadline", "_hosts", "_is_statement", "_task", "_timer", "failure", "is_lost")
+
+    def __init__(
+        self, hosts: Hosts, connection: PoolConnectionProxy[Row], deadline: float | None, *, is_statement: bool
+    ) -> None:
+        self._hosts = hosts
         self._connection = connection
+        self._deadline = deadline
+        self._is_statement = is_statement
         self._task: asyncio.Task[None] | None = None
         self._timer = asyncio.get_running_loop().call_later(SUSPECT_AFTER, self._start)
-        self.found_hung = False
-        """Whether the connection was ended, because its server hangs."""
+        self.failure: TimeoutError | None = None
+        """Why the connection was ended, if it was."""
+        self.is_lost = False
+        """Whether it was ended because its server hangs or its session is lost, as probably are those of others."""
 
     def end(self) -> None:
         self._timer.cancel()
@@ -172,15 +244,42 @@ class Watch:
     def _start(self) -> None:
         url: str | None = getattr(self._connection, "url", None)  # a connection that is lost has none
         if url is not None:
-            self._task = asyncio.create_task(self._check(url))
+            self._task = asyncio.create_task(self._check(url, getattr(self._connection, "pid", None)))
 
-    async def _check(self, url: str) -> None:
-        if await self._dog.responds(url):
-            self._timer = asyncio.get_running_loop().call_later(SUSPECT_AFTER, self._start)
-            return
-        self.found_hung = True
+    async def _check(self, url: str, pid: int | None) -> None:
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                self.failure = TimeoutError(await self._loss(url, pid))
+                self.is_lost = True
+        except TimeoutError:
+            self.failure = TimeoutError("The database did not respond in time.")
         with contextlib.suppress(*LOST):  # lost meanwhile
             self._connection.terminate()
+        if not self.is_lost and pid is not None:
+            self._hosts.cancel(url, pid)
+
+    async def _loss(self, url: str, pid: int | None) -> str:
+        """Wait until there will be no answer, and return the reason.
+
+        A session that is idle while its answer is awaited has sent it already, or has not received the statement. Two
+        looks must agree: the answer, or a large statement, may be on its way.
+        """
+        idle_before: datetime | None = None
+        while True:
+            began = time.monotonic()
+            try:
+                sessions = await self._hosts.sessions(url)
+            except TimeoutError:
+                if self._hosts.answered_at < began:  # otherwise the server only accepts no more connections
+                    self._hosts.hang(url)
+                    return _HANGS
+            else:
+                idle_since = None if sessions is None or pid is None else sessions.get(pid, _GONE)
+                is_waiting = idle_since is not None and idle_since == idle_before
+                if is_waiting and (self._is_statement or idle_since == _GONE):
+                    return "The server has no such session, or the session is idle."
+                idle_before = idle_since
+            await asyncio.sleep(SUSPECT_AFTER)
 
 
 @lru_cache(maxsize=256)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import time
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -34,7 +35,7 @@ from millpond.errors import (
     UnavailableError,
 )
 from millpond.lifecycle import OUTCOMES
-from millpond.store.db import DuplicateError, NotAcceptedError, new_id
+from millpond.store.db import PATIENCE, DuplicateError, NotAcceptedError, new_id, patience
 from millpond.store.queries import queries
 
 if TYPE_CHECKING:
@@ -333,24 +334,26 @@ async def submit(db: Executor, batch: Sequence[Submission], topics: str | None =
 
     The answer of the database can get lost. The ids are created here, so the next try asks which of them were inserted
     and sends only the others again. If the server was still at work on the first try when the second one arrived, the
-    second fails on the rows that the first has written by then.
+    second fails on the rows that the first has written by then. All tries together have the time of one call.
     """
+    until = time.monotonic() + PATIENCE
     done: dict[UUID, Submitted | Exception] = {}
     by_id = {item.job_id: item for item in reversed(batch)}
     todo: list[Submission] = list(reversed(by_id.values()))
     for left in reversed(range(_TRIES)):
         try:
-            if done or left < _TRIES - 1:
-                await _recover(db, todo, done)
-            for _ in range(_ROUNDS):
-                todo = [item for item in todo if item.job_id not in done]
-                if not todo:
-                    break
-                await _submit_round(db, todo, done, topics)
+            with patience(until - time.monotonic()):
+                if done or left < _TRIES - 1:
+                    await _recover(db, todo, done)
+                for _ in range(_ROUNDS):
+                    todo = [item for item in todo if item.job_id not in done]
+                    if not todo:
+                        break
+                    await _submit_round(db, todo, done, topics)
             done.update((item.job_id, BusyError()) for item in todo if item.job_id not in done)
             break
         except (UnavailableError, DuplicateError):
-            if not left:
+            if not left or time.monotonic() > until:
                 raise
     return [done[item.job_id] if _is_same(item, by_id[item.job_id]) else _id_is_taken() for item in batch]
 

@@ -14,7 +14,7 @@ from millpond.engine.jobs import jobs
 from millpond.engine.queue import dispatches
 from millpond.engine.webhooks import deliveries
 from millpond.errors import InvalidError, LeaseLostError, UnavailableError
-from millpond.store.db import Database, NoRoomError
+from millpond.store.db import PATIENCE, Database, NoRoomError
 from millpond.store.queries import queries
 from millpond.work import NOTE_TYPES, End, HeartbeatAnswer, Lease, Note, Return
 
@@ -124,6 +124,7 @@ async def _finish(db: Executor, outcome: Outcome, ends: Sequence[End]) -> dict[U
     They are also read back if some are missing and the tenant has a database of its own: an earlier caller may have
     died between the two commits.
     """
+    until = time.monotonic() + PATIENCE
     for left in reversed(range(_TRIES)):
         try:
             ended: Sequence[Row] = await db.run(SQL["finish"], outcome, *_end_columns(ends))
@@ -134,7 +135,7 @@ async def _finish(db: Executor, outcome: Outcome, ends: Sequence[End]) -> dict[U
                 states |= await _read_back(db, ends)
             return states
         except UnavailableError:
-            if not left:
+            if not left or time.monotonic() > until:
                 raise
             await asyncio.sleep(_PAUSE)
     raise AssertionError
@@ -143,6 +144,7 @@ async def _finish(db: Executor, outcome: Outcome, ends: Sequence[End]) -> dict[U
 async def _deliver(db: Executor, ends: Sequence[End]) -> dict[UUID, str]:
     """Likewise for jobs that succeed once their webhook is delivered. Those without one end now."""
     job_ids, tokens, outputs, _, captures, origins = _end_columns(ends)
+    until = time.monotonic() + PATIENCE
     for left in reversed(range(_TRIES)):
         try:
             transitioned: Sequence[Row] = await db.run(
@@ -156,7 +158,7 @@ async def _deliver(db: Executor, ends: Sequence[End]) -> dict[UUID, str]:
                 states |= {row["job_id"]: str(row["state"]) for row in found}
             return states
         except UnavailableError:
-            if not left:
+            if not left or time.monotonic() > until:
                 raise
             await asyncio.sleep(_PAUSE)
     raise AssertionError
@@ -174,13 +176,14 @@ async def _read_back(db: Executor, ends: Sequence[End]) -> dict[UUID, str]:
 
 async def abandon(db: Executor, token: UUID) -> set[str]:
     """Give back all jobs that a token still holds, and return the queues that they joined."""
+    until = time.monotonic() + PATIENCE
     for left in reversed(range(_TRIES)):
         try:
             transitioned: Sequence[Row] = await db.run(SQL["abandon"], token)
             _report_fates(transitioned, {row["job_id"]: INTERRUPTED for row in transitioned})
             return {row["queue"] for row in transitioned if row["fate"] == "requeued"}
         except UnavailableError:
-            if not left:
+            if not left or time.monotonic() > until:
                 return set()  # The lease expires by itself.
             await asyncio.sleep(_PAUSE)
     raise AssertionError
