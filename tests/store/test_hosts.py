@@ -99,8 +99,9 @@ class Freezer:
             await self._accepts.wait()
             await asyncio.sleep(self.delay)
             flows = self._flows
+            login = await reader.read(65_536)
             up_reader, up_writer = await asyncio.open_unix_connection(self._upstream)
-            up_writer.write(await reader.read(65_536))  # the login
+            up_writer.write(login)
             if self.greets_only:
                 flows = asyncio.Event()
             pumps = [
@@ -366,4 +367,25 @@ async def test_an_error_of_one_database_says_nothing_of_another(frozen: tuple[Fr
     with pytest.raises(UnavailableError):
         await _by_both(db, other, freezer)
     assert (await db.run(query("select pg_backend_pid() as pid")))["pid"] == backend
+    await other.close()
+
+
+READ_ONLY = "do $$ begin raise exception 'cannot execute UPDATE' using errcode = 'read_only_sql_transaction'; end $$"
+PID = Query("test.pid", "one", "select pg_backend_pid() as pid")
+
+
+async def test_a_server_that_became_read_only_is_left_by_everything(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the reads for clients, by other pools such as the dashboard's, and by what listens."""
+    monkeypatch.setattr("millpond.store.db._LISTENING_CHECK", 0.1)
+    db, other = await Database.open(dsn, size=4), await Database.open(dsn, size=4)
+    before = [(await call(PID))["pid"] for call in (db.run, db.read, other.run, other.read)]
+    async with other.transaction() as busy, db.listen("somewhere", lambda _: None) as ended:
+        with pytest.raises(UnavailableError):
+            await db.run(query(READ_ONLY, shape="exec"))
+        after = [(await call(PID))["pid"] for call in (db.run, db.read, other.run, other.read)]
+        assert not set(before).intersection(after)
+        assert await busy.fetchval("select 1") == 1
+        async with asyncio.timeout(PATIENCE):
+            await ended.wait()
+    await db.close()
     await other.close()

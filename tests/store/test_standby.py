@@ -9,13 +9,14 @@ import pytest
 
 from millpond.engine.engine import Engine
 from millpond.errors import UnavailableError
-from millpond.store.db import connect
+from millpond.store.db import Database, connect
 from millpond.store.embedded import open_embedded
 from millpond.store.queries import NamedQuery
 from tests.acceptance.processes import until
 from tests.api.sites import Site, running_site
 from tests.factories import ACCOUNT, TENANT
 from tests.product import app
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,3 +134,18 @@ async def test_a_commit_that_no_standby_confirms_fails_in_time_and_reads_do_not(
         await connection.execute("select pg_reload_conf()")
         await connection.close()
     await engine.close()
+
+
+async def test_who_only_listens_notices_that_the_server_became_read_only(
+    anyio_backend: str, primary: Primary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millpond.store.db._LISTENING_CHECK", 0.1)
+    db = await Database.open(primary.dsn, size=1)
+    async with db.listen("somewhere", lambda _: None) as ended, asyncio.timeout(PATIENCE):
+        async with db.connection() as connection:
+            await connection.execute("alter system set default_transaction_read_only = on")
+            await connection.execute("select pg_reload_conf()")
+        await ended.wait()
+        with pytest.raises(UnavailableError):  # its connection was closed, and there is no other host
+            await db.run(PID)
+    await db.close()

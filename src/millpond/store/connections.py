@@ -170,6 +170,11 @@ class Connector:
             )
 
 
+async def is_writable(connection: Connection, seconds: float) -> bool:
+    """Whether the server accepts writes."""
+    return bool(await connection.fetchval(SQL["writable"].text, timeout=seconds))
+
+
 async def _has_own_session(connection: Connection, known: hosts.Hosts, options: Any) -> bool:
     """Whether it is certain that a pooler gives the session of a connection to no other, as it does in session mode.
 

@@ -25,3 +25,6 @@ select pg_catalog.pg_backend_pid() as pid, current_user::text as role,
 
 -- name: pid :one
 select pg_catalog.pg_backend_pid() as pid;
+
+-- name: writable :one
+select not pg_catalog.current_setting('transaction_read_only')::boolean as is_writable;

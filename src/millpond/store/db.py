@@ -23,7 +23,7 @@ from millpond.errors import (
     UnavailableError,
     UnknownKindError,
 )
-from millpond.store.connections import CLIENT_ROLE, Connector
+from millpond.store.connections import CLIENT_ROLE, Connector, is_writable
 from millpond.store.hosts import LOST, DatabaseConnection, Hosts, Watch, hosts, is_unavailable, unavailable
 
 if TYPE_CHECKING:
@@ -100,11 +100,13 @@ class Database:
     _reader: Database | None = field(default=None, init=False)
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     _hosts: Hosts = field(init=False)
+    _generation: int = field(default=0, init=False)
     _releasing: set[asyncio.Task[None]] = field(default_factory=set["asyncio.Task[None]"], init=False)
     _disk_full_until: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
         self._hosts = hosts(self.dsn)
+        self._generation = self._hosts.generation
 
     @classmethod
     async def open(
@@ -194,7 +196,8 @@ class Database:
         finally:
             watch.end()
         self._hosts.answered_at = time.monotonic()
-        if len(self._ready) < self.pool.get_max_size() // _READY_SHARE:
+        is_good = watch.generation == self._hosts.generation
+        if is_good and len(self._ready) < self.pool.get_max_size() // _READY_SHARE:
             self._ready.append(connection)
         else:
             await self._release(connection)
@@ -212,18 +215,15 @@ class Database:
         """Release a connection on which an error was raised; the pool handles those that are broken or busy.
 
         An error of another database, whose call was made meanwhile, is translated already, and says nothing here.
-        If its server hangs or is read-only, it is closed, and so are all others: they lead to the same server.
+        If its server hangs or is read-only, it is closed, and so are those of all pools: they lead to the same server.
         """
         found = unavailable(error) if is_unavailable(error) else UnavailableError()
         if found.state == "disk full":
             self._disk_full_until = time.monotonic() + _DISK_FULL_FOR
         if watch.is_lost or found.state == "read-only":
-            self._hosts.put_last(getattr(connection, "url", ""))
-            await self.pool.expire_connections()
-            for each in (connection, *self._ready):
-                with contextlib.suppress(*LOST):  # ended already
-                    each.terminate()
-            self._ready.clear()
+            self._hosts.abandon(getattr(connection, "url", ""), watch.generation)
+            with contextlib.suppress(*LOST):  # ended already
+                connection.terminate()
         releasing = asyncio.create_task(self._release_broken(connection))
         self._releasing.add(releasing)
         releasing.add_done_callback(self._releasing.discard)
@@ -248,7 +248,7 @@ class Database:
         return [own, *([] if self._reader is None else self._reader.pools(f"{name}, reads for clients"))]
 
     async def _take(self, deadline: float | None) -> PoolConnectionProxy[Row]:
-        while self._ready:
+        while self._ready and self._generation == self._hosts.generation:
             connection = self._ready.pop()
             if _is_open(connection):
                 return connection
@@ -256,6 +256,12 @@ class Database:
         return await self._acquire(deadline)
 
     async def _acquire(self, deadline: float | None) -> PoolConnectionProxy[Row]:
+        if self._generation != self._hosts.generation:
+            self._generation = self._hosts.generation
+            await self.pool.expire_connections()
+            while self._ready:
+                with contextlib.suppress(*LOST):  # ended already
+                    self._ready.pop().terminate()
         async with asyncio.timeout_at(deadline):
             return await self.pool.acquire()
 
@@ -296,16 +302,19 @@ class Database:
     @contextlib.asynccontextmanager
     async def listen(self, channel: str, heard: Callable[[str], None]) -> AsyncGenerator[asyncio.Event]:
         """Listen on a separate connection, and call ``heard`` for every notification. The event is set when it ends."""
-        ended = asyncio.Event()
+        ended, generation = asyncio.Event(), self._hosts.generation
         connection = await connect(self.dsn)
-        checking = asyncio.create_task(_check_while_listening(connection))
+        checking = None
         try:
             connection.add_termination_listener(lambda _: ended.set())
             with translated():
-                await connection.add_listener(channel, lambda _connection, _pid, _channel, payload: heard(str(payload)))
+                async with asyncio.timeout(_LISTENING_CHECK):
+                    await connection.add_listener(channel, lambda *notice: heard(str(notice[-1])))
+            checking = asyncio.create_task(_check_while_listening(connection, self._hosts, generation))
             yield ended
         finally:
-            checking.cancel()
+            if checking is not None:
+                checking.cancel()
             await _close(connection)
 
 
@@ -314,7 +323,7 @@ def new_id() -> UUID:
     return pgproto.UUID(uuid7().bytes)
 
 
-async def connect(dsn: str) -> asyncpg.Connection[Row]:
+async def connect(dsn: str) -> DatabaseConnection:
     """One connection outside any pool, for migration and checks."""
     with translated():
         return await Connector().connect(dsn)
@@ -439,11 +448,14 @@ async def _close(connection: asyncpg.Connection[Row]) -> None:
         await connection.close(timeout=2)
 
 
-async def _check_while_listening(connection: asyncpg.Connection[Row]) -> None:
-    """End a connection whose server hangs: nothing is sent on it that could fail."""
-    try:
-        while True:
+async def _check_while_listening(connection: DatabaseConnection, known: Hosts, generation: int) -> None:
+    """End a connection whose server hangs or has become read-only: nothing is sent on it that could fail."""
+    with contextlib.suppress(*LOST, pg.PostgresError):
+        was_writable = False
+        while generation == known.generation:
+            now_writable = await is_writable(connection, _LISTENING_CHECK)
+            if was_writable and not now_writable:
+                known.abandon(connection.url, generation)
+            was_writable = now_writable
             await asyncio.sleep(_LISTENING_CHECK)
-            await connection.execute("select", timeout=_LISTENING_CHECK)
-    except (*LOST, pg.PostgresError):
-        connection.terminate()
+    connection.terminate()

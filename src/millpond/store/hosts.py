@@ -93,6 +93,8 @@ class Hosts:
         self._urls: list[str] = []
         self.timeout: float | None = CONNECT_TIMEOUT
         """How many seconds each host has."""
+        self.generation = 0
+        """Raised when connections are no longer good: every pool then closes those that it has made before."""
         self._failed_until = 0.0
         self._failure: BaseException = TimeoutError()
         self._looks: dict[str, asyncio.Task[Mapping[int, datetime | None] | None]] = {}
@@ -151,6 +153,12 @@ class Hosts:
         if url in self._urls:
             self._urls.remove(url)
             self._urls.append(url)
+
+    def abandon(self, url: str, generation: int) -> None:
+        """Close all connections of a generation, because a host hangs, has lost one of them or has become read-only."""
+        if generation == self.generation:
+            self.generation += 1
+            self.put_last(url)
 
     def hang(self, url: str) -> None:
         """A host does not respond: try the others first, or nothing for a moment if there is no other."""
@@ -220,7 +228,17 @@ class Watch:
     With ``is_statement``, the caller does nothing but wait for a statement, so that the session must not be idle.
     """
 
-    __slots__ = ("_connection", "_deadline", "_hosts", "_is_statement", "_task", "_timer", "failure", "is_lost")
+    __slots__ = (
+        "_connection",
+        "_deadline",
+        "_hosts",
+        "_is_statement",
+        "_task",
+        "_timer",
+        "failure",
+        "generation",
+        "is_lost",
+    )
 
     def __init__(
         self, hosts: Hosts, connection: PoolConnectionProxy[Row], deadline: float | None, *, is_statement: bool
@@ -231,6 +249,7 @@ class Watch:
         self._is_statement = is_statement
         self._task: asyncio.Task[None] | None = None
         self._timer = asyncio.get_running_loop().call_later(SUSPECT_AFTER, self._start)
+        self.generation = hosts.generation
         self.failure: TimeoutError | None = None
         """Why the connection was ended, if it was."""
         self.is_lost = False
