@@ -36,8 +36,11 @@ class Sink(Protocol):
 
     def flush(self) -> object: ...
 
-    def drain(self, seconds: float = FLUSH_SECONDS) -> bool:
-        """Wait until the lines so far are written or dropped; returns whether they are."""
+    def drain(self, seconds: float | None = None) -> bool:
+        """Wait until the lines so far are written or dropped; returns whether they are.
+
+        Without ``seconds``, all calls together wait as long as the end of the process may.
+        """
         ...
 
 
@@ -72,7 +75,7 @@ class StreamSink:
     def flush(self) -> None:
         """Do nothing: each line is flushed when it is written."""
 
-    def drain(self, seconds: float = FLUSH_SECONDS) -> bool:  # noqa: ARG002 - as in the protocol
+    def drain(self, seconds: float | None = None) -> bool:  # noqa: ARG002 - as in the protocol
         return True
 
 
@@ -87,6 +90,8 @@ class DescriptorSink:
         self._size = 0
         self._lock = threading.RLock()  # reentrant: the garbage collector may run code that logs
         self._thread: threading.Thread | None = None
+        self._is_blocked = False
+        """Whether nothing was written since a drain waited in vain; another one would wait as long."""
         self._is_torn = False
         """Whether the last line was written in part only."""
         self._unreported = 0
@@ -108,12 +113,14 @@ class DescriptorSink:
     def flush(self) -> None:
         """Do nothing: the thread writes what there is."""
 
-    def drain(self, seconds: float = FLUSH_SECONDS) -> bool:
+    def drain(self, seconds: float | None = None) -> bool:
         if self._thread is None:
             return True
         written = threading.Event()
         self._queue.put(written)
-        return written.wait(seconds)
+        is_written = written.wait(FLUSH_SECONDS * (not self._is_blocked) if seconds is None else seconds)
+        self._is_blocked = not is_written
+        return is_written
 
     def _drop(self, lines: int) -> None:
         with self._lock:
@@ -127,6 +134,7 @@ class DescriptorSink:
             lines, waiting = self._take()
             if lines:
                 self._write_lines(lines)
+                self._is_blocked = False
                 with self._lock:
                     self._size -= sum(map(len, lines))
             for each in waiting:

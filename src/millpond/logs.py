@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from millpond import ids
-from millpond.log_sink import FLUSH_SECONDS, open_sink
+from millpond.log_sink import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
@@ -188,8 +188,8 @@ def write(text: str) -> None:
         _sink.write(text)
 
 
-def drain(seconds: float = FLUSH_SECONDS) -> None:
-    """Wait until the lines so far are written, at most the given time."""
+def drain(seconds: float | None = None) -> None:
+    """Wait until the lines so far are written, at most the given time, or a second in all calls together."""
     if _sink is not None:
         _sink.drain(seconds)
 

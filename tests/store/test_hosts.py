@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote, urlsplit
@@ -15,6 +14,7 @@ from millpond.store import hosts as hosts_module
 from millpond.store.db import Database, connect, patience
 from millpond.store.hosts import split
 from millpond.store.queries import NamedQuery
+from tests.store.freezer import Freezer, freezer_of
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -65,83 +65,9 @@ def test_a_url_that_cannot_be_read_is_an_error_of_the_settings(dsn: str) -> None
     assert caught.value.field == "database_url"
 
 
-class Freezer:
-    """A server's socket that can hang: it accepts connections, and answers nothing on new ones, open ones or both."""
-
-    def __init__(self, upstream: str) -> None:
-        self._upstream = upstream
-        self._flows = asyncio.Event()
-        """Set while what is sent on the connections made since the last freeze is passed on."""
-        self._flows.set()
-        self._accepts = asyncio.Event()
-        self._accepts.set()
-        self.accepted = 0
-        self.delay = 0.0
-        """How many seconds a login takes."""
-        self.greets_only = False
-        """Whether new connections hang after the login, as with a pooler whose server hangs."""
-
-    def freeze(self) -> None:
-        self.freeze_open()
-        self.freeze_new()
-
-    def freeze_new(self) -> None:
-        self._accepts.clear()
-
-    def freeze_open(self) -> None:
-        self._flows.clear()
-        self._flows = asyncio.Event()
-        self._flows.set()
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.accepted += 1
-        with contextlib.suppress(OSError, asyncio.CancelledError):
-            await self._accepts.wait()
-            await asyncio.sleep(self.delay)
-            flows = self._flows
-            login = await reader.read(65_536)
-            up_reader, up_writer = await asyncio.open_unix_connection(self._upstream)
-            up_writer.write(login)
-            if self.greets_only:
-                flows = asyncio.Event()
-            pumps = [
-                asyncio.create_task(self._pump(reader, up_writer, flows)),
-                asyncio.create_task(self._pump(up_reader, writer, self._flows)),
-            ]
-            try:
-                await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for pump in pumps:
-                    pump.cancel()
-                await asyncio.gather(*pumps, return_exceptions=True)
-                up_writer.transport.abort()
-        writer.transport.abort()
-
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, flows: asyncio.Event) -> None:
-        while data := await reader.read(65_536):
-            await flows.wait()
-            writer.write(data)
-            await writer.drain()
-
-
-@contextlib.asynccontextmanager
-async def _freezer(dsn: str, folder: Path) -> AsyncIterator[tuple[Freezer, str]]:
-    """A freezer in front of the database of a URL, and the URL of the freezer."""
-    names = parse_qs(urlsplit(dsn).query)
-    freezer = Freezer(f"{names['host'][0]}/.s.PGSQL.{names['port'][0]}")
-    folder.mkdir()
-    server = await asyncio.start_unix_server(freezer.serve, folder / ".s.PGSQL.5432")
-    try:
-        yield freezer, urlsplit(dsn)._replace(query=f"host={quote(str(folder), safe='')}&port=5432").geturl()
-    finally:
-        server.close()
-        for task in [each for each in asyncio.all_tasks() if "Freezer" in repr(each.get_coro())]:
-            task.cancel()
-
-
 @pytest.fixture
 async def frozen(dsn: str, tmp_path: Path, short_timeouts: None) -> AsyncIterator[tuple[Freezer, str]]:
-    async with _freezer(dsn, tmp_path / "s") as made:
+    async with freezer_of(dsn, tmp_path / "s") as made:
         yield made
 
 
@@ -371,7 +297,7 @@ async def test_an_error_of_one_database_says_nothing_of_another(frozen: tuple[Fr
 
 
 READ_ONLY = "do $$ begin raise exception 'cannot execute UPDATE' using errcode = 'read_only_sql_transaction'; end $$"
-PID = Query("test.pid", "one", "select pg_backend_pid() as pid")
+PID = NamedQuery("test.pid", "one", "select pg_backend_pid() as pid")
 
 
 async def test_a_server_that_became_read_only_is_left_by_everything(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,12 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from millpond.log_sink import DescriptorSink, StreamSink, open_sink
+from millpond.log_sink import FLUSH_SECONDS, DescriptorSink, StreamSink, open_sink
 from tests.children import bound
 from tests.waiting import PATIENCE
 
@@ -74,6 +75,18 @@ def test_a_pipe_that_nobody_reads_costs_lines_and_no_time(pipe: tuple[int, int])
     read(pipe[0], lambda text: len(text) >= filled + LIMIT)
     assert sink.drain(PATIENCE)
     assert sink.dropped == 200
+
+
+def test_the_end_of_a_process_waits_once_for_a_pipe_that_nobody_reads(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(pipe[1])
+    sink = DescriptorSink(pipe[1], render)
+    sink.write(LINE)
+    waits: list[float | None] = []
+    monkeypatch.setattr(threading.Event, "wait", lambda _event, seconds=None: bool(waits.append(seconds)))
+    assert [sink.drain() for _ in range(3)] == [False] * 3
+    assert waits == [FLUSH_SECONDS, 0, 0]
 
 
 def test_dropped_lines_are_reported_when_there_is_room_again(pipe: tuple[int, int]) -> None:

@@ -13,7 +13,7 @@ from millpond.worker.job_logging import Relay, relay_warnings
 from millpond.worker.loops import exit_at_once, run_async, stop_on_signals
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
     from millpond.api.product import Product
     from millpond.engine.engine import Engine
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "QUIET_LIBRARIES",
     "Relay",
+    "closing",
     "configure_logs",
     "exit_at_once",
     "notify_systemd",
@@ -62,6 +63,22 @@ async def run_in_order(parts: Sequence[Part], stop: asyncio.Event) -> None:
             await asyncio.wait([task])
     for task in tasks:
         task.result()
+
+
+@contextlib.asynccontextmanager
+async def closing(engine: Engine, stop: asyncio.Event) -> AsyncGenerator[None]:
+    """Close the engine at the end. Once ``stop`` is set, nothing waits for a database that does not respond."""
+
+    async def hurry() -> None:
+        await stop.wait()
+        await engine.hurry()
+
+    hurrying = asyncio.create_task(hurry())
+    try:
+        yield
+    finally:
+        await engine.close()
+        hurrying.cancel()
 
 
 def services(engine: Engine, settings: Settings, products: Sequence[Product] = ()) -> list[Part]:

@@ -175,7 +175,7 @@ async def _serve(
     from millpond.api.startup import check_encryption_key
     from millpond.cli.deployment import parts
     from millpond.cli.outbound import outbound
-    from millpond.cli.processes import run_in_order, stop_on_signals
+    from millpond.cli.processes import closing, run_in_order, stop_on_signals
     from millpond.cli.providers import provide
     from millpond.engine.engine import Engine
     from millpond.engine.webhooks.vault import open_vault
@@ -192,15 +192,13 @@ async def _serve(
     )
     provide(engine, settings)
     with serving:
-        try:
+        async with closing(engine, stop):
             await check_encryption_key(engine, is_needed=not {"api", "services"}.isdisjoint(roles))
             await prepare(engine, selection.products)
             made = parts(engine, settings, roles, sock, serving.announce, selection)
             if sock is None:
                 serving.announce()
             await run_in_order([*made, *beside], stop)
-        finally:
-            await engine.close()
 
 
 def _files(settings: Settings) -> socket.socket:

@@ -180,7 +180,7 @@ class Serving:
         from millpond.cli.development import ensure_keys
         from millpond.cli.files import beside
         from millpond.cli.outbound import outbound
-        from millpond.cli.processes import run_in_order, stop_on_signals
+        from millpond.cli.processes import closing, run_in_order, stop_on_signals
         from millpond.cli.providers import provide
         from millpond.engine.engine import Engine
         from millpond.engine.webhooks.vault import open_vault
@@ -198,7 +198,7 @@ class Serving:
         )
         provide(engine, self._settings, url_of(self._sock))
         with contextlib.ExitStack() as words:
-            try:
+            async with closing(engine, stop):
                 keys = await ensure_keys(engine, self._folder)
                 await self._prepare(engine)
                 awaited = sum(each.is_awaited for each in self._companions)
@@ -207,8 +207,6 @@ class Serving:
                 made += [partial(self._run_companion, each, ready) for each in self._companions]
                 made += [] if keeper is None else [partial(keeper.run, engine.db)]
                 await run_in_order([*made, *beside(self._settings, self._files)], stop)
-            finally:
-                await engine.close()
 
     async def _prepare(self, engine: Engine) -> None:
         """Migrate the tables of products, and add their development data."""

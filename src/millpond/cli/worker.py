@@ -163,7 +163,7 @@ async def _work(
     from millpond.api.startup import check_encryption_key, report_isolation
     from millpond.cli.outbound import outbound
     from millpond.cli.output import announce
-    from millpond.cli.processes import run_in_order, services, stop_on_signals
+    from millpond.cli.processes import closing, run_in_order, services, stop_on_signals
     from millpond.cli.providers import provide
     from millpond.engine.engine import Engine
     from millpond.engine.webhooks.vault import open_vault
@@ -189,15 +189,15 @@ async def _work(
             {"worker": worker.name, "slots": worker.slots, "kinds": sorted(selection.app.kinds), "pid": os.getpid()}
         )
     try:
-        if settings.database_url is not None:  # in development, the key is created with the first secret
-            await report_isolation(engine)
-            await check_encryption_key(engine, is_needed=with_services)
-        if drain:
-            await worker.drain(stop)
-            return
-        background = services(engine, settings, selection.products) if with_services else []
-        keeping = [] if keeper is None else [partial(keeper.run, engine.db)]
-        await run_in_order([worker.run, *background, notifier.run, *keeping], stop)
+        async with closing(engine, stop):
+            if settings.database_url is not None:  # in development, the key is created with the first secret
+                await report_isolation(engine)
+                await check_encryption_key(engine, is_needed=with_services)
+            if drain:
+                await worker.drain(stop)
+                return
+            background = services(engine, settings, selection.products) if with_services else []
+            keeping = [] if keeper is None else [partial(keeper.run, engine.db)]
+            await run_in_order([worker.run, *background, notifier.run, *keeping], stop)
     finally:
-        await engine.close()
         await storage.close()

@@ -209,6 +209,10 @@ class Engine:
             self.notifier.listen(listener)
         return made
 
+    async def hurry(self) -> None:
+        """Fail calls at once while a database does not respond, until this is canceled; for a process that stops."""
+        await asyncio.gather(*(db.hurry() for db in self.databases()))
+
     async def close(self) -> None:
         for watcher in self._watchers:
             watcher.cancel()

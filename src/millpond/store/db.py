@@ -144,6 +144,9 @@ class Database:
         """Wait briefly for running statements, then close all connections."""
         if self._reader is not None:
             await self._reader.close()
+        if self._hosts.is_silent:
+            self.pool.terminate()
+            return
         try:
             async with asyncio.timeout(5):
                 while self._ready:
@@ -151,6 +154,10 @@ class Database:
                 await self.pool.close()
         except TimeoutError:
             self.pool.terminate()
+
+    async def hurry(self) -> None:
+        """Fail calls at once while the server does not respond, until this is canceled; for a process that stops."""
+        await self._hosts.hurry()
 
     async def run(self, query: NamedQuery, *arguments: Any) -> Any:
         """Run a statement in a transaction of its own; retried after a deadlock or a serialization failure."""
@@ -309,13 +316,13 @@ class Database:
             connection.add_termination_listener(lambda _: ended.set())
             with translated():
                 async with asyncio.timeout(_LISTENING_CHECK):
-                    await connection.add_listener(channel, lambda *notice: heard(str(notice[-1])))
+                    await connection.add_listener(channel, lambda _connection, _pid, _channel, text: heard(str(text)))
             checking = asyncio.create_task(_check_while_listening(connection, self._hosts, generation))
             yield ended
         finally:
             if checking is not None:
                 checking.cancel()
-            await _close(connection)
+            connection.terminate()
 
 
 def new_id() -> UUID:
@@ -441,11 +448,6 @@ async def _settle(connection: asyncpg.Connection[Row]) -> None:
     """
     if not _IS_CLEAN.get():
         await connection.execute("select", timeout=_SETTLE_TIMEOUT)
-
-
-async def _close(connection: asyncpg.Connection[Row]) -> None:
-    with contextlib.suppress(*LOST, pg.PostgresError):
-        await connection.close(timeout=2)
 
 
 async def _check_while_listening(connection: DatabaseConnection, known: Hosts, generation: int) -> None:

@@ -67,6 +67,7 @@ _PAUSE: Final = 1.0  # seconds without another attempt after all hosts together 
 _STAGGER: Final = 1.0  # seconds after which the next host is tried too
 _SILENT: Final = frozenset({errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT, errno.EHOSTDOWN})
 _HANGS: Final = "The server hangs."
+_HURRY: Final = 1.0  # seconds for which a process that stops waits for a response
 _GONE: Final = datetime.min.replace(tzinfo=UTC)
 
 
@@ -99,6 +100,9 @@ class Hosts:
         self._failure: BaseException = TimeoutError()
         self._looks: dict[str, asyncio.Task[Mapping[int, datetime | None] | None]] = {}
         self._canceling: set[asyncio.Task[None]] = set()
+        self._connecting: set[asyncio.Task[DatabaseConnection]] = set()
+        self.watches: set[Watch] = set()
+        """The connections that are in use."""
         self.answered_at = 0.0
         """When a statement was last answered."""
         self.sends_settings = True
@@ -109,7 +113,7 @@ class Hosts:
     async def connect(self, **options: Any) -> DatabaseConnection:
         """Connect to the first host that accepts writes, or as the URL's ``target_session_attrs`` requires."""
         began = time.monotonic()
-        if began < self._failed_until:
+        if self.is_silent:
             raise unavailable(self._failure)
         if not self._urls:
             self._urls, self.timeout = split(self._dsn)
@@ -131,11 +135,15 @@ class Hosts:
             while left or tried:
                 if left:
                     url = left.pop(0)
-                    tried[asyncio.create_task(_connect(url, options))] = url
+                    task = asyncio.create_task(_connect(url, options))
+                    tried[task] = url
+                    self._connecting.add(task)
+                    task.add_done_callback(self._connecting.discard)
                 patience = _STAGGER if left else None
                 for task in (await asyncio.wait(tried, timeout=patience, return_when=asyncio.FIRST_COMPLETED))[0]:
                     url = tried.pop(task)
-                    if (error := task.exception()) is None:
+                    error = TimeoutError(_HANGS) if task.cancelled() else task.exception()
+                    if error is None:
                         return task.result()
                     if not is_unavailable(error):
                         raise error
@@ -159,6 +167,28 @@ class Hosts:
         if generation == self.generation:
             self.generation += 1
             self.put_last(url)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing can be reached at the moment."""
+        return time.monotonic() < self._failed_until
+
+    async def hurry(self) -> None:
+        """While the server does not respond, let everything fail at once instead of waiting, until this is canceled."""
+        while self._urls:
+            began = time.monotonic()
+            try:
+                async with asyncio.timeout(_HURRY):
+                    await self.sessions(self._urls[0])
+            except TimeoutError:
+                if self.answered_at < began:
+                    self._failure, self._failed_until = TimeoutError(_HANGS), time.monotonic() + 2 * _HURRY
+                    self.generation += 1
+                    for task in self._connecting:
+                        task.cancel()
+                    for watch in tuple(self.watches):
+                        watch.lose(_HANGS)
+            await asyncio.sleep(_HURRY / 2)
 
     def hang(self, url: str) -> None:
         """A host does not respond: try the others first, or nothing for a moment if there is no other."""
@@ -254,8 +284,10 @@ class Watch:
         """Why the connection was ended, if it was."""
         self.is_lost = False
         """Whether it was ended because its server hangs or its session is lost, as probably are those of others."""
+        hosts.watches.add(self)
 
     def end(self) -> None:
+        self._hosts.watches.discard(self)
         self._timer.cancel()
         if self._task is not None:
             self._task.cancel()
@@ -265,17 +297,22 @@ class Watch:
         if url is not None:
             self._task = asyncio.create_task(self._check(url, getattr(self._connection, "pid", None)))
 
+    def lose(self, reason: str, *, is_lost: bool = True) -> None:
+        """End the connection."""
+        self.failure, self.is_lost = TimeoutError(reason), is_lost
+        with contextlib.suppress(*LOST):  # lost meanwhile
+            self._connection.terminate()
+
     async def _check(self, url: str, pid: int | None) -> None:
         try:
             async with asyncio.timeout_at(self._deadline):
-                self.failure = TimeoutError(await self._loss(url, pid))
-                self.is_lost = True
+                reason = await self._loss(url, pid)
         except TimeoutError:
-            self.failure = TimeoutError("The database did not respond in time.")
-        with contextlib.suppress(*LOST):  # lost meanwhile
-            self._connection.terminate()
-        if not self.is_lost and pid is not None:
-            self._hosts.cancel(url, pid)
+            self.lose("The database did not respond in time.", is_lost=False)
+            if pid is not None:
+                self._hosts.cancel(url, pid)
+        else:
+            self.lose(reason)
 
     async def _loss(self, url: str, pid: int | None) -> str:
         """Wait until there will be no answer, and return the reason.

@@ -321,7 +321,7 @@ class Hub:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Poll until stopped; then every stream ends, and its reader may reconnect to another process."""
-        helpers = [asyncio.create_task(self._wake_on_stop(stop)), asyncio.create_task(self._keep_alive())]
+        helpers = [asyncio.create_task(self._close_on_stop(stop)), asyncio.create_task(self._keep_alive())]
         due, failures = 0.0, 0
         self.is_alive = True
         try:
@@ -353,8 +353,10 @@ class Hub:
                 listener.wake()
         self._workers.end_polls()
 
-    async def _wake_on_stop(self, stop: asyncio.Event) -> None:
+    async def _close_on_stop(self, stop: asyncio.Event) -> None:
+        """Close at once, also while a poll waits for the database."""
         await stop.wait()
+        self.close()
         self._wake.set()
 
     def ping(self) -> None:
