@@ -10,6 +10,7 @@ import pytest
 
 from millpond.api import principals
 from millpond.engine.access import access
+from millpond.errors import UnavailableError
 from tests.factories import ACCOUNT, TENANT
 from tests.waiting import PATIENCE
 
@@ -97,6 +98,30 @@ async def test_a_stream_ends_when_its_token_expires(site: Site) -> None:
     path = f"/v1/jobs/{job_id}/stream?token={token}"
     assert b"event: end" not in await streamed(site, path, None, lambda: asyncio.sleep(0))
     assert (await site.get(path, key=None)).status_code == 401
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("by", ["a token", "a key"])
+async def test_a_stream_ends_when_its_caller_expires_during_an_outage(
+    site: Site, db: Database, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    job_id = await site.submitted()
+    path = f"/v1/jobs/{job_id}/stream"
+    if by == "a token":
+        path += "?token=" + (await site.post(f"/v1/jobs/{job_id}/tokens", {"expires_in": "2s"})).json()["token"]
+        key = None
+    else:
+        key = await site.key(expires_in="2s")
+    monkeypatch.setattr(access, "_SECRET_KEEP", STEP)
+
+    async def away(*_: Any) -> Any:
+        raise UnavailableError
+
+    async def go() -> None:
+        monkeypatch.setattr(type(db), "run", away)
+
+    assert b"event: end" not in await streamed(site, path, key, go)
+    assert site.hub.streams == 0
 
 
 @pytest.mark.usefixtures("soon")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from millpond.engine.access import access
+from millpond.errors import UnavailableError
+from millpond.store.db import Database
 
 if TYPE_CHECKING:
     from tests.api.sites import Site
@@ -43,3 +47,22 @@ async def test_what_a_database_cannot_do_now_can_be_retried(
         assert "file" not in answer.text
     ready = await site.get("/readyz", key=None)
     assert (ready.status_code, ready.json()["checks"]["database"]) == (200 if database == "ok" else 503, database)
+
+
+async def test_what_a_process_counts_is_shown_without_the_database(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a key that the process has accepted before; its lost log lines must be noticed during an outage too."""
+    monkeypatch.setattr("millpond.api.metrics._TTL", 0.0)
+    monkeypatch.setattr(access, "KEEP", 0.0)
+    assert "millpond_webhook_depth{" in (await site.order("GET", "/metrics")).text
+
+    async def away(*_: Any) -> Any:
+        raise UnavailableError
+
+    monkeypatch.setattr(Database, "run", away)
+    answer = await site.order("GET", "/metrics")
+    assert answer.status_code == 200
+    assert "millpond_log_lines_dropped_total 0.0" in answer.text
+    assert "millpond_webhook_depth{" not in answer.text, "what is not known is not told"
+    assert (await site.order("GET", "/v1/kinds")).status_code == 503
+    stranger = "mp_admin_" + "A" * 49
+    assert (await site.get("/metrics", key=stranger)).status_code in {401, 503}

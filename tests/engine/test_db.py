@@ -52,8 +52,9 @@ async def test_what_the_database_wants_again_is_run_again(db: Database, flaky: N
 
 
 async def test_not_for_ever(db: Database, flaky: NamedQuery) -> None:
-    with pytest.raises(StoreError, match="again, please"):
+    with pytest.raises(StoreError, match="again, please") as caught:
         await db.run(flaky, 1_000, "40P01")
+    assert caught.value.retryable, "a worker reports again"
     assert (await db.run(query("select last_value from public.calls")))["last_value"] == 5
 
 

@@ -24,7 +24,7 @@ from millpond.errors import (
     WorkerRevokedError,
     WorkerUnapprovedError,
 )
-from millpond.worker import Notice, RemoteSource, Worker
+from millpond.worker import Notice, RemoteSource, Worker, remote
 from tests.checks import until
 from tests.doubles.fleet import SECRET, FleetDouble, served
 from tests.waiting import PATIENCE
@@ -589,3 +589,7 @@ async def is_idle(worker: Worker) -> bool:
 
 async def was_said(log: io.StringIO, event: str) -> bool:
     return event in log.getvalue()
+
+
+def test_no_pause_of_an_outage_grows_beyond_a_few_seconds() -> None:
+    assert max(remote._pause_after(UnavailableError(), failures) for failures in range(1, 40)) <= 6

@@ -23,6 +23,7 @@ from millpond.api.scopes import READERS
 from millpond.engine.jobs import jobs
 from millpond.engine.reads import counters
 from millpond.engine.webhooks import deliveries
+from millpond.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -52,8 +53,8 @@ class Metrics:
     """The total duration of the requests, by method and route."""
     _queues: Sequence[QueueHealth] = ()
     _routes: Sequence[RouteLoad] = ()
-    waiting: tuple[int, int] = (0, 0)
-    """The number of pending webhook deliveries, and how many of them have failed before."""
+    waiting: tuple[int, int] | None = None
+    """The number of pending webhook deliveries, and how many of them have failed before; None if unknown."""
     durations: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict[str, "Sequence[Sequence[int]]"])
     """How long jobs waited and ran, by kind, as histograms."""
     _until: float = 0.0
@@ -64,16 +65,22 @@ class Metrics:
 
     async def text(self, engine: Engine, hub: Hub) -> bytes:
         if time.monotonic() >= self._until:
-            self._routes = await engine.scaling.routes()
-            self._queues = await engine.queue_health()
-            self.waiting = await deliveries.waiting(engine.tenant_databases)
-            self.durations = await engine.counters.durations()
+            try:
+                await self._read(engine)
+            except StoreError:  # what this process counts is shown in any case
+                self._routes, self._queues, self.waiting, self.durations = (), (), None, {}
             self._until = time.monotonic() + _TTL
         registry = CollectorRegistry()
         registry.register(
             _Collector(self, self._queues, self._routes, hub.streams, engine.workers.waiting, engine.providers)
         )
         return generate_latest(registry)
+
+    async def _read(self, engine: Engine) -> None:
+        self._routes = await engine.scaling.routes()
+        self._queues = await engine.queue_health()
+        self.waiting = await deliveries.waiting(engine.tenant_databases)
+        self.durations = await engine.counters.durations()
 
 
 @dataclass(eq=False, slots=True)
@@ -155,7 +162,7 @@ class _Collector:
         for outcome in ("delivered", "again", "failed"):
             tries.add_metric([outcome], deliveries.SETTLED[outcome])
         depth = GaugeMetricFamily("millpond_webhook_depth", "Webhook deliveries that are pending.", labels=["state"])
-        for state, count in zip(("pending", "failing"), self.metrics.waiting, strict=True):
+        for state, count in zip(("pending", "failing"), self.metrics.waiting or (), strict=False):
             depth.add_metric([state], count)
         yield from (tries, depth)
 
@@ -234,6 +241,7 @@ ROUTES: Final = (
         summary="Get the metrics in the Prometheus text format.",
         description="Prometheus sends the key if its scrape configuration has `authorization: {credentials_file: …}`.",
         who=READERS,
+        needs_database=False,
         offers=(TEXT,),
         answers={200: None},
     ),

@@ -42,6 +42,8 @@ class Route:
     """The type of the JSON body of each successful status; None if there is no JSON body."""
     who: frozenset[str] = CLIENTS
     """The scopes that may call it; empty if no key is needed."""
+    needs_database: bool = True
+    """If not, a key that this process has accepted before is accepted while the database cannot be reached."""
     token: Literal["read", "cancel"] | None = None
     """The permission that a browser token needs; None if browser tokens are refused."""
     limit: str | None = None

@@ -128,7 +128,7 @@ class BulkRunner:
     async def run(self, stop: asyncio.Event) -> None:
         """Run changes and reads concurrently, so that a long export does not delay changes."""
         lanes = [Service(self.name, self._every, self.act), Service(self.name, self._every, self.read)]
-        tasks = [asyncio.create_task(lane.run(stop)) for lane in lanes]
+        tasks = [asyncio.create_task(lane.run(stop), name=lane.name) for lane in lanes]
         try:
             await stop.wait()
         finally:

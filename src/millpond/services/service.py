@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
 from millpond import logs
 from millpond.errors import UnavailableError
-from millpond.retry import DATABASE, Backoff
+from millpond.retry import DATABASE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
+    from datetime import timedelta
 
 _JITTER: Final = 0.2
-_ERRORS: Final = Backoff(longest=timedelta(seconds=30))
 
 
 class BackgroundTask(Protocol):
@@ -38,22 +37,22 @@ class Service:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until ``stop`` is set. After an error, which is logged, it pauses and continues."""
-        failures, backoff = 0, DATABASE
+        failures = 0
         while not stop.is_set():
             try:
                 await self.run_once()
                 failures = 0
             except UnavailableError as error:
-                failures, backoff = failures + 1, DATABASE
+                failures += 1
                 logs.emit("db.unavailable", service=self.name, error=str(error))
             except Exception as error:  # noqa: BLE001 - a service must survive any error
-                failures, backoff = failures + 1, _ERRORS
+                failures += 1
                 logs.emit("service.failed", service=self.name, error=f"{type(error).__name__}: {error}")
-            await _wait(stop, self._pause(failures, backoff))
+            await _wait(stop, self._pause(failures))
 
-    def _pause(self, failures: int, backoff: Backoff) -> float:
-        if failures:
-            return backoff.delay(failures, random.random()).total_seconds()  # noqa: S311 - jitter
+    def _pause(self, failures: int) -> float:
+        if failures:  # whatever the error: an outage has many, and what it has delayed must not wait for long
+            return DATABASE.delay(failures, random.random()).total_seconds()  # noqa: S311 - jitter
         return self.every.total_seconds() * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - jitter
 
 

@@ -60,6 +60,7 @@ _COMMAND_TIMEOUT: Final = 60.0
 PATIENCE: Final = 8.0
 """How many seconds a request waits for a database: longer than it takes to notice that a server hangs."""
 _SETTLE_TIMEOUT: Final = 5.0
+_RELEASE_TIMEOUT: Final = 1.0  # a caller that was interrupted waits no longer for the server to notice
 _LISTENING_CHECK: Final = 5.0  # how often, and how long, to check a connection on which nothing is sent
 _DISK_FULL_FOR: Final = 5.0  # seconds for which a full disk is reported after the last statement that met it
 _PATIENCE: Final = ContextVar[float | None]("_PATIENCE", default=None)
@@ -165,9 +166,9 @@ class Database:
             try:
                 with translated():
                     return await self._fetch(query, *arguments)
-            except AgainError as again:
+            except AgainError:
                 if not left:
-                    raise StoreError(str(again)) from again
+                    raise
             except UnavailableError as error:
                 if not (left and error.is_unsent):
                     raise
@@ -234,8 +235,7 @@ class Database:
         releasing = asyncio.create_task(self._release_broken(connection))
         self._releasing.add(releasing)
         releasing.add_done_callback(self._releasing.discard)
-        if not isinstance(error, (asyncio.CancelledError, TimeoutError)):  # the server may not respond to the cancel
-            await releasing
+        await asyncio.wait([releasing], timeout=_RELEASE_TIMEOUT)
         if watch.failure is not None and isinstance(error, LOST):
             raise watch.failure from error
 

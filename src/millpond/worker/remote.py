@@ -62,6 +62,8 @@ _LOOK_AGAIN: Final = 2.0
 """Seconds between two checks of a worker that cannot run jobs."""
 _FRESH: Final = 0.5  # the share of a lease for which a signed request is used before it is renewed
 _BACKOFF: Final = Backoff(first=timedelta(seconds=0.5), longest=timedelta(seconds=15), jitter=0.5)
+_OUTAGE: Final = Backoff(first=timedelta(seconds=0.5), longest=timedelta(seconds=4), jitter=0.5)
+"""While the server cannot serve: the worker continues within seconds after an outage, however long that was."""
 _WAITED_FOR: Final = frozenset({"worker_alive", "fleet_full", "rate_limited"})
 _BARRED: Final = frozenset({"worker_unapproved", "worker_revoked"})
 _SERVER_ERROR: Final = 500
@@ -166,7 +168,7 @@ class RemoteSource:
                 if not is_passing or isinstance(error, UnreadableError):
                     raise
                 event = self.outage if isinstance(error, UnavailableError) else "worker.waiting"
-                pause = _BACKOFF.delay(failures, random.random()).total_seconds()  # noqa: S311 - jitter
+                pause = _pause_after(error, failures)
                 pause = min(retry_after(error, {}) or pause, _BACKOFF.longest.total_seconds())
                 logs.emit(event, worker=self.name, error=str(error), again_in=round(pause, 1))
                 await asyncio.sleep(pause)
@@ -324,7 +326,7 @@ class RemoteSource:
         if error.code == "worker_unapproved" and not self._was_unapproved:
             self._was_unapproved = True
             logs.emit("worker.waiting", worker=self.name, error=str(error))
-        await asyncio.sleep(_BACKOFF.delay(self._failures, random.random()).total_seconds())  # noqa: S311 - jitter
+        await asyncio.sleep(_pause_after(error, self._failures))
 
     def _take(self, job: Assignment) -> Lease:
         lease = _lease(job)
@@ -473,8 +475,8 @@ class RemoteSource:
         for failures in count(1):
             try:
                 return await ask()
-            except UnavailableError:
-                await asyncio.sleep(_BACKOFF.delay(failures, random.random()).total_seconds())  # noqa: S311 - jitter
+            except UnavailableError as error:
+                await asyncio.sleep(_pause_after(error, failures))
         raise AssertionError  # the count has no end
 
     async def _send(self, verb: str, body: Any, timeout: float = _TIMEOUT) -> None:  # noqa: ASYNC109 - of all tries
@@ -514,6 +516,11 @@ class RemoteSource:
             if isinstance(error, UnavailableError) or error.code in _BARRED or not is_passing:
                 raise
             raise UnavailableError(str(error)) from error
+
+
+def _pause_after(error: MillpondError, failures: int) -> float:
+    backoff = _OUTAGE if isinstance(error, UnavailableError) else _BACKOFF
+    return backoff.delay(failures, random.random()).total_seconds()  # noqa: S311 - jitter
 
 
 def _lease(job: Assignment) -> Lease:

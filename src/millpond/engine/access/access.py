@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import secrets
 import time
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from millpond.engine.access.credentials import Scope, Token
 from millpond.engine.batcher import Batcher
 from millpond.engine.credits import ledger
 from millpond.engine.credits.ledger import Balance
-from millpond.errors import ConflictError, InvalidError, MillpondError, NotFoundError, UnauthorizedError
+from millpond.errors import ConflictError, InvalidError, MillpondError, NotFoundError, StoreError, UnauthorizedError
 from millpond.store.db import fetch
 from millpond.store.queries import queries
 
@@ -139,6 +140,8 @@ class _Known:
     renew_at: float
     good_until: float
     touch_at: float
+    ends_at: float
+    """When the key expires."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +190,13 @@ class Access:
         known = self._known.get(digest)
         now = time.monotonic()
         if known is None or now >= known.good_until:
-            known = await self._admit(secret, digest, now)
+            try:
+                known = await self._admit(secret, digest, now)
+            except StoreError:
+                if known is None or now < known.ends_at:
+                    raise
+                # That is certain without the database.
+                raise UnauthorizedError("The key has expired.", hint="Ask your operator for a new one.") from None
         elif now >= known.renew_at:
             known.renew_at = known.good_until
             forget_failure(self._lookups.add(digest))
@@ -195,6 +204,11 @@ class Access:
             known.touch_at = now + _TOUCH.total_seconds()
             self._use(known.key_id)
         return known.principal
+
+    def recall(self, secret: str) -> Principal | None:
+        """The caller whose key this process has accepted before, unless it has expired or is known to be revoked."""
+        known = self._known.get(credentials.digest(secret))
+        return None if known is None or time.monotonic() >= known.ends_at else known.principal
 
     def is_known(self, secret: str) -> bool:
         """Whether this process has accepted this key, and has not noticed that it became invalid."""
@@ -234,10 +248,10 @@ class Access:
             return _Bad("The key does not exist.", "Ask an operator for a key.", now + _KEEP_BAD)
         if reason := refusal(row):
             return _Bad(*reason, now + _KEEP_BAD)
-        left = KEEP if row["seconds_left"] is None else min(KEEP, row["seconds_left"])
+        left = math.inf if row["seconds_left"] is None else row["seconds_left"]
         before = self._known.get(digest)
         touch_at = 0.0 if before is None else before.touch_at
-        return _Known(principal(row), row["id"], now + RENEW, now + left, touch_at)
+        return _Known(principal(row), row["id"], now + RENEW, now + min(KEEP, left), touch_at, now + left)
 
     def _remember(self, digest: bytes, entry: _Known | _Bad) -> None:
         if isinstance(entry, _Known):
@@ -291,7 +305,12 @@ class Access:
         """The secret that signs tokens, and the difference between the database's clock and the monotonic clock."""
         now = time.monotonic()
         if self._signing is None or now >= self._signing[2]:
-            row = await self._db.run(SQL["secret"], "token")
+            try:
+                row = await self._db.run(SQL["secret"], "token")
+            except StoreError:  # whether a token has expired is certain without the database
+                if self._signing is None:
+                    raise
+                return self._signing[:2]
             if row is None:
                 await self._db.run(SQL["make_secret"], "token", secrets.token_bytes(credentials.SECRET_BYTES))
                 row = await self._db.run(SQL["secret"], "token")

@@ -91,9 +91,9 @@ class RemoteExecutor:
                 # commits first.
                 async with self.central.transaction() as central, self.database.transaction() as own:
                     return await work(central, own)
-            except AgainError as again:
+            except AgainError:
                 if not left:
-                    raise StoreError(str(again)) from again
+                    raise
             except DispatchMismatchError as error:
                 if not left:
                     raise BusyError from error
@@ -558,9 +558,9 @@ class AllDatabasesExecutor:
         for left in reversed(range(_TRIES)):
             try:
                 claimed, odd = await self._claim_once(*arguments)
-            except AgainError as again:
+            except AgainError:
                 if not left:
-                    raise StoreError(str(again)) from again
+                    raise
                 continue
             for executor, job_ids in odd:
                 try:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from millpond import ids, values, webhooks
 from millpond.engine.webhooks import deliveries
-from millpond.errors import ConflictError, InvalidError, NotFoundError, StoreError
+from millpond.errors import ConflictError, InvalidError, NotFoundError
 from millpond.store.db import AgainError, fetch, new_id
 from millpond.store.queries import queries
 
@@ -303,9 +303,9 @@ class Endpoints:
             try:
                 async with self._engine.database(tenant).transaction() as tx:
                     return await work(tx)
-            except AgainError as again:
+            except AgainError:
                 if not left:
-                    raise StoreError(str(again)) from again
+                    raise
         raise AssertionError
 
     async def _checked(self, traits: dict[str, Any]) -> dict[str, Any]:
