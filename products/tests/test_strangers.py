@@ -1,4 +1,4 @@
-"""Every read of a product that takes an id, with the id of another tenant: nothing is told, also without one wall.
+"""Every read of a product that takes an id, with the id of another tenant: nothing is shown, also without one wall.
 
 The walls are those of the native API (see tests/api/test_strangers.py), and the conditions in the products' own
 statements. A route that is added has to be added here, too.
@@ -159,7 +159,7 @@ async def things(deployment: Deployment, keys: dict[str, str]) -> dict[str, str]
     }
 
 
-async def test_no_read_of_a_product_tells_a_stranger_of_another_tenants_things(deployment: Deployment) -> None:
+async def test_no_read_of_a_product_shows_a_stranger_another_tenants_things(deployment: Deployment) -> None:
     owners, strangers = [
         {
             scope: await deployment.key(scope=scope, tenant=tenant, account=ACCOUNT if scope == "client" else None)
@@ -171,7 +171,7 @@ async def test_no_read_of_a_product_tells_a_stranger_of_another_tenants_things(d
     theirs = {"Authorization": f"Bearer {strangers['client']}"}
     made = await deployment.http.post("/partner/v1/projects", json={"name": "Mine"}, headers=theirs)
     mine = ids | {"project": made.json()["projectId"]}
-    told: dict[str, Any] = {}
+    response: dict[str, Any] = {}
 
     async def get(place: str, key: str) -> Any:
         return await deployment.http.get(place, headers={"Authorization": f"Bearer {key}"})
@@ -184,15 +184,15 @@ async def test_no_read_of_a_product_tells_a_stranger_of_another_tenants_things(d
             for place in {read.place(ids), read.place(mine)}:
                 answer = await get(place, key)
                 if answer.status_code not in (403, 404) and not _is_own(place, mine, answer):
-                    told[f"{scope}: {place}"] = answer.text
+                    response[f"{scope}: {place}"] = answer.text
     for path, thing in LISTS.items():
         is_admin = "/admin/" in path or path == "/guard/v1/rules"
         assert ids[thing] in (await get(path, owners["admin" if is_admin else "client"])).text, path
         for scope, key in strangers.items():
             answer = await get(path, key)
             if answer.status_code != 403 and ids[thing] in answer.text:
-                told[f"{scope}: {path}"] = answer.text
-    assert told == {}
+                response[f"{scope}: {path}"] = answer.text
+    assert response == {}
 
 
 def _is_own(place: str, mine: dict[str, str], answer: Any) -> bool:

@@ -139,7 +139,7 @@ async def things(site: Site, clock: Clock) -> dict[str, str]:
     return found | {"operation": operation.id, "tenant": TENANT}
 
 
-async def test_no_read_tells_a_stranger_of_another_tenants_things(weakened_site: Site, clock: Clock) -> None:
+async def test_no_read_shows_a_stranger_another_tenants_things(weakened_site: Site, clock: Clock) -> None:
     ids = await things(weakened_site, clock)
     await weakened_site.engine.access.make_tenant(STRANGER, actor="test")
     owner = await weakened_site.key(scope="admin", account=None)

@@ -144,7 +144,7 @@ async def test_a_stream_reports_what_happens_as_it_happens(hub: Hub, make: Facto
         assert names(await read(stream)) == ["succeeded", "end"]
 
 
-async def test_a_stream_tells_what_another_process_did(hub: Hub, make: Factory, other_engine: Engine) -> None:
+async def test_a_stream_has_what_another_process_did(hub: Hub, make: Factory, other_engine: Engine) -> None:
     job = await make.submitted()
     async with aclosing(hub.stream(TENANT, job.job_id)) as stream:
         await read(stream, "submitted")

@@ -18,8 +18,8 @@ KEYS = {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"}
 
 
 def examined(sh: Shell, **environment: str) -> dict[str, Any]:
-    told = msgspec.json.decode(sh.run("doctor", "--json", **environment).stdout)
-    (finding,) = [finding for finding in told["findings"] if finding["name"] == "storage"]
+    response = msgspec.json.decode(sh.run("doctor", "--json", **environment).stdout)
+    (finding,) = [finding for finding in response["findings"] if finding["name"] == "storage"]
     return finding
 
 

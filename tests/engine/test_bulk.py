@@ -338,9 +338,9 @@ async def test_who_takes_over_leaves_jobs_alone_that_fit_no_more(engine: Engine,
     made = await begun(engine, "cancel", dict.fromkeys(ready, 0), phase="ready")
     held = await make.claimed("free", want=2)
     await BulkRunner(engine, export_line).act()
-    told = await engine.bulk_operations.read(made.operation_id)
-    assert counts(told) == ("done", 3, 1, 2)
-    assert [(refusal.code, refusal.count) for refusal in told.refusals] == [("changed", 2)]
+    response = await engine.bulk_operations.read(made.operation_id)
+    assert counts(response) == ("done", 3, 1, 2)
+    assert [(refusal.code, refusal.count) for refusal in response.refusals] == [("changed", 2)]
     assert {(await make.read(lease.job_id)).cancel_requested_at for lease in held} == {None}
 
 
@@ -355,9 +355,9 @@ async def test_a_run_that_a_bulk_operation_has_not_seen_is_not_refunded_by_it(en
     await spent(engine, 2)
     before = (await engine.balance(TENANT, ACCOUNT)).available
     await BulkRunner(engine, export_line).act()
-    told = await engine.bulk_operations.read(made.operation_id)
-    assert counts(told) == ("done", 3, 2, 1)
-    assert [(refusal.code, refusal.sample) for refusal in told.refusals] == [("changed", ids.text("job", jobs[1]))]
+    response = await engine.bulk_operations.read(made.operation_id)
+    assert counts(response) == ("done", 3, 2, 1)
+    assert [(refusal.code, refusal.sample) for refusal in response.refusals] == [("changed", ids.text("job", jobs[1]))]
     assert (await engine.balance(TENANT, ACCOUNT)).available == before + 2
     async with refused(engine.db, RefundUnavailableError):
         await engine.refund(TENANT, jobs[1], reason=WHY, actor="op", seen=RefundTarget(made.id, 1))

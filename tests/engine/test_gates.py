@@ -412,7 +412,7 @@ async def test_nor_does_it_as_the_error_of_an_attempt(engine: Engine, make: Fact
     assert "codename" not in str(job) + str(events)
 
 
-async def test_an_error_that_cannot_be_checked_tells_nothing(
+async def test_an_error_that_cannot_be_checked_reveals_nothing(
     engine: Engine, make: Factory, scripted_gate: ScriptedGate
 ) -> None:
     error = {"code": "boom", "message": "It broke."}

@@ -43,5 +43,5 @@ def system(dsn: str) -> Iterator[System]:
 @pytest.mark.slow
 def test_the_engine_does_what_its_model_says(system: System) -> None:
     """States, counters, wallets and keys agree after every step, and every invariant holds at the end."""
-    told = type("Told", (Machine,), {"system": system})
-    run_state_machine_as_test(told, settings=STORIES)
+    response = type("Told", (Machine,), {"system": system})
+    run_state_machine_as_test(response, settings=STORIES)

@@ -72,7 +72,7 @@ async def test_a_refusal_is_precise(disk: Backend) -> None:
     assert response["allow"] == "GET, HEAD, OPTIONS, PUT"
 
 
-async def test_an_expired_url_is_told_apart_from_a_wrong_one(disk: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_expired_url_is_distinguished_from_a_wrong_one(disk: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     present = time.time()
     monkeypatch.setattr("millpond.storage.local.time.time", lambda: present - 120)
     late = disk.store.sign_get(PATH, lifetime=MINUTE)
@@ -144,7 +144,7 @@ async def test_any_page_may_use_a_signed_url_and_none_with_credentials(disk: Bac
     assert "ETag" in got.headers["access-control-expose-headers"]
 
 
-async def test_head_tells_all_but_the_bytes(disk: Backend) -> None:
+async def test_head_returns_all_but_the_bytes(disk: Backend) -> None:
     await disk.put(PATH, BODY)
     signed = disk.store.sign_get(PATH, lifetime=MINUTE)
     head, got = await disk.send(signed, method="HEAD"), await disk.send(signed)
@@ -258,7 +258,7 @@ async def test_who_hangs_up_leaves_nothing(disk: Backend) -> None:
     assert await disk.store.head(PATH) is None
 
 
-async def test_who_asks_first_is_told_before_he_sends(disk: Backend) -> None:
+async def test_a_client_that_asks_first_is_answered_before_it_sends(disk: Backend) -> None:
     signed = disk.sign_put(PATH, BODY)
     lines = ("Content-Type: image/png", "Content-Length: 9999", "Expect: 100-continue", "Connection: close")
     answer = await _raw(disk, _head(signed, *lines))
@@ -372,7 +372,7 @@ async def test_a_folder_that_cannot_be_used_is_reported(tmp_path: Path) -> None:
         store.sign_get(PATH, lifetime=timedelta(minutes=1))
 
 
-async def test_a_full_disk_is_told_and_leaves_nothing(disk: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_is_reported_and_leaves_nothing(disk: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 

@@ -42,7 +42,7 @@ async def test_the_settings_lead_to_the_bucket(seaweedfs: SeaweedFS, keys_in_env
     assert await seaweedfs.store().read("some/prefix/x") == BODY
 
 
-async def test_a_bucket_that_is_not_there_is_told(seaweedfs: SeaweedFS, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bucket_that_is_not_there_is_reported(seaweedfs: SeaweedFS, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millpond.storage.s3._RETRY", {"max_retries": 0})
     gone = S3(BUCKET, endpoint=f"http://127.0.0.1:{free_ports(1)[0]}", keys=KEYS)
     wrong = S3(BUCKET, endpoint=seaweedfs.endpoint, keys=type(KEYS)("testkey", "wrong"))

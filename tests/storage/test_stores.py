@@ -98,9 +98,9 @@ async def test_an_empty_file_is_a_file(backend: Backend) -> None:
 async def test_a_file_comes_with_the_name_it_is_signed_for(backend: Backend) -> None:
     await backend.put(PATH, BODY)
     got = await backend.get(PATH, filename='Grüße "x"/../é.png', content_type="image/png")
-    told = got.headers["content-disposition"]
-    assert told.startswith("inline; ")
-    assert "filename*=UTF-8''Gr%C3%BC%C3%9Fe%20%22x%22%2F..%2F%C3%A9.png" in told
+    response = got.headers["content-disposition"]
+    assert response.startswith("inline; ")
+    assert "filename*=UTF-8''Gr%C3%BC%C3%9Fe%20%22x%22%2F..%2F%C3%A9.png" in response
 
 
 async def test_what_could_hold_script_is_saved_and_not_shown(backend: Backend) -> None:
@@ -305,7 +305,7 @@ async def test_a_path_that_leads_elsewhere_is_refused(store: Storage) -> None:
 # From inside
 
 
-async def test_head_tells_size_and_type(backend: Backend) -> None:
+async def test_head_returns_size_and_type(backend: Backend) -> None:
     await backend.put(PATH, BODY)
     about = await backend.store.head(PATH)
     assert (about.path, about.size, about.content_type) == (PATH, len(BODY), "image/png")

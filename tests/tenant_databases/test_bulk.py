@@ -40,8 +40,8 @@ async def test_the_jobs_of_both_are_found_in_one_order_and_acted_on(
         assert [line.job_id for line in (*first.data, *second.data)] == newest
     made = await order(system, "cancel", kind="free")
     await BulkRunner(system.engine, export_line, batch=2).act()
-    told = await system.engine.bulk_operations.read(made.operation_id)
-    assert (told.state, told.done, told.refused) == ("done", 6, 0)
+    response = await system.engine.bulk_operations.read(made.operation_id)
+    assert (response.state, response.done, response.refused) == ("done", 6, 0)
     assert await system.engine.verify() == []
     await system.make.submitted("free")
     made = await order(system, "cancel", kind="free")
@@ -51,8 +51,8 @@ async def test_the_jobs_of_both_are_found_in_one_order_and_acted_on(
     assert (await system.engine.bulk_operations.read(made.operation_id)).state == "running"
     monkeypatch.undo()
     await BulkRunner(system.engine, export_line).act()
-    told = await system.engine.bulk_operations.read(made.operation_id)
-    assert (told.state, told.done) == ("done", 1)
+    response = await system.engine.bulk_operations.read(made.operation_id)
+    assert (response.state, response.done) == ("done", 1)
 
 
 @pytest.mark.parametrize("ahead", [timedelta(seconds=5), timedelta(seconds=-5)], ids=["ahead", "behind"])
@@ -67,8 +67,8 @@ async def test_jobs_whose_database_has_another_clock_are_met_and_what_is_made_of
             await system.make.ended("free", "failed")
         made = await order(system, "retry", kind="free")
         await BulkRunner(system.engine, export_line, batch=2).act()
-        told = await system.engine.bulk_operations.read(made.operation_id)
-        assert (told.state, told.matched, told.done) == ("done", 3, 3)
+        response = await system.engine.bulk_operations.read(made.operation_id)
+        assert (response.state, response.matched, response.done) == ("done", 3, 3)
     finally:
         await clock.advance(-ahead)
 

@@ -533,8 +533,10 @@ async def test_products_with_a_page_are_named(engine: Engine, tmp_path: Path, mo
         transport = httpx2.ASGITransport(app=app)
         key = (await engine.access.make_key(scope="viewer", actor="test"))[1]
         async with httpx2.AsyncClient(base_url="http://here.test", transport=transport) as http:
-            told = (await Visitor(http).sign_in(key)).json()
-            assert told["products"] == [{"name": "pictured", "title": "Pictured", "path": path, "scope": "operator"}]
+            response = (await Visitor(http).sign_in(key)).json()
+            assert response["products"] == [
+                {"name": "pictured", "title": "Pictured", "path": path, "scope": "operator"}
+            ]
             policy = (await http.get(path)).headers["content-security-policy"]
             assert policy.endswith("frame-ancestors 'self'"), "the playground shows it in a frame"
         await app.aclose()

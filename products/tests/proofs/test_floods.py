@@ -242,8 +242,8 @@ time.sleep(600)
 async def test_a_crowd_that_ignores_being_asked_is_gone_after_a_cancel(deployment: Deployment) -> None:
     job_id = await deployment.user.submit("run-command", command="python", arguments=[STUBBORN])
     async with asyncio.timeout(PATIENCE):
-        while len(told := await deployment.user.texts(job_id)) < 21:
+        while len(response := await deployment.user.texts(job_id)) < 21:
             await asyncio.sleep(0.05)
     await deployment.user.send("POST", f"/api/jobs/{job_id}/cancel")
     assert (await deployment.user.until(job_id, "cancelled", "failed", "success"))["state"] == "cancelled"
-    await until(lambda: not any(is_alive(int(process)) for process in told))
+    await until(lambda: not any(is_alive(int(process)) for process in response))

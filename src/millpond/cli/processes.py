@@ -69,16 +69,16 @@ async def run_in_order(parts: Sequence[Part], stop: asyncio.Event) -> None:
 async def closing(engine: Engine, stop: asyncio.Event) -> AsyncGenerator[None]:
     """Close the engine at the end. Once ``stop`` is set, nothing waits for a database that does not respond."""
 
-    async def hurry() -> None:
+    async def expedite() -> None:
         await stop.wait()
-        await engine.hurry()
+        await engine.expedite()
 
-    hurrying = asyncio.create_task(hurry())
+    expediting = asyncio.create_task(expedite())
     try:
         yield
     finally:
         await engine.close()
-        hurrying.cancel()
+        expediting.cancel()
 
 
 def services(engine: Engine, settings: Settings, products: Sequence[Product] = ()) -> list[Part]:

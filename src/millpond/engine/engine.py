@@ -209,9 +209,9 @@ class Engine:
             self.notifier.listen(listener)
         return made
 
-    async def hurry(self) -> None:
+    async def expedite(self) -> None:
         """Fail calls at once while a database does not respond, until this is canceled; for a process that stops."""
-        await asyncio.gather(*(db.hurry() for db in self.databases()))
+        await asyncio.gather(*(db.expedite() for db in self.databases()))
 
     async def close(self) -> None:
         for watcher in self._watchers:

@@ -156,9 +156,9 @@ class Database:
         except TimeoutError:
             self.pool.terminate()
 
-    async def hurry(self) -> None:
+    async def expedite(self) -> None:
         """Fail calls at once while the server does not respond, until this is canceled; for a process that stops."""
-        await self._hosts.hurry()
+        await self._hosts.expedite()
 
     async def run(self, query: NamedQuery, *arguments: Any) -> Any:
         """Run a statement in a transaction of its own; retried after a deadlock or a serialization failure."""

@@ -67,7 +67,7 @@ _PAUSE: Final = 1.0  # seconds without another attempt after all hosts together 
 _STAGGER: Final = 1.0  # seconds after which the next host is tried too
 _SILENT: Final = frozenset({errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT, errno.EHOSTDOWN})
 _HANGS: Final = "The server hangs."
-_HURRY: Final = 1.0  # seconds for which a process that stops waits for a response
+_EXPEDITED: Final = 1.0  # seconds for which a process that stops waits for a response
 _GONE: Final = datetime.min.replace(tzinfo=UTC)
 
 
@@ -173,22 +173,22 @@ class Hosts:
         """Whether nothing can be reached at the moment."""
         return time.monotonic() < self._failed_until
 
-    async def hurry(self) -> None:
+    async def expedite(self) -> None:
         """While the server does not respond, let everything fail at once instead of waiting, until this is canceled."""
         while self._urls:
             began = time.monotonic()
             try:
-                async with asyncio.timeout(_HURRY):
+                async with asyncio.timeout(_EXPEDITED):
                     await self.sessions(self._urls[0])
             except TimeoutError:
                 if self.answered_at < began:
-                    self._failure, self._failed_until = TimeoutError(_HANGS), time.monotonic() + 2 * _HURRY
+                    self._failure, self._failed_until = TimeoutError(_HANGS), time.monotonic() + 2 * _EXPEDITED
                     self.generation += 1
                     for task in self._connecting:
                         task.cancel()
                     for watch in tuple(self.watches):
                         watch.lose(_HANGS)
-            await asyncio.sleep(_HURRY / 2)
+            await asyncio.sleep(_EXPEDITED / 2)
 
     def hang(self, url: str) -> None:
         """A host does not respond: try the others first, or nothing for a moment if there is no other."""
