@@ -114,11 +114,11 @@ async def test_a_stream_ends_when_its_caller_expires_during_an_outage(
         key = await site.key(expires_in="2s")
     monkeypatch.setattr(access, "_SECRET_KEEP", STEP)
 
-    async def away(*_: Any) -> Any:
+    async def unavailable(*_: Any) -> Any:
         raise UnavailableError
 
     async def go() -> None:
-        monkeypatch.setattr(type(db), "run", away)
+        monkeypatch.setattr(type(db), "run", unavailable)
 
     assert b"event: end" not in await streamed(site, path, key, go)
     assert site.hub.streams == 0

@@ -55,10 +55,10 @@ async def test_what_a_process_counts_is_shown_without_the_database(site: Site, m
     monkeypatch.setattr(access, "KEEP", 0.0)
     assert "millpond_webhook_depth{" in (await site.order("GET", "/metrics")).text
 
-    async def away(*_: Any) -> Any:
+    async def unavailable(*_: Any) -> Any:
         raise UnavailableError
 
-    monkeypatch.setattr(Database, "run", away)
+    monkeypatch.setattr(Database, "run", unavailable)
     answer = await site.order("GET", "/metrics")
     assert answer.status_code == 200
     assert "millpond_log_lines_dropped_total 0.0" in answer.text

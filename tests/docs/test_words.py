@@ -151,7 +151,7 @@ ALIASES = {
 """Modules whose name is short for a term, within their folder, or another form of it."""
 TECHNICAL = {
     "": "ids log_sink logs redaction values work",
-    "api": "advice calls manual members native openapi pages parameters protocol samples schemas server",
+    "api": "advice calls manual members native openapi pages parameters protocol samples schemas server startup",
     "cli": (
         "autoscale comfyui config database db deployment development example files follow forward options processes "
         "reach serve show up"

@@ -504,7 +504,8 @@ async def test_retry_against_retry(db: Database, engine: Engine, make: Factory) 
 
 
 def request(engine: Engine, **options: Any) -> list[jobs.Submission]:
-    return [jobs.prepare(engine.app.kinds, "priced", **OWNER, **options)]
+    owner: Any = OWNER | options
+    return [jobs.prepare(engine.app.kinds, "priced", **owner)]
 
 
 async def submit(db: Any, items: list[jobs.Submission]) -> Any:

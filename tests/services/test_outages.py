@@ -84,11 +84,11 @@ async def test_the_courier_looks_at_an_unavailable_database_again_within_seconds
 ) -> None:
     looked: list[float] = []
 
-    async def away(*_: object) -> NoReturn:
+    async def unavailable(*_: object) -> NoReturn:
         looked.append(time.monotonic())
         raise UnavailableError
 
-    monkeypatch.setattr("millpond.engine.webhooks.deliveries.due", away)
+    monkeypatch.setattr("millpond.engine.webhooks.deliveries.due", unavailable)
     vault = Vault([bytes(32)])
     engine = Engine(await Database.open("postgresql://127.0.0.1:1/nowhere", patience=1), app, vault=vault)
     stop = asyncio.Event()
