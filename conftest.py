@@ -130,16 +130,23 @@ def _the_log_is_as_it_was() -> Iterator[None]:
     logs._threshold, logs._logger = before
 
 
+HOME_FOLDERS = tuple(Path(folder).resolve() for folder in (f"{__file__}/..", sys.prefix, sys.base_prefix))
+STAYING: set[str] = set()
+"""The modules that are known to come from there."""
+
+
 @pytest.fixture(autouse=True)
 def _nothing_is_imported_from_elsewhere() -> Iterator[None]:
     """Unload apps: one that was loaded from a file stays in sys.modules, and another file may have its name."""
     before = sys.path.copy()
     yield
-    if added := set(sys.path).difference(before):
-        sys.path[:] = before
-        for name, module in list(sys.modules.items()):
-            if str(Path(getattr(module, "__file__", None) or "").parent) in added:
-                del sys.modules[name]
+    sys.path[:] = before
+    for name in sys.modules.keys() - STAYING:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file is None or any(Path(file).is_relative_to(folder) for folder in HOME_FOLDERS):
+            STAYING.add(name)
+        else:
+            del sys.modules[name]
 
 
 @pytest.fixture(scope="session")
