@@ -22,6 +22,11 @@ def priced(job: Any, product: str = "shoe", style: str = "plain", size: int = 1)
     """Costs five credits."""
 
 
+@app.kind("budgeted", price=5, budget=50)
+def budgeted(job: Any) -> None:
+    """Its children may cost fifty credits."""
+
+
 @app.kind("metered", price=lambda given: given.units)
 def metered(job: Any, units: int) -> None:
     """Costs what its input says."""

@@ -7,6 +7,8 @@
     │   ├── InputError               the input does not match the kind's schema or a limit
     │   ├── AmountError
     │   ├── IdempotencyKeyError      the key itself is malformed
+    │   ├── TreeTooLargeError        a job has too many descendants
+    │   ├── ChildCycleError          a child equals an ancestor
     │   ├── ArtifactMissingError     the uploaded file is not in storage
     │   ├── ArtifactMismatchError    the uploaded file differs from what was announced
     │   ├── OutboundRefusedError     a URL with a private or unknown address
@@ -55,6 +57,9 @@
     │   │   └── OutboundFailedError  a URL that could not be reached
     │   ├── PermanentError           do not retry
     │   ├── BlockedError             the content is not allowed
+    │   ├── ChildFailedError         a child did not succeed
+    │   ├── UnansweredError          a question was not answered in time
+    │   ├── StepOrderError           an attempt did not repeat the recorded steps
     │   ├── CanceledError            raised at a checkpoint when the job must stop
     │   ├── TimeLimitError           the job exceeded its time limit
     │   ├── StalledError             the job reported no progress for too long
@@ -148,6 +153,18 @@ class IdempotencyKeyError(InvalidError):
     """The idempotency key is malformed."""
 
     code = "invalid_idempotency_key"
+
+
+class TreeTooLargeError(InvalidError):
+    """The job has too many descendants, or they are nested too deeply."""
+
+    code = "tree_too_large"
+
+
+class ChildCycleError(InvalidError):
+    """The child has the same kind and input as an ancestor, so it would submit children without end."""
+
+    code = "child_cycle"
 
 
 class ArtifactMissingError(InvalidError):
@@ -473,6 +490,24 @@ class BlockedError(HandlerError):
     """The content is not allowed."""
 
     code = "blocked"
+
+
+class ChildFailedError(HandlerError):
+    """A child of the job did not succeed."""
+
+    code = "child_failed"
+
+
+class UnansweredError(HandlerError):
+    """The question was not answered in time."""
+
+    code = "unanswered"
+
+
+class StepOrderError(HandlerError):
+    """The code of the job did not repeat the steps that an earlier attempt recorded."""
+
+    code = "step_order"
 
 
 class CanceledError(HandlerError):

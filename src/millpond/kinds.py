@@ -41,6 +41,10 @@ class Kind:
     lifecycle: Lifecycle = STANDARD
     queue: str = ""
     price: Price = 0
+    budget: int | None = None
+    """What the children of a job may cost in all; held with the price, and what is left is released. Without a budget,
+    children are charged to the account.
+    """
     input_type: Any = None
     takes_whole_input: bool = False
     """Whether the handler takes its input as one value rather than as named arguments."""
@@ -108,6 +112,8 @@ class Kind:
             values.check_name(self.gate, field="gate")
         if isinstance(self.price, int):
             values.check_amount(self.price, field="price", maximum=values.PRICE_MAX)
+        if self.budget is not None:
+            values.check_amount(self.budget, field="budget", minimum=1, maximum=values.PRICE_MAX)
         if self.runs not in ("handler", "fleet", "provider"):
             raise LifecycleError(f"Kind {self.name!r}: runs must be 'handler', 'fleet' or 'provider'.")
         if (self.runs == "provider") != (self.provider is not None):
@@ -176,6 +182,7 @@ class Kind:
         return {
             "summary": self.summary,
             "price": self.price if isinstance(self.price, int) else "by input",
+            "budget": self.budget,
             "input": self.json_schema,
             "priority": self.priority,
             "runs": self.runs,
@@ -285,6 +292,11 @@ def _input_error(message: str) -> InputError:
     return InputError(f"{what}.", field=values.printable(f"input{path}{'.' + named['name'] if named else ''}", 200))
 
 
+def check_schema(schema: Mapping[str, Any], given: Any, *, field: str) -> None:
+    """Check a value by JSON Schema; the error names the invalid part."""
+    _validate(_validator(field, schema), given, field)
+
+
 def _validator(name: str, schema: Mapping[str, Any]) -> Any:
     try:
         import jsonschema_rs  # noqa: PLC0415 - not part of the SDK; the server has validated the input
@@ -296,11 +308,11 @@ def _validator(name: str, schema: Mapping[str, Any]) -> Any:
         raise LifecycleError(f"Kind {name!r}: the schema is not a valid JSON Schema: {error}") from error
 
 
-def _validate(validator: Any, given: Any) -> None:
+def _validate(validator: Any, given: Any, field: str = "input") -> None:
     if validator is None:
         raise ModuleNotFoundError(
             "Validation by JSON Schema requires jsonschema_rs: run pip install 'millpond[server]'."
         )
     for error in validator.iter_errors(given):
         path = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in error.instance_path)
-        raise InputError(f"{error.message}.", field=f"input{path}")
+        raise InputError(f"{error.message}.", field=f"{field}{path}")

@@ -34,6 +34,7 @@ LIFECYCLE_EVENTS: Final[Mapping[str, Phase]] = MappingProxyType(
         "requeued": "ready",
         "parked": "parked",
         "answered": "ready",
+        "resumed": "ready",
         "delivering": "delivering",
         "retried": "waiting",
         **dict.fromkeys(OUTCOMES, "ended"),
@@ -128,6 +129,9 @@ class Lifecycle:
         for transition in self.transitions:
             if transition.source is not None and transition.source != transition.target:
                 labels.setdefault((transition.source, transition.target), []).append(transition.event)
+        for events in labels.values():
+            if {"answered", "resumed"} <= set(events):  # it has the same meaning for a reader
+                events.remove("resumed")
         for (source, target), events in labels.items():
             yield source, target, ", ".join(events)
 
@@ -193,13 +197,21 @@ def _states(transitions: Iterable[Transition], outcomes: Mapping[str, Outcome]) 
 
 
 def _kept(declared: Iterable[Transition], states: Mapping[str, LifecycleState]) -> Iterator[Transition]:
-    """The events that do not change a state, because the table has no transition for them."""
+    """The events that do not change a state, because the table has no transition for them; and the event ``resumed``.
+
+    Without a transition of its own, ``resumed`` leads where ``answered`` leads.
+    """
+    declared = list(declared)
     taken = {(transition.source, transition.event) for transition in declared}
+    answered = {transition.source: transition.target for transition in declared if transition.event == "answered"}
     for state in states.values():
         if state.outcome is None:
             for event in _KEEPS_STATE:
                 if (state.name, event) not in taken:
                     yield Transition(state.name, event, state.name)
+            if (state.name, "resumed") not in taken:  # what a job waits for has come, as with an answer
+                target = answered.get(state.name, state.name)
+                yield Transition(state.name, "resumed", target)
 
 
 def _check(made: Lifecycle) -> None:
@@ -243,7 +255,7 @@ def _running(made: Lifecycle) -> set[str]:
         running = {made.after(state, "started") for state in queued}
         parked = {made.after(state, "parked") for state in running}
         back = {made.after(state, "requeued") for state in running}
-        back |= {made.after(state, "answered") for state in parked}
+        back |= {made.after(state, event) for state in parked for event in ("answered", "resumed")}
         if back <= queued:
             return running
         queued |= back

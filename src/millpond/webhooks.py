@@ -29,6 +29,7 @@ LIFECYCLE_EVENTS: Final = (
     "requeued",
     "parked",
     "answered",
+    "resumed",
     "delivering",
     "succeeded",
     "failed",

@@ -11,10 +11,13 @@ from millpond import values
 from millpond.errors import InvalidError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime, timedelta
     from uuid import UUID
 
     from millpond.lifecycle import Outcome
+
+StepType = Literal["call", "children", "sleep", "question"]
 
 NOTE_TYPES: Final = ("log", "progress", "stage")  # never one that the engine itself uses for a transition
 
@@ -43,6 +46,8 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     stages: tuple[str, ...] = ()
     """The description of the job for workers that do not have its kind."""
     time_limit: timedelta | None = None
+    has_steps: bool = False
+    """Whether an earlier attempt may have recorded steps."""
 
 
 class Artifact(msgspec.Struct, frozen=True):
@@ -102,6 +107,84 @@ class Note:
     def __post_init__(self) -> None:
         if self.type not in NOTE_TYPES:
             raise InvalidError(f"The type must be one of {', '.join(NOTE_TYPES)}.", field="type")
+
+
+@dataclass(frozen=True, slots=True)
+class StepRequest:
+    """A step to record: the result of a call, a sleep, or a question."""
+
+    lease: Lease
+    name: str
+    position: int | None
+    type: StepType
+    result: str | None = None
+    """Of a call, as JSON."""
+    wait: timedelta | None = None
+    """How long to sleep, or how long the question may remain unanswered."""
+    details: str | None = None
+    """Of a question, as JSON."""
+
+
+class Step(msgspec.Struct, frozen=True):
+    """A recorded step."""
+
+    name: str
+    position: int | None
+    type: StepType
+    batch_id: UUID | None
+    due_at: datetime | None
+    is_done: bool
+    is_due: bool
+    result: str | None
+    """As JSON."""
+    submitted: int = 0
+    """How many of the children are submitted."""
+
+
+class ChildRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A child to submit."""
+
+    kind: str
+    input: Any = None
+    tags: dict[str, str] | None = None
+    priority: int | None = None
+    run_at: datetime | None = None
+    expires_in: float | None = None
+    """In seconds."""
+    route: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnRequest:
+    """Some of the children of a step: those from ``first`` on, of ``total``."""
+
+    lease: Lease
+    name: str
+    position: int | None
+    children: Sequence[ChildRequest]
+    total: int
+    first: int = 0
+    is_detached: bool = False
+    fails_fast: bool = True
+
+
+class ChildResult(msgspec.Struct, frozen=True):
+    """A child of a job; without an outcome, it has not ended."""
+
+    id: str
+    kind: str
+    outcome: str | None = None
+    output: Any = None
+    error: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResults:
+    """Some children of a step in order, and whether their parent need not wait for them any more."""
+
+    is_over: bool
+    total: int
+    children: Sequence[ChildResult]
 
 
 @dataclass(frozen=True, slots=True)

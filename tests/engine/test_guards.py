@@ -146,7 +146,6 @@ BROKEN = {
     "a settlement without its job": (ENTRY.format("'release', available", "null, null", "grant"), CheckViolationError),
     "an event twice": ("insert into millpond.events select * from millpond.events", UniqueViolationError),
     "a lease without a token": (DISPATCH.format("leased"), CheckViolationError),
-    "parked without a deadline": (DISPATCH.format("parked"), CheckViolationError),
 }
 
 

@@ -40,6 +40,12 @@ _WRITTEN = (
     "flows",
     "failures",
     "failure_flows",
+    "steps",
+    "batches",
+    "trees",
+    "budgets",
+    "reservations",
+    "orphans",
 )
 
 _WIPE = ";".join(

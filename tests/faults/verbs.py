@@ -19,6 +19,7 @@ from millpond.engine.webhooks.deliveries import Settlement, TryResult
 from millpond.errors import InsufficientCreditsError, LeaseLostError, MillpondError, RetryUnavailableError
 from millpond.services.pruner import pruner
 from millpond.webhooks import NATIVE, Hook
+from millpond.work import ChildRequest, SpawnRequest, StepRequest
 from tests.checks import Snapshot
 from tests.factories import ACCOUNT, ERROR, HOUR, MINUTE, OWNER, TENANT, Factory, attempt, interruption, progress
 from tests.faults.dumps import story, wipe
@@ -220,7 +221,101 @@ async def old_keys(make: Factory) -> None:
     await make.clock.advance(2 * DAY)
 
 
+def children(lease: Lease, *, number: int = 2) -> SpawnRequest:
+    shots = [ChildRequest("priced", SHOE | {"size": n + 2}) for n in range(number)]
+    return SpawnRequest(lease, "shot", 1, shots, total=number)
+
+
+async def held_with_credits(make: Factory) -> Lease:
+    await make.credits(100)
+    return await make.leased("free")
+
+
+async def held_with_a_budget(make: Factory) -> Lease:
+    await make.credits(100)
+    return await make.leased("budgeted")
+
+
+async def held_with_children(make: Factory) -> Lease:
+    lease = await held_with_a_budget(make)
+    await make.engine.spawn(children(lease))
+    return lease
+
+
+async def last_child_of_a_parked_parent(make: Factory) -> Lease:
+    lease = await held_with_children(make)
+    await make.engine.suspend(lease, "shot")
+    first, last = await make.claimed("priced", want=2)
+    await make.finish(first)
+    return last
+
+
+async def ended_before_its_children(make: Factory) -> None:
+    await make.finish(await held_with_children(make))
+
+
+async def rested(make: Factory) -> None:
+    """Its time to sleep is over."""
+    lease = await held_brief(make)
+    await make.engine.record(StepRequest(lease, "sleep", 1, "sleep", wait=MINUTE))
+    await make.engine.suspend(lease, "sleep")
+    await make.clock.advance(MINUTE + MARGIN)
+
+
+async def asking(make: Factory) -> Lease:
+    lease = await held_brief(make)
+    details = '{"question": "Which one?", "who": "client"}'
+    await make.engine.record(StepRequest(lease, "question", 1, "question", wait=HOUR, details=details))
+    await make.engine.suspend(lease, "question")
+    return lease
+
+
 # The verbs
+
+
+@verb(held)
+async def record(engine: Engine, lease: Lease) -> Any:
+    return (await engine.record(StepRequest(lease, "facts", 1, "call", "[1, 2]"))).result
+
+
+@verb(held_with_credits)
+async def spawn(engine: Engine, lease: Lease) -> Any:
+    return (await engine.spawn(children(lease))).submitted
+
+
+@verb(held_with_a_budget)
+async def spawn_from_a_budget(engine: Engine, lease: Lease) -> Any:
+    return (await engine.spawn(children(lease))).submitted
+
+
+@verb(held_with_children, LeaseLostError)
+async def suspend(engine: Engine, lease: Lease) -> Any:
+    return await engine.suspend(lease, "shot")
+
+
+@verb(last_child_of_a_parked_parent)
+async def finish_the_last_child(engine: Engine, lease: Lease) -> Any:
+    return await engine.finish(End(lease, "succeeded", '{"url": "x"}', captured=2))
+
+
+@verb(held_with_children)
+async def finish_before_the_children(engine: Engine, lease: Lease) -> Any:
+    return await engine.finish(End(lease, "failed", error=ERROR))
+
+
+@verb(ended_before_its_children, is_atomic=False)
+async def cancel_orphans(engine: Engine, _: Any) -> None:
+    await engine.cancel_orphans(10)
+
+
+@verb(rested, passes_over=True)
+async def resume_due(engine: Engine, _: Any) -> None:
+    await jobs.resume_due(engine.tenant_databases.executor_for_all, 10)
+
+
+@verb(asking)
+async def answer_question(engine: Engine, lease: Lease) -> Any:
+    return await engine.answer_question(TENANT, lease.job_id, "question", "the red one", actor="ann")
 
 
 @verb(credits_)

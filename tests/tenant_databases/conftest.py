@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 CENTRAL = ("dispatches", "leases", "ready", "shares")
 TENANTS = (
     "accounts",
+    "batches",
+    "budgets",
     "deliveries",
     "delivery_tries",
     "endpoints",
@@ -45,8 +47,12 @@ TENANTS = (
     "hooks",
     "idempotency",
     "jobs",
+    "orphans",
     "owed",
+    "reservations",
+    "steps",
     "subscriptions",
+    "trees",
 )
 NOW = timedelta(0)
 

@@ -59,6 +59,15 @@ SPANNING = {
     "settle_and_conclude",
     "expire_what_is_delivered",
     "delete_an_endpoint",
+    "record",
+    "spawn",
+    "spawn_from_a_budget",
+    "suspend",
+    "finish_the_last_child",
+    "finish_before_the_children",
+    "cancel_orphans",
+    "resume_due",
+    "answer_question",
 }
 """One of each verb that writes to both; the others of the list differ from these in one database only."""
 
@@ -109,9 +118,11 @@ async def all_ends(system: SystemUnderTest) -> None:
         parked = await tx.fetch("select id from millpond.jobs where phase = 'parked'")
     for row in parked:
         await system.engine.cancel(TENANT, row["id"])
-    queues = ["priced", "free", "metered", "staged", "brief", "fragile", "restartable", "delivered"]
+    queues = ["priced", "free", "metered", "staged", "brief", "fragile", "restartable", "delivered", "budgeted"]
     while claimed := await system.engine.claim(Lanes(queues), 10, worker="w", duration=HOUR):
         await asyncio.gather(*map(system.make.finish, claimed))
+    while await system.engine.cancel_orphans(10):
+        pass
     await all_is_delivered(system)
     assert await system.engine.verify() == []
     async with system.database.transaction() as tx:

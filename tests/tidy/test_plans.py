@@ -256,7 +256,7 @@ def one(ear: Ear, phase: str) -> UUID:
 def submit_arguments() -> tuple[Any, ...]:
     items = taken_in()
     bill = Bill((item.tenant, item.account, item.price) for item in items)
-    return (False, False, *jobs._columns(items), *bill.columns(), None, None)
+    return (False, False, *jobs._columns(items), *bill.columns(), None, None, None)
 
 
 def summary_arguments(

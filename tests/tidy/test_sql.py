@@ -181,6 +181,10 @@ HALVES = [
 ]
 
 
+AT_EITHER = {"resume"}
+"""Functions that update the queue if it is in their database, and otherwise store what the queue is owed."""
+
+
 def databases(names: set[str]) -> set[str]:
     return {DATABASES[name] for name in names} - {"both"}
 
@@ -191,7 +195,7 @@ def house(name: str, seen: frozenset[str] = frozenset()) -> set[str]:
     for function in FUNCTIONS:
         if function.name == name and name not in seen:
             found |= databases(function.tables)
-            for other in function.calls:
+            for other in function.calls - AT_EITHER:
                 found |= house(other, seen | {name})
     return found
 

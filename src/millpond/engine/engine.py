@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, Protocol, Unpack
+from uuid import UUID
 
 import msgspec
 
@@ -15,6 +17,7 @@ from millpond.engine import verify
 from millpond.engine.access.access import Access
 from millpond.engine.batcher import Batcher
 from millpond.engine.bulk.operations import BulkOperations
+from millpond.engine.composition import batches, budgets, steps
 from millpond.engine.credits import ledger
 from millpond.engine.fleet.scaling import RouteLoads
 from millpond.engine.fleet.source import HEARTBEAT, LEASE, EngineSource
@@ -38,6 +41,7 @@ from millpond.engine.webhooks.endpoints import Endpoints
 from millpond.engine.webhooks.vault import Safe, Vault
 from millpond.errors import (
     CanceledError,
+    ConflictError,
     InvalidError,
     LeaseLostError,
     MillpondError,
@@ -52,10 +56,12 @@ from millpond.store.db import Database, new_id
 from millpond.store.migrate import migrate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
     from datetime import timedelta
-    from uuid import UUID
 
+    from millpond.engine.composition.batches import Batch, ChildCounts
+    from millpond.engine.composition.budgets import Budget
+    from millpond.engine.composition.steps import Question
     from millpond.engine.credits.ledger import Balance, Entry, Refund, RefundTarget
     from millpond.engine.jobs.events import Event, JobHistory
     from millpond.engine.jobs.jobs import (
@@ -77,9 +83,12 @@ if TYPE_CHECKING:
     from millpond.storage import Storage
     from millpond.store.callers_transaction import CallersTransaction
     from millpond.webhooks import Hook
+    from millpond.work import BatchResults, ChildRequest, SpawnRequest, Step, StepRequest
 
 BULK_MAX: Final = 10_000
 _BULK_SIZE: Final = 1_000
+_NO_ID: Final = UUID(int=0)
+_CLOCK_PAUSE: Final = 0.002
 _BULK_LANES: Final = 4  # some are prepared here, or wait for the disk, while the database works on the others
 
 
@@ -127,7 +136,7 @@ class Engine:
             self._submit_batch, apart=lambda item: executor(item.tenant)
         )
         self._finishes: Batcher[End, str] = Batcher(
-            lambda batch: leases.finish(executor(batch[0].lease.tenant), batch),
+            self._finish_batch,
             lanes=2,
             apart=lambda end: (end.outcome, executor(end.lease.tenant)),
         )
@@ -139,6 +148,10 @@ class Engine:
             lambda batch: leases.note_groups(executor(batch[0][0].lease.tenant), batch),
             apart=lambda notes: executor(notes[0].lease.tenant),
             weigh=len,
+        )
+        self._steps: Batcher[StepRequest, Step] = Batcher(
+            lambda batch: steps.record(executor(batch[0].lease.tenant), batch),
+            apart=lambda item: executor(item.lease.tenant),
         )
         self._watchers: set[asyncio.Task[None]] = set()
         self._is_shared = False
@@ -382,10 +395,14 @@ class Engine:
             raise transactions.remote_tenant()
         submitted = await transactions.submit(tx, item)
         if not isinstance(self.notifier, _NoNotifier):
-            watcher = asyncio.create_task(self._notify_after(tx, item.queue))
-            self._watchers.add(watcher)
-            watcher.add_done_callback(self._watchers.discard)
+            self._start(self._notify_after(tx, item.queue))
         return submitted
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something in the background."""
+        watcher = asyncio.create_task(work)
+        self._watchers.add(watcher)
+        watcher.add_done_callback(self._watchers.discard)
 
     async def _notify_after(self, tx: CallersTransaction, queue: str) -> None:
         """Notify workers after the commit. By then they may have passed the job's position in the queue."""
@@ -709,6 +726,19 @@ class Engine:
         await self._ended(kind, end.lease)
         return state
 
+    async def _finish_batch(self, batch: Sequence[End]) -> list[str | Exception]:
+        tenant, parents = batch[0].lease.tenant, set[UUID]()
+        states = await leases.finish(self.tenant_databases.executor(tenant), batch, parents)
+        if parents:
+            self._start(self._notify_parents(tenant, list(parents)))
+        return states
+
+    async def _notify_parents(self, tenant: str, parents: Sequence[UUID]) -> None:
+        """Wake the workers for parents whose children have ended. Otherwise, they find them by polling."""
+        with contextlib.suppress(MillpondError):
+            self.notify_requeued(await self.tenant_databases.grown_by(tenant, parents))
+            self._touch(parents)
+
     async def _ended(self, kind: Kind | None, lease: Lease) -> None:
         """Notify the watchers, and the providers if the kind needs any, that a worker is done with a job."""
         if kind is not None and kind.needs:
@@ -749,18 +779,11 @@ class Engine:
 
     async def park(self, lease: Lease, memo: Any = None) -> str:
         """Park a job until it is answered, and return its state. A job whose cancel was requested ends instead."""
-        try:
-            state = await leases.park(
-                self.tenant_databases.executor(lease.tenant), lease, memo, size_max=self._size_max(lease)
-            )
-        except LeaseLostError:
-            if not await leases.is_canceling(self.db, lease):
-                raise
-            return await self.finish(End(lease, "canceled", error=CanceledError().as_dict()))
+        executor = self.tenant_databases.executor(lease.tenant)
+        state = await self._park(lease, leases.park(executor, lease, memo, size_max=self._size_max(lease)))
         kind = self.app.kinds.get(lease.kind)
         if kind is not None and kind.needs:
             await self.providers.parked(lease.tenant, lease.job_id)
-        self._touch((lease.job_id,))
         return state
 
     async def proceed(self, lease: Lease, answer: Any, memo: Any = None) -> str:
@@ -769,6 +792,139 @@ class Engine:
         state = await leases.proceed(executor, lease, memo, answer, size_max=self._size_max(lease))
         self._touch((lease.job_id,))
         return state
+
+    # Steps and children
+
+    async def record(self, item: StepRequest) -> Step:
+        """Record a step of a leased job, and return it as it is recorded: an earlier attempt may have been first."""
+        return await self._steps.add(item)
+
+    async def recall(self, lease: Lease, after: str = "") -> list[Step]:
+        """Some of what the current run of a leased job has recorded, by name, after a name; none at the end."""
+        return await steps.recall(self.tenant_databases.executor(lease.tenant), lease, after)
+
+    async def spawn(self, request: SpawnRequest) -> Step:
+        """Submit children of a leased job, all or none; return the step that waits for them."""
+        lease = request.lease
+        executor = self.tenant_databases.executor(lease.tenant)
+        last = _NO_ID
+        if request.first:
+            row = await executor.run(batches.SQL["last"], lease.job_id, request.name)
+            last = _NO_ID if row["job_id"] is None else row["job_id"]
+        items = [await self._child(lease, child, last) for child in request.children]
+        passed = await self._admit_some(items)
+        if refused := next((item for item in passed if isinstance(item, Exception)), None):
+            raise refused
+        admitted = [item for item in passed if isinstance(item, Submission)]
+        answers = await batches.spawn(executor, request, admitted)
+        if answers:
+            await self.tenant_databases.enqueue(admitted, answers, self.notifier)
+            self._touch((lease.job_id,))
+        step = await steps.find(executor, lease.job_id, request.name)
+        if step is None:
+            raise LeaseLostError
+        return step
+
+    async def _child(self, lease: Lease, child: ChildRequest, last: UUID) -> Submission:
+        """A validated and priced child. The ids of children are in order, even if the clocks of machines differ."""
+        while (job_id := new_id()) <= last:  # noqa: ASYNC110 - it waits for time to pass
+            await asyncio.sleep(_CLOCK_PAUSE)
+        item = await self._item(
+            child.kind,
+            child.input,
+            tenant=lease.tenant,
+            account=lease.account,
+            tags=child.tags,
+            priority=child.priority,
+            run_at=child.run_at,
+            expires_in=child.expires_in,
+            route=child.route,
+            job_id=job_id,
+        )
+        if not isinstance(item, Submission):
+            raise TypeError("A child has no idempotency key.")
+        return item
+
+    async def results(self, lease: Lease, batch_id: UUID, after: UUID | None = None) -> BatchResults:
+        """Some children of a leased job in order, after an id, once it need not wait for them."""
+        executor = self.tenant_databases.executor(lease.tenant)
+        return await batches.results(executor, lease, batch_id, after, batches.PAGE_MAX)
+
+    async def suspend(self, lease: Lease, name: str) -> str:
+        """Park a job until what a step waits for has come. A job whose cancel was requested ends instead."""
+        executor = self.tenant_databases.executor(lease.tenant)
+        step = await steps.find(executor, lease.job_id, name)
+        if step is None or step.type == "call":
+            raise InvalidError(f"The job has no step {name[:80]!r} to wait for.", field="name")
+        return await self._park(lease, steps.suspend(executor, lease, step))
+
+    async def _park(self, lease: Lease, parking: Awaitable[str]) -> str:
+        try:
+            state = await parking
+        except LeaseLostError:
+            if not await leases.is_canceling(self.db, lease):
+                raise
+            return await self.finish(End(lease, "canceled", error=CanceledError().as_dict()))
+        self._touch((lease.job_id,))
+        return state
+
+    async def questions(self, tenant: str, job_id: UUID | str) -> list[Question]:
+        """The questions of the current run of a job, the oldest first."""
+        job = await self.read(tenant, job_id)
+        return await steps.questions(self.database(tenant), tenant, job.job_id)
+
+    async def answer_question(self, tenant: str, job_id: UUID | str, name: str, answer: Any, *, actor: str) -> str:
+        """Answer a question of a job, and return the job's state. Repeating the same answer has no effect."""
+        number = ids.parse("job", job_id)
+        state, queue = await steps.answer(self.database(tenant), tenant, number, name, answer, actor=actor)
+        self.notify_requeued({queue} | await self.tenant_databases.restore(tenant, number))
+        self._touch((number,))
+        return state
+
+    async def batches_of(
+        self, tenant: str, job_id: UUID | str, *, after: UUID | None = None, limit: int = 50
+    ) -> list[Batch]:
+        """The batches of a job's children, the oldest first."""
+        return await batches.of_parent(self.database(tenant), tenant, ids.parse("job", job_id), after, limit)
+
+    async def children(
+        self, tenant: str, job_id: UUID | str, *, after: UUID | None = None, limit: int = 50
+    ) -> list[UUID]:
+        """The ids of a job's children, the oldest first, after an id."""
+        values.check_limit(limit, jobs.PAGE_MAX)
+        return await batches.children(self.database(tenant), tenant, ids.parse("job", job_id), after, limit)
+
+    async def child_counts(self, tenant: str, job_id: UUID) -> ChildCounts:
+        """How many children a job has, and how they ended."""
+        return await batches.counts(self.database(tenant), tenant, job_id)
+
+    async def budget(self, tenant: str, job_id: UUID, run: int) -> Budget | None:
+        """The budget of a run of a job, if it has one."""
+        return await budgets.read(self.database(tenant), job_id, run)
+
+    async def batch(self, tenant: str, batch_id: UUID | str) -> Batch:
+        return await batches.read(self.database(tenant), tenant, ids.parse("batch", batch_id))
+
+    async def members(
+        self, tenant: str, batch_id: UUID, *, after: UUID | None = None, limit: int = 50
+    ) -> list[JobRecord]:
+        """Some jobs of a batch, in order, after an id."""
+        values.check_limit(limit, jobs.PAGE_MAX)
+        return await batches.members(self.database(tenant), batch_id, after, limit)
+
+    async def cancel_orphans(self, limit: int) -> int:
+        """Cancel the children of jobs that ended before them; return how many."""
+        canceled = 0
+        for db in self.databases():
+            left = await batches.orphans(db, limit)
+            for job_id, tenant in left:
+                for child in await batches.open_children(db, job_id, limit):
+                    with contextlib.suppress(ConflictError, NotFoundError):  # it cannot be canceled now, or has ended
+                        await self.cancel(tenant, child)
+                        canceled += 1
+            if left:
+                await batches.adopt(db, [job_id for job_id, _ in left])
+        return canceled
 
     def _size_max(self, lease: Lease) -> int:
         kind = self.app.kinds.get(lease.kind)

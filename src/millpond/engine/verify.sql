@@ -34,12 +34,14 @@ where $1::uuid is not null
 limit 100;
 
 -- name: held_equals_open_holds :many
+-- Of an open hold, what the descendants of its job have cost is no longer held.
 select format('%s/%s', a.tenant, a.account) as subject, null::uuid as job_id,
     format('account has %s held; its open holds add up to %s', a.held, coalesce(h.held, 0)) as detail
 from millpond.accounts a
 left join (
-    select h.tenant, h.account, sum(h.held) as held
+    select h.tenant, h.account, sum(h.held - coalesce(b.spent - b.moved, 0)) as held
     from millpond.entries h
+    left join millpond.budgets b on b.job_id = h.job_id and b.run = h.run
     where h.type = 'hold' and not exists (
         select from millpond.entries s where s.job_id = h.job_id and s.run = h.run and s.type in ('capture', 'release')
     )
@@ -49,31 +51,106 @@ where $1::uuid is not null and a.held <> coalesce(h.held, 0)
 limit 100;
 
 -- name: active_equals_unended_jobs :many
+-- Children do not count.
 select format('%s/%s', coalesce(a.tenant, j.tenant), coalesce(a.account, j.account)) as subject, null::uuid as job_id,
     format('account counts %s active jobs; %s have not ended', a.active, coalesce(j.active, 0)) as detail
 from millpond.accounts a
 full join (
-    select tenant, account, count(*) as active from millpond.jobs where phase <> 'ended' group by tenant, account
+    select tenant, account, count(*) as active from millpond.jobs where phase <> 'ended' and parent_id is null
+    group by tenant, account
 ) j on j.tenant = a.tenant and j.account = a.account
 where $1::uuid is not null and a.active is distinct from coalesce(j.active, 0)
 limit 100;
 
 -- name: ended_jobs_are_settled_once :many
--- A job with a price has one hold for each run. The holds of earlier runs and of ended jobs are settled; that of a live
--- job is not.
+-- A job with a price or a budget has one hold for each run. The holds of earlier runs and of ended jobs are settled; that
+-- of a live job is not. A job that a budget pays for has no hold: what it has cost is captured from that of an ancestor.
 select j.state as subject, j.id as job_id,
     format('price %s, captured %s, outcome %s: its hold and settlement of run %s do not fit', j.price, j.captured, j.outcome, r.run) as detail
 from millpond.jobs j
 cross join lateral generate_series(1, j.run) as r(run)
 left join millpond.entries h on h.job_id = j.id and h.run = r.run and h.type = 'hold'
 left join millpond.entries s on s.job_id = j.id and s.run = r.run and s.type in ('capture', 'release')
+left join millpond.budgets b on b.job_id = j.id and b.run = r.run
+left join millpond.reservations p on p.job_id = j.id
+cross join lateral (
+    select j.price + coalesce(b.amount - b.moved, 0) as held, j.price + coalesce(b.amount - b.spent, 0) as rest,
+        j.captured < j.price or j.outcome = 'succeeded' or j.price = 0 as is_earned
+) c
 where j.id >= $1 and case
-    when j.price = 0 then h.job_id is null and s.job_id is null
-    when r.run < j.run then h.held = j.price and s.held = -j.price
-    when j.phase <> 'ended' then h.held = j.price and s.job_id is null
-    else h.held = j.price and s.held = -j.price and s.outside = j.captured and s.available = j.price - j.captured
-        and (j.captured < j.price or j.outcome = 'succeeded') and s.at = j.finished_at
+    when p.job_id is not null and j.phase <> 'ended' then h.job_id is null and s.job_id is null and p.captured is null
+    when p.job_id is not null then h.job_id is null and p.captured = j.captured and c.is_earned and case
+        when j.captured = 0 then s.job_id is null
+        else s.held = -j.captured and s.outside = j.captured and s.available = 0 and s.at = j.finished_at
+    end
+    when j.price = 0 and b.job_id is null then h.job_id is null and s.job_id is null
+    when r.run < j.run then h.held = c.held and s.held = -c.rest
+    when j.phase <> 'ended' then h.held = c.held and s.job_id is null
+    else h.held = c.held and s.held = -c.rest and s.outside = j.captured and s.available = c.rest - j.captured
+        and c.is_earned and s.at = j.finished_at
 end is not true
+limit 100;
+
+-- name: budgets_reserve_for_open_jobs :many
+-- An open budget reserves what the jobs that it pays for may still cost. A closed one pays for no open job.
+select b.job_id::text as subject, b.job_id,
+    format('its budget reserves %s; the jobs that it pays for may cost %s', b.reserved, coalesce(r.open, 0)) as detail
+from millpond.budgets b
+join millpond.jobs j on j.id = b.job_id and j.run = b.run
+left join (
+    select r.payer_id, sum(r.amount - coalesce(o.spent - o.moved, 0)) as open
+    from millpond.reservations r
+    left join millpond.budgets o on o.job_id = r.job_id and o.closed_at is null
+    where r.captured is null
+    group by r.payer_id
+) r on r.payer_id = b.job_id
+where b.job_id >= $1
+    and (b.reserved <> coalesce(r.open, 0) or (b.closed_at is not null) <> (j.phase = 'ended'))
+limit 100;
+
+-- name: batches_count_their_jobs :many
+select b.name as subject, b.parent_id as job_id,
+    format('batch %s counts %s jobs, of which %s have ended; there are %s and %s', b.id, b.submitted, b.ended, coalesce(j.jobs, 0), coalesce(j.ended, 0)) as detail
+from millpond.batches b
+left join (
+    select j.batch_id, count(*) as jobs, count(*) filter (where j.phase = 'ended') as ended,
+        count(*) filter (where j.outcome = 'succeeded') as succeeded, count(*) filter (where j.outcome = 'canceled') as canceled
+    from millpond.jobs j where j.batch_id is not null group by j.batch_id
+) j on j.batch_id = b.id
+where b.id >= $1 and (b.submitted, b.ended, b.succeeded, b.canceled)
+    is distinct from (coalesce(j.jobs, 0), coalesce(j.ended, 0), coalesce(j.succeeded, 0), coalesce(j.canceled, 0))
+limit 100;
+
+-- name: children_belong_to_a_batch :many
+select j.state as subject, j.id as job_id, 'it is a child, and its parent has no such batch' as detail
+from millpond.jobs j
+left join millpond.batches b on b.id = j.batch_id and b.parent_id is not distinct from j.parent_id and b.tenant = j.tenant
+where j.id >= $1 and j.phase <> 'ended' and (j.batch_id is not null or j.parent_id is not null)
+    and (b.id is null or j.depth is null)
+limit 100;
+
+-- name: parked_parents_will_resume :many
+-- A job that waits for its children waits for a batch that has not ended; one that waits for a time or an answer has a
+-- step for it.
+select j.waits_for as subject, j.id as job_id, 'nothing will resume it' as detail
+from millpond.jobs j
+where j.id >= $1 and j.phase = 'parked' and j.waits_for is not null and not exists (
+    select from millpond.steps s
+    left join millpond.batches b on b.id = s.batch_id
+    where s.job_id = j.id and s.run = j.run and case j.waits_for
+        when 'children' then b.is_awaited and b.ended_at is null and not (b.fails_fast and b.failed + b.canceled > 0)
+        when 'time' then s.type = 'sleep'
+        else s.type = 'question' and s.done_at is null
+    end
+)
+limit 100;
+
+-- name: children_do_not_outlive_their_parent :many
+-- The children of an ended job are canceled, unless they are detached.
+select b.name as subject, b.parent_id as job_id, format('it has ended, and batch %s is neither ended nor to be canceled', b.id) as detail
+from millpond.batches b join millpond.jobs j on j.id = b.parent_id
+where b.id >= $1 and b.ended_at is null and not b.is_detached and (j.phase = 'ended' or b.run < j.run)
+    and not exists (select from millpond.orphans o where o.job_id = b.parent_id)
 limit 100;
 
 -- name: refunds_fit_what_was_captured :many

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millpond.services.bulk_runner import BulkRunner
+from millpond.services.canceler import canceler
 from millpond.services.counter import counter
 from millpond.services.courier import courier
 from millpond.services.ensurer import ensurer
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 def all_services(engine: Engine, settings: Settings, export_line: Callable[[JobView], bytes]) -> list[BackgroundTask]:
     return [
         *([ensurer(engine)] if engine.tenant_databases.remote else ()),
+        canceler(engine),
         courier(engine, settings),
         expirer(engine),
         pruner(

@@ -1,4 +1,4 @@
-"""The scheduler: makes jobs ready at their start time."""
+"""The scheduler: makes jobs ready at their start time, and parked jobs at the time until which they sleep."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ JOBS_MAX: Final = 500
 def scheduler(engine: Engine, every: timedelta = timedelta(seconds=0.25)) -> Service:
     async def run_once() -> int:
         done = 0
-        while grown := await jobs.promote(engine.tenant_databases.executor_for_all, JOBS_MAX):
-            engine.notify_requeued(grown)
-            done += len(grown)
+        for make_ready in (jobs.promote, jobs.resume_due):
+            while grown := await make_ready(engine.tenant_databases.executor_for_all, JOBS_MAX):
+                engine.notify_requeued(grown)
+                done += len(grown)
         return done
 
     return Service("scheduler", every, run_once)

@@ -13,6 +13,9 @@ ADVICE: Final[dict[str, str]] = {
     "invalid_input": "Compare the field named in `field` with the `input_schema` of the kind (`GET /v1/kinds/{kind}`).",
     "invalid_amount": "Send a whole number of credits within the limits stated in `detail`.",
     "invalid_idempotency_key": "Use 1 to 255 printable ASCII characters without spaces, for example a UUID.",
+    "tree_too_large": "Submit fewer children, or fewer levels of them: `detail` states the limit. Jobs that do not "
+    "belong together can be submitted as separate jobs.",
+    "child_cycle": "Change the kind or the input of the child, so that the tree ends.",
     "artifact_missing": "PUT the file to its signed URL, then try again. If the URL has expired, request a new one.",
     "artifact_mismatch": "Compare `expected` with `found`. Upload the announced file, or announce the "
     "file again with its real size and checksum.",
@@ -63,6 +66,11 @@ ADVICE: Final[dict[str, str]] = {
     "transient": "No action is needed: the job is retried automatically.",
     "permanent": "Check the job's error. A retry would fail in the same way.",
     "blocked": "Change the input; its content is not allowed.",
+    "child_failed": "Check the error of the child named in `child_id`. In the handler, catch the error, or gather with "
+    "`return_exceptions=True`.",
+    "unanswered": "Give the question a default, or more time.",
+    "step_order": "Deploy code that makes the same steps in the same order as the code with which the job began, or "
+    "give changed steps new kinds of jobs.",
     "canceled": "No action is needed: the job was canceled on request.",
     "time_limit": "Raise the time limit of the kind, or reduce the work of the job.",
     "stalled": "Report progress from the job's code (`job.progress`, `job.log`, `job.checkpoint`), or "

@@ -23,7 +23,7 @@ language plpgsql as $$
 begin
     return (
         select count(*) = cardinality(tenants)
-            and bool_and(a.available >= w.sum and (a.active_max is null or a.active + w.count <= a.active_max))
+            and bool_and(a.available >= w.sum and (a.active_max is null or w.count = 0 or a.active + w.count <= a.active_max))
         from unnest(tenants, accounts, sums, counts) as w(tenant, account, sum, count)
         cross join lateral millpond.wallet(w.tenant, w.account) a
     );
@@ -32,9 +32,9 @@ end $$;
 -- function: charge
 -- Makes the holds of jobs that were just inserted, under the locks of their accounts, and returns the balances that
 -- remain. Refuses all jobs (PS003) if an account cannot pay for its own after all. The columns are those of
--- millpond.submit_batch, which calls it: same transaction.
+-- millpond.submit_batch, which calls it: same transaction. `amounts` are the prices with the budgets.
 create or replace function millpond.charge(
-    job_ids uuid[], tenants text[], accounts text[], prices integer[], payers integer[], nths integer[], spents bigint[],
+    job_ids uuid[], tenants text[], accounts text[], amounts bigint[], payers integer[], nths integer[], spents bigint[],
     payer_tenants text[], payer_accounts text[], sums bigint[], counts integer[], holds integer[]
 ) returns bigint[]
 language plpgsql as $$
@@ -47,8 +47,11 @@ declare
     entries bigint[];
     fits boolean;
 begin
+    if cardinality(payer_tenants) = 0 then
+        return '{}';
+    end if;
     select array_agg(a.place), array_agg(a.available), array_agg(a.held), array_agg(a.entries),
-        bool_and(a.available >= w.sum and (a.active_max is null or a.active + w.count <= a.active_max))
+        bool_and(a.available >= w.sum and (a.active_max is null or w.count = 0 or a.active + w.count <= a.active_max))
     into places, before, held, entries, fits
     from unnest(payer_tenants, payer_accounts, sums, counts) as w(tenant, account, sum, count)
     cross join lateral (  -- the newest version first, as in millpond.wallet
@@ -68,11 +71,11 @@ begin
     insert into millpond.entries (
         tenant, account, seq, at, type, available, held, outside, available_after, held_after, job_id, run
     )
-    select i.tenant, i.account, entries[i.payer] + i.nth, present, 'hold', -i.price, i.price, 0,
+    select i.tenant, i.account, entries[i.payer] + i.nth, present, 'hold', -i.amount, i.amount, 0,
         before[i.payer] - i.spent, held[i.payer] + i.spent, i.job_id, 1
-    from unnest(job_ids, tenants, accounts, prices, payers, nths, spents)
-        as i(job_id, tenant, account, price, payer, nth, spent)
-    where i.price > 0;
+    from unnest(job_ids, tenants, accounts, amounts, payers, nths, spents)
+        as i(job_id, tenant, account, amount, payer, nth, spent)
+    where i.amount > 0;
 
     return array(select b.available - b.sum from unnest(before, sums) as b(available, sum));
 end $$;
@@ -100,7 +103,8 @@ end $$;
 
 -- function: settle
 -- Settles the holds of jobs that have just ended: captured credits leave the account, the rest is available again. Part
--- of millpond.transition: same transaction, same clock.
+-- of millpond.transition: same transaction, same clock. The jobs with batches, children or budgets are few: what their
+-- end means to others is done first, because accounts are locked last.
 create or replace function millpond.settle(job_ids uuid[]) returns void
 language plpgsql as $$
 #variable_conflict use_column
@@ -108,9 +112,21 @@ declare
     low uuid := millpond.least_id(job_ids);
     high uuid := millpond.greatest_id(job_ids);
     places tid[];
+    tenants text[];
+    accounts text[];
+    composed uuid[];
 begin
-    select millpond.lock_wallets(array_agg(j.tenant), array_agg(j.account)) into places
+    select array_agg(j.tenant), array_agg(j.account), array_agg(j.id) filter (where j.depth is not null)
+    into tenants, accounts, composed
     from millpond.jobs j where j.id = any(job_ids) and j.id >= low and j.id <= high;
+    if composed is not null then
+        perform millpond.end_members(composed);
+    end if;
+    places := millpond.lock_wallets(tenants, accounts);
+    if cardinality(composed) = cardinality(tenants) then
+        perform millpond.settle_composed(composed);
+        return;
+    end if;
 
     with settled as materialized (
         select j.id, j.tenant, j.account, j.price, j.captured, j.run, j.finished_at, a.ctid as place,
@@ -119,7 +135,7 @@ begin
             a.entries + count(*) filter (where j.price > 0) over account as seq
         from millpond.jobs j
         join millpond.accounts a on a.ctid = any(places) and a.tenant = j.tenant and a.account = j.account
-        where j.id = any(job_ids) and j.id >= low and j.id <= high
+        where j.id = any(job_ids) and j.id >= low and j.id <= high and j.depth is null
         window account as (partition by a.ctid order by j.id)
     ),
     repaid as (
@@ -139,6 +155,9 @@ begin
     select tenant, account, seq, finished_at, case when captured > 0 then 'capture' else 'release' end,
         price - captured, -price, captured, available_after, held_after, id, run
     from settled where price > 0;
+    if composed is not null then  -- last, because it changes the places of the rows
+        perform millpond.settle_composed(composed);
+    end if;
 end $$;
 
 -- function: post

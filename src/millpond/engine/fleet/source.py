@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from millpond.app import Millpond
     from millpond.engine.engine import Engine
     from millpond.engine.jobs.artifacts import ArtifactRecord
-    from millpond.work import End, HeartbeatAnswer, Lease, Note, Return
+    from millpond.work import BatchResults, End, HeartbeatAnswer, Lease, Note, Return, SpawnRequest, Step, StepRequest
     from millpond.worker.source import SourceListener
 
 LEASE: Final = timedelta(seconds=60)
@@ -115,6 +115,21 @@ class EngineSource:
 
     async def proceed(self, lease: Lease, answer: Any, memo: Any) -> str:
         return await self.engine.proceed(lease, answer, memo)
+
+    async def recall(self, lease: Lease, after: str) -> list[Step]:
+        return await self.engine.recall(lease, after)
+
+    async def record(self, item: StepRequest) -> Step:
+        return await self.engine.record(item)
+
+    async def spawn(self, request: SpawnRequest) -> Step:
+        return await self.engine.spawn(request)
+
+    async def results(self, lease: Lease, batch_id: UUID, after: UUID | None) -> BatchResults:
+        return await self.engine.results(lease, batch_id, after)
+
+    async def suspend(self, lease: Lease, name: str) -> None:
+        await self.engine.suspend(lease, name)
 
     async def close_leases(self, tokens: Iterable[UUID]) -> None:
         if tokens := set(tokens):

@@ -113,6 +113,12 @@ class Submission(msgspec.Struct, frozen=True, gc=False):
     """The job's own webhook as JSON, with an encrypted secret; none if it has none."""
     tags: str | None = None
     """As JSON; none if the job has no tags."""
+    budget: int | None = None
+
+    @property
+    def cost(self) -> int:
+        """What is held for the job: its price, with its budget."""
+        return self.price + (self.budget or 0)
 
 
 JSON_FIELDS: Final = ("input", "request", "tags")
@@ -194,6 +200,11 @@ class JobFields(msgspec.Struct, frozen=True, gc=False):
     finished_at: datetime | None
     cancel_requested_at: datetime | None
     retry_of: UUID | None
+    batch_id: UUID | None
+    parent_id: UUID | None
+    depth: int | None
+    waits_for: str | None
+    """What a parked job waits for: children, time or question; none if it waits for an answer to itself."""
     tags: dict[str, str]
 
     @property
@@ -284,6 +295,7 @@ def prepare(
         is_fair=found.is_fair,
         hook=None if hook is None else _hook_text(hook, job_id, tenant),
         tags=_tags_text(tagged),
+        budget=found.budget,
     )
 
 
@@ -397,14 +409,21 @@ async def _accept_apart(
 
 
 async def _accept(db: Executor, items: Sequence[Submission], topics: str | None) -> dict[UUID, Submitted]:
-    bill = Bill((item.tenant, item.account, item.price) for item in items)
-    columns = (any(item.is_fair for item in items), *_columns(items), *bill.columns(), hooks_text(items), _tags(items))
+    bill, columns = submit_columns(items)
     row = await (
         db.run(SQL["submit"], False, *columns)  # noqa: FBT003 - the columns of its statement
         if topics is None
         else db.run(SQL["submit_and_notify"], topics, *columns)
     )
     return _accepted(items, bill, row)
+
+
+def submit_columns(items: Sequence[Submission]) -> tuple[Bill, tuple[Any, ...]]:
+    """What these items cost, and the columns of ``millpond.submit_batch`` after the first."""
+    bill = Bill((item.tenant, item.account, item.cost) for item in items)
+    budgets = _unless_empty([item.budget for item in items])
+    is_fair = any(item.is_fair for item in items)
+    return bill, (is_fair, *_columns(items), *bill.columns(), hooks_text(items), _tags(items), budgets)
 
 
 def _first_of_each_key(todo: Sequence[Submission]) -> list[Submission]:
@@ -421,12 +440,12 @@ def _accepted(items: Sequence[Submission], bill: Bill, row: Row) -> dict[UUID, S
     before = [left + paid for left, paid in zip(row["available"], bill.sums, strict=True)]
     created_at = row["created_at"]
     return {
-        item.job_id: _submitted(item, created_at, before[payer - 1] - spent)
+        item.job_id: submitted(item, created_at, before[payer - 1] - spent)
         for item, payer, spent in zip(items, bill.payers, bill.spents, strict=True)
     }
 
 
-def _submitted(item: Submission, created_at: datetime, available: int | None) -> Submitted:
+def submitted(item: Submission, created_at: datetime, available: int | None) -> Submitted:
     starts_at = created_at if item.run_at is None else max(created_at, item.run_at)
     state = item.entry_state if starts_at == created_at else item.initial_state
     if logs.is_on("job.created"):
@@ -438,7 +457,7 @@ def _submitted(item: Submission, created_at: datetime, available: int | None) ->
         item.kind,
         state,
         item.price,
-        available if item.price else None,
+        available if item.cost else None,
         created_at,
         None if item.lifetime is None else starts_at + item.lifetime,
     )
@@ -474,8 +493,8 @@ def _sift(judged: Iterable[tuple[Submission, Row]]) -> tuple[dict[UUID, Exceptio
             continue  # The account was just created: the next round checks what it can pay for.
         if refusal := _refusal(item, row):
             refused[item.job_id] = refusal
-        elif item.price <= row["available"] - price and row["active"] + jobs < _limit(row):
-            taken[item.tenant, item.account] = price + item.price, jobs + 1
+        elif item.cost <= row["available"] - price and row["active"] + jobs < _limit(row):
+            taken[item.tenant, item.account] = price + item.cost, jobs + 1
             fitting.append(item)
     return refused, fitting
 
@@ -512,7 +531,7 @@ async def _recover(db: Executor, todo: Iterable[Submission], done: dict[UUID, Su
     for row in await db.run(SQL["present"], list(items)):
         item = items[row["job_id"]]
         if (row["tenant"], row["account"], row["kind"]) == (item.tenant, item.account, item.kind):
-            done[item.job_id] = _submitted(item, row["created_at"], row["available"])
+            done[item.job_id] = submitted(item, row["created_at"], row["available"])
         else:
             done[item.job_id] = _id_is_taken()
 
@@ -573,17 +592,21 @@ def _refusal(item: Submission, row: Row) -> MillpondError | None:
     """Why an item is refused regardless of the other items; none if it is not."""
     if row["is_replay"]:
         return UnavailableError("The first request with this key was rolled back. Try again.")
-    if item.price > row["available"]:
-        return InsufficientCreditsError(
-            f"The job costs {item.price} credits, but only {row['available']} are available.",
-            required=item.price,
-            available=row["available"],
-        )
+    if item.cost > row["available"]:
+        return insufficient(item.cost, row["available"])
     if row["active"] >= _limit(row):
         return TooManyActiveJobsError(
             f"The account has {row['active']} active jobs, which is its limit.", active=row["active"]
         )
     return None
+
+
+def insufficient(required: int, available: int) -> InsufficientCreditsError:
+    return InsufficientCreditsError(
+        f"The job costs {required} credits, but only {available} are available.",
+        required=required,
+        available=available,
+    )
 
 
 async def read(db: Executor, tenant: str, job_id: UUID | str) -> JobRecord:
@@ -686,11 +709,7 @@ async def revive(db: Executor, job: JobRecord, lifetime: timedelta | None) -> Su
                 job.job_id, job.kind, row["state"], row["price"], row["available"], job.created_at, row["expires_at"]
             )
         case "short":
-            raise InsufficientCreditsError(
-                f"The job costs {row['price']} credits, but only {row['available']} are available.",
-                required=row["price"],
-                available=row["available"],
-            )
+            raise insufficient(row["price"], row["available"])
         case "capped":
             raise TooManyActiveJobsError
         case "absent":
@@ -779,6 +798,13 @@ async def expire(db: Executor, limit: int) -> int:
     return len(transitioned)
 
 
+async def resume_due(db: Executor, limit: int) -> set[str]:
+    """Make parked jobs ready whose time has come, and return the queues that they joined."""
+    found = await db.run(SQL["apply_due"], "resumed", limit)
+    report(found)
+    return {row["queue"] for row in found}
+
+
 async def force_cancel(db: Executor, limit: int) -> int:
     """End the jobs whose workers did not stop within the grace of a cancel."""
     return report_end("canceled", await db.run(SQL["apply_due"], "canceled", limit))
@@ -847,6 +873,10 @@ _END_EVENTS: Final = {outcome: f"job.{outcome}" for outcome in OUTCOMES} | {"suc
 
 def decode(text: str | None) -> Any:
     return None if text is None else msgspec.json.decode(text)
+
+
+def records(rows: Iterable[Row]) -> list[JobRecord]:
+    return [_record(row) for row in rows]
 
 
 def _record(row: Row) -> JobRecord:

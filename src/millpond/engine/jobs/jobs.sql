@@ -17,13 +17,15 @@
 -- shared by all jobs of an account is held only during the charge. The statements are plain on purpose: starting one
 -- costs more than running it, and joins cost most.
 -- If the queue is in another database (`is_remote`), the dispatches are recorded as owed (see remote.sql). Jobs with a
--- webhook URL of their own are few, and their URLs are one value (`hooks`).
+-- webhook URL of their own are few, and their URLs are one value (`hooks`). All jobs of a call belong to the same batch,
+-- and have the same parent, if any. Without payers, the caller has already reserved what the jobs may cost.
 create or replace function millpond.submit_batch(
     is_fair boolean, is_remote boolean, job_ids uuid[], tenants text[], accounts text[], kinds text[], lifecycles text[], queues text[],
     initial_states text[], entry_states text[], prices integer[], inputs jsonb[], scopes text[], keys text[], requests jsonb[],
     priorities smallint[], run_ats timestamptz[], lifetimes interval[], retries uuid[], payers integer[], nths integer[],
     spents bigint[], payer_tenants text[], payer_accounts text[], sums bigint[], counts integer[], holds integer[],
-    hooks jsonb default null, tags jsonb[] default null
+    hooks jsonb default null, tags jsonb[] default null, budgets integer[] default null, batch_id uuid default null,
+    parent_id uuid default null, depth smallint default null
 ) returns table (available bigint[], created_at timestamptz)
 language plpgsql
 set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
@@ -38,6 +40,7 @@ declare
         cardinality(prices), cardinality(run_ats)
     );
     keyed integer;
+    amounts bigint[] := prices;
 begin
     if exists (select from unnest(kinds) as i(kind) where not exists (select from millpond.kinds k where k.kind = i.kind)) then
         raise exception 'the kind is not registered' using errcode = 'PS004';
@@ -54,11 +57,13 @@ begin
         initial_states := millpond.spread(initial_states, size);
         entry_states := millpond.spread(entry_states, size);
         prices := millpond.spread(prices, size);
+        amounts := prices;
         scopes := millpond.spread(scopes, size);
         priorities := millpond.spread(priorities, size);
         run_ats := millpond.spread(run_ats, size);
         lifetimes := millpond.spread(lifetimes, size);
         payers := millpond.spread(payers, size);
+        budgets := millpond.spread(budgets, size);
     end if;
 
     if keys is not null then
@@ -77,20 +82,27 @@ begin
 
     insert into millpond.jobs (
         id, tenant, account, kind, lifecycle, queue, state, phase, priority, events, price,
-        created_at, run_at, expires_at, retry_of, input, tags
+        created_at, run_at, expires_at, retry_of, input, tags, batch_id, parent_id, depth
     )
     select i.job_id, i.tenant, i.account, i.kind, i.lifecycle, i.queue,
         case when i.run_at > present then i.initial_state else i.entry_state end,
         case when i.run_at > present then 'waiting' else 'ready' end,
         i.priority, case when i.run_at > present or i.entry_state = i.initial_state then 1 else 2 end, i.price,
-        present, i.run_at, greatest(i.run_at, present) + i.lifetime, i.retry_of, i.input, i.tags
+        present, i.run_at, greatest(i.run_at, present) + i.lifetime, i.retry_of, i.input, i.tags,
+        submit_batch.batch_id, submit_batch.parent_id, coalesce(submit_batch.depth, case when i.budget is not null then 0 end)
     from unnest(
         job_ids, tenants, accounts, kinds, lifecycles, queues, initial_states, entry_states, prices, inputs, priorities, run_ats,
-        lifetimes, retries, tags
+        lifetimes, retries, tags, budgets
     ) as i(
         job_id, tenant, account, kind, lifecycle, queue, initial_state, entry_state, price, input, priority, run_at, lifetime, retry_of,
-        tags
+        tags, budget
     );
+    if budgets is not null then
+        insert into millpond.budgets (job_id, run, tenant, amount)
+        select i.job_id, 1, i.tenant, i.budget from unnest(job_ids, tenants, budgets) as i(job_id, tenant, budget)
+        where i.budget is not null;
+        amounts := millpond.amounts(prices, budgets, size);
+    end if;
 
     insert into millpond.events (job_id, seq, at, type, state, tenant)
     select i.job_id, 1, present, 'submitted', i.state, i.tenant
@@ -137,7 +149,7 @@ begin
     end if;
 
     return query
-    select millpond.charge(job_ids, tenants, accounts, prices, payers, nths, spents, payer_tenants, payer_accounts, sums, counts, holds), present;
+    select millpond.charge(job_ids, tenants, accounts, amounts, payers, nths, spents, payer_tenants, payer_accounts, sums, counts, holds), present;
 end $$;
 
 -- function: submit_and_notify
@@ -149,14 +161,15 @@ create or replace procedure millpond.submit_and_notify(
     initial_states text[], entry_states text[], prices integer[], inputs jsonb[], scopes text[], keys text[], requests jsonb[],
     priorities smallint[], run_ats timestamptz[], lifetimes interval[], retries uuid[], payers integer[], nths integer[],
     spents bigint[], payer_tenants text[], payer_accounts text[], sums bigint[], counts integer[], holds integer[], hooks jsonb,
-    inout available bigint[], inout created_at timestamptz, tags jsonb[] default null
+    inout available bigint[], inout created_at timestamptz, tags jsonb[] default null, budgets integer[] default null
 )
 language plpgsql as $$
 begin
     select s.available, s.created_at into available, created_at
     from millpond.submit_batch(
         is_fair, false, job_ids, tenants, accounts, kinds, lifecycles, queues, initial_states, entry_states, prices, inputs, scopes, keys,
-        requests, priorities, run_ats, lifetimes, retries, payers, nths, spents, payer_tenants, payer_accounts, sums, counts, holds, hooks, tags
+        requests, priorities, run_ats, lifetimes, retries, payers, nths, spents, payer_tenants, payer_accounts, sums, counts, holds, hooks, tags,
+        budgets
     ) s;
     commit;
     perform set_config('synchronous_commit', 'off', true), pg_notify('millpond', topics);
@@ -214,11 +227,11 @@ end $$;
 create or replace function millpond.transition(
     event text, phase text, job_ids uuid[], epochs integer[] default null, attempts smallint[] default null,
     outputs jsonb[] default null, errors jsonb[] default null, captures integer[] default null, memos jsonb[] default null,
-    answers jsonb[] default null, notes jsonb[] default null, was text default null
+    answers jsonb[] default null, notes jsonb[] default null, was text default null, waits text[] default null
 ) returns table (
     job_id uuid, tenant text, account text, kind text, queue text, priority smallint, from_state text, state text,
     outcome text, seq integer, epoch integer, attempts_ smallint, run smallint, price integer, captured integer,
-    progress real, stage text, input jsonb, memo jsonb, answer jsonb, created_at timestamptz, expires_at timestamptz
+    progress real, stage text, input jsonb, memo jsonb, answer jsonb, created_at timestamptz, expires_at timestamptz, parent_id uuid, depth smallint
 )
 language plpgsql as $$
 #variable_conflict use_column
@@ -262,6 +275,7 @@ begin
                 when renews then null else j.started_at end,
             finished_at = case when ends then greatest(present, j.created_at, j.started_at) end,
             cancel_requested_at = case when renews then null else j.cancel_requested_at end,
+            waits_for = waits[i.n::int],
             captured = case when ends then least(j.price, coalesce(captures[i.n::int], case when succeeds then j.price else 0 end)) end
         from unnest(job_ids) with ordinality as i(job_id, n), millpond.lifecycle_transitions m
         where j.id = any(job_ids) and j.id >= low and j.id <= high and i.job_id = j.id
@@ -269,7 +283,8 @@ begin
         returning j.id, j.tenant, j.account, j.kind, j.queue, j.priority, m.from_state, j.state, j.outcome, j.events,
             j.epoch, j.attempts, j.run, j.price, j.captured, j.progress, j.stage,
             case when starts then j.input end as input, case when starts then j.memo end as memo,
-            case when starts then j.answer end as answer, j.created_at, j.expires_at, notes[i.n::int] as note,
+            case when starts then j.answer end as answer, j.created_at, j.expires_at, j.parent_id, j.depth,
+            notes[i.n::int] as note,
             coalesce(was, phases[i.n::int]) as from_phase,
             case
                 when ends then j.finished_at - j.started_at
@@ -294,7 +309,7 @@ begin
         select id, events, present, transition.event, state, tenant, note from changed
     )
     select id, tenant, account, kind, queue, priority, from_state, state, outcome, events, epoch, attempts, run, price,
-        captured, progress, stage, input, memo, answer, created_at, expires_at
+        captured, progress, stage, input, memo, answer, created_at, expires_at, parent_id, depth
     from changed;
 
     get diagnostics done = row_count;
@@ -429,7 +444,7 @@ begin
 
     if job.id is null then
         return query select 'absent', null::text, null::text, null::text, null::text;
-    elsif is_waited_for then
+    elsif is_waited_for and job.waits_for is null then
         return query select 'answered', m.state, m.queue, m.kind, m.from_state
         from millpond.transition('answered', 'ready', array[job.id], answers => array[answer_job.answer]) m;
     elsif job.answer = answer_job.answer then
@@ -468,7 +483,7 @@ begin
 end $$;
 
 -- function: revive_job
--- The tenant database's half of a retry in place.
+-- The tenant database's half of a retry in place. The end of a job of a batch is counted, and cannot be undone.
 create or replace function millpond.revive_job(tenant text, job_id uuid, lifetime interval)
 returns table (
     verdict text, state text, available bigint, price integer, expires_at timestamptz, revived_at timestamptz
@@ -481,13 +496,15 @@ declare
     readied text;
     present timestamptz := millpond.clock();
     deadline timestamptz := present + lifetime;
+    budget integer;
+    cost bigint;
 begin
     perform millpond.keep_partitions();
     select j.* into job from millpond.jobs j where j.id = revive_job.job_id and j.tenant = revive_job.tenant for update;
     if job.id is null then
         return query select 'absent', null::text, null::bigint, null::integer, null::timestamptz, present;
         return;
-    elsif not exists (
+    elsif job.batch_id is not null or not exists (
         select from millpond.lifecycle_transitions m
         where m.lifecycle = job.lifecycle and m.from_state = job.state and m.event = 'retried'
     ) then
@@ -495,10 +512,12 @@ begin
         return;
     end if;
 
+    select b.amount into budget from millpond.budgets b where b.job_id = job.id and b.run = job.run;
+    cost := job.price + coalesce(budget, 0);
     select a.* into wallet from millpond.accounts a
     where a.tenant = job.tenant and a.account = job.account for update;
-    if wallet.available < job.price then
-        return query select 'short', job.state, wallet.available, job.price, job.expires_at, present;
+    if wallet.available < cost then
+        return query select 'short', job.state, wallet.available, cost::integer, job.expires_at, present;
         return;
     elsif wallet.active >= wallet.active_max then
         return query select 'capped', job.state, wallet.available, job.price, job.expires_at, present;
@@ -506,17 +525,17 @@ begin
     end if;
 
     update millpond.accounts a
-    set available = a.available - job.price, held = a.held + job.price, active = a.active + 1,
-        entries = a.entries + (job.price > 0)::int
+    set available = a.available - cost, held = a.held + cost, active = a.active + 1, entries = a.entries + (cost > 0)::int
     where a.tenant = job.tenant and a.account = job.account;
-    if job.price > 0 then
+    if cost > 0 then
         insert into millpond.entries (
             tenant, account, seq, at, type, available, held, outside, available_after, held_after, job_id, run
         ) values (
-            job.tenant, job.account, wallet.entries + 1, present, 'hold', -job.price, job.price, 0,
-            wallet.available - job.price, wallet.held + job.price, job.id, job.run + 1
+            job.tenant, job.account, wallet.entries + 1, present, 'hold', -cost, cost, 0,
+            wallet.available - cost, wallet.held + cost, job.id, job.run + 1
         );
     end if;
+    insert into millpond.budgets (job_id, run, tenant, amount) select job.id, job.run + 1, job.tenant, budget where budget is not null;
     if millpond.is_withheld(job.outcome, job.error) then
         perform millpond.withhold_artifacts(job.id);
     end if;
@@ -529,7 +548,7 @@ begin
         insert into millpond.counter_changes (at, tenant, kind, event, from_state, from_phase, to_state, to_phase, n, price)
         values (millpond.minute(present), job.tenant, job.kind, 'queued', readied, 'waiting', readied, 'ready', 1, job.price);
     end if;
-    return query select 'revived', j.state, wallet.available - job.price, job.price, deadline, present
+    return query select 'revived', j.state, wallet.available - cost, job.price, deadline, present
     from millpond.jobs j where j.id = job.id;
 end $$;
 
@@ -660,7 +679,7 @@ as $$
 #variable_conflict use_column
 declare
     present timestamptz := millpond.clock();
-    starts boolean := apply_due.event = 'queued';
+    starts boolean := apply_due.event in ('queued', 'resumed');
     ids uuid[];
 begin
     select array_agg(d.job_id) into ids from (
@@ -679,7 +698,8 @@ begin
     return query
     select m.job_id, m.tenant, m.kind, m.queue, m.from_state, m.state, m.outcome, m.price, m.captured
     from millpond.transition(
-        apply_due.event, case when starts then 'ready' else 'ended' end, ids, was => case when starts then 'waiting' end
+        apply_due.event, case when starts then 'ready' else 'ended' end, ids,
+        was => case apply_due.event when 'queued' then 'waiting' when 'resumed' then 'parked' end
     ) m;
 end $$;
 
@@ -731,7 +751,7 @@ from millpond.submit_batch(
     keys => $14::text[], requests => $15::jsonb[], priorities => $16::smallint[], run_ats => $17::timestamptz[],
     lifetimes => $18::interval[], retries => $19::uuid[], payers => $20::integer[], nths => $21::integer[],
     spents => $22::bigint[], payer_tenants => $23::text[], payer_accounts => $24::text[], sums => $25::bigint[],
-    counts => $26::integer[], holds => $27::integer[], hooks => $28::jsonb, tags => $29::jsonb[]
+    counts => $26::integer[], holds => $27::integer[], hooks => $28::jsonb, tags => $29::jsonb[], budgets => $30::integer[]
 );
 
 -- name: submit_and_notify :one
@@ -742,7 +762,7 @@ call millpond.submit_and_notify(
     keys => $14::text[], requests => $15::jsonb[], priorities => $16::smallint[], run_ats => $17::timestamptz[],
     lifetimes => $18::interval[], retries => $19::uuid[], payers => $20::integer[], nths => $21::integer[],
     spents => $22::bigint[], payer_tenants => $23::text[], payer_accounts => $24::text[], sums => $25::bigint[],
-    counts => $26::integer[], holds => $27::integer[], hooks => $28::jsonb, tags => $29::jsonb[],
+    counts => $26::integer[], holds => $27::integer[], hooks => $28::jsonb, tags => $29::jsonb[], budgets => $30::integer[],
     available => null::bigint[], created_at => null::timestamptz
 );
 
@@ -762,7 +782,7 @@ where j.id = any($1::uuid[]);
 -- The columns of JobFields, in its order.
 id, tenant, account, kind, lifecycle, queue, state, phase, outcome, priority, run, epoch, attempts, events, price, captured,
     progress::numeric::float8 as progress, stage, created_at, run_at, expires_at, started_at, finished_at,
-    cancel_requested_at, retry_of, tags
+    cancel_requested_at, retry_of, batch_id, parent_id, depth, waits_for, tags
 
 -- name: read :maybe
 select {jobs.fields}, input, memo, answer, output, error

@@ -13,7 +13,6 @@ from millpond.engine.jobs import jobs
 from millpond.errors import (
     ConflictError,
     IdempotencyConflictError,
-    InsufficientCreditsError,
     InvalidError,
     TooManyActiveJobsError,
 )
@@ -99,11 +98,7 @@ def _submitted(item: Submission, answer: str) -> Submitted:
         case "conflict":
             raise IdempotencyConflictError(field="idempotency_key", job_id=ids.text("job", UUID(row["job_id"])))
         case "short":
-            raise InsufficientCreditsError(
-                f"The job costs {item.price} credits, but only {row['available']} are available.",
-                required=item.price,
-                available=row["available"],
-            )
+            raise jobs.insufficient(item.cost, row["available"])
         case "capped":
             raise TooManyActiveJobsError(
                 f"The account has {row['active']} active jobs, which is its limit.", active=row["active"]

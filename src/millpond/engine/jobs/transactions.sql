@@ -70,7 +70,7 @@ begin
         'job_id', millpond.uuid7(), 'tenant', submit.tenant, 'account', submit.account, 'kind', declared.kind,
         'lifecycle', declared.lifecycle, 'queue', declared.queue, 'is_fair', declared.is_fair,
         'initial_state', declared.initial_state, 'entry_state', declared.entry_state,
-        'price', declared.declaration -> 'price', 'input', submit.input, 'scope', submit.account,
+        'price', declared.declaration -> 'price', 'budget', declared.declaration -> 'budget', 'input', submit.input, 'scope', submit.account,
         'key', submit.idempotency_key, 'priority', coalesce(submit.priority, (declared.declaration ->> 'priority')::integer),
         'run_at', submit.run_at, 'lifetime', lifetime, 'tags', nullif(submit.tags, '{}')
     )) a;
@@ -123,13 +123,15 @@ declare
     born record;
     begins timestamptz;
     wallet record;
+    cost bigint;
 begin
     select i.* into job from jsonb_to_record(item) as i(
         job_id uuid, tenant text, account text, kind text, lifecycle text, queue text, is_fair boolean, initial_state text,
-        entry_state text, price integer, input jsonb, scope text, key text, request jsonb, priority smallint,
+        entry_state text, price integer, budget integer, input jsonb, scope text, key text, request jsonb, priority smallint,
         run_at timestamptz, lifetime double precision, retry_of uuid, hooks jsonb,
         tags jsonb
     );
+    cost := job.price::bigint + coalesce(job.budget, 0);
     if exists (select from millpond.tenant_databases h where h.tenant = job.tenant) then
         return query select 'remote', job.job_id, null::text, null::integer, null::bigint, null::integer, null::timestamptz,
             null::timestamptz;
@@ -142,14 +144,14 @@ begin
                 job.is_fair, false, array[job.job_id], array[job.tenant], array[job.account], array[job.kind], array[job.lifecycle],
                 array[job.queue], array[job.initial_state], array[job.entry_state], array[job.price], array[job.input],
                 array[job.scope], array[job.key], array[job.request], array[job.priority], array[job.run_at],
-                array[make_interval(secs => job.lifetime)], array[job.retry_of], array[1], array[(job.price > 0)::integer],
-                array[job.price::bigint], array[job.tenant], array[job.account], array[job.price::bigint], array[1],
-                array[(job.price > 0)::integer], job.hooks, array[job.tags]
+                array[make_interval(secs => job.lifetime)], array[job.retry_of], array[1], array[(cost > 0)::integer],
+                array[cost], array[job.tenant], array[job.account], array[cost], array[1],
+                array[(cost > 0)::integer], job.hooks, array[job.tags], case when job.budget is not null then array[job.budget] end
             ) s;
             begins := greatest(job.run_at, born.at);
             return query select 'accepted', job.job_id,
                 case when begins > born.at then job.initial_state else job.entry_state end,
-                job.price, case when job.price > 0 then born.left_ end, null::integer, born.at,
+                job.price, case when cost > 0 then born.left_ end, null::integer, born.at,
                 begins + make_interval(secs => job.lifetime);
             return;
         exception
@@ -172,8 +174,8 @@ begin
             return;
         end if;
         select w.available, w.active, w.active_max into wallet from millpond.wallet(job.tenant, job.account) w;
-        if job.price > coalesce(wallet.available, 0) then
-            return query select 'short', job.job_id, null::text, job.price, coalesce(wallet.available, 0), null::integer,
+        if cost > coalesce(wallet.available, 0) then
+            return query select 'short', job.job_id, null::text, cost::integer, coalesce(wallet.available, 0), null::integer,
                 null::timestamptz, null::timestamptz;
             return;
         elsif wallet.active >= wallet.active_max then

@@ -231,13 +231,14 @@ end $$;
 
 -- function: is_due
 -- Whether a lifecycle event is due for the job of a dispatch: 'expired' once the deadline has passed, in any phase;
--- 'canceled' once the grace of a cancel is over; 'queued' once the start time has come.
+-- 'canceled' once the grace of a cancel is over; 'queued' once the start time has come, 'resumed' once the time has come
+-- until which it is parked.
 create or replace function millpond.is_due(event text, dispatch millpond.dispatches, present timestamptz) returns boolean
 language sql immutable as $$
     select case event
         when 'expired' then dispatch.expires_at <= present
         when 'canceled' then dispatch.cancel_at <= present
-        else dispatch.phase = 'waiting' and dispatch.run_at <= present
+        else dispatch.phase = case event when 'resumed' then 'parked' else 'waiting' end and dispatch.run_at <= present
             and (dispatch.expires_at is null or dispatch.expires_at > present)
     end
 $$;
@@ -324,9 +325,27 @@ declare
 begin
     return query
     update millpond.dispatches d
-    set phase = 'parked', lease_token = null
+    set phase = 'parked', lease_token = null, run_at = null
     from unnest(park_dispatches.job_ids, tokens) as i(job_id, token), millpond.leases l
     where d.job_id = any(park_dispatches.job_ids) and i.job_id = d.job_id and d.lease_token = i.token and d.cancel_at is null
+        and l.token = any(tokens) and l.token = i.token and l.expires_at > present
+    returning d.job_id;
+end $$;
+
+-- function: suspend_dispatches
+-- Parks jobs until a time, or without one until they are resumed.
+create or replace function millpond.suspend_dispatches(job_ids uuid[], tokens uuid[], untils timestamptz[])
+returns table (job_id uuid)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    present timestamptz := millpond.clock();
+begin
+    return query
+    update millpond.dispatches d
+    set phase = 'parked', lease_token = null, run_at = i.until, wakes_at = least(i.until, greatest(d.wakes_at, d.expires_at))
+    from unnest(suspend_dispatches.job_ids, tokens, untils) as i(job_id, token, until), millpond.leases l
+    where d.job_id = any(suspend_dispatches.job_ids) and i.job_id = d.job_id and d.lease_token = i.token and d.cancel_at is null
         and l.token = any(tokens) and l.token = i.token and l.expires_at > present
     returning d.job_id;
 end $$;
@@ -402,7 +421,7 @@ begin
     with woken as (
         update millpond.dispatches d
         set phase = 'ready',
-            wakes_at = case d.phase when 'parked' then greatest(d.wakes_at, d.expires_at) else d.expires_at end
+            wakes_at = case when d.phase = 'parked' and d.wakes_at > d.expires_at then d.wakes_at else d.expires_at end
         where d.job_id = any(job_ids)
         returning d.queue, d.rank, d.turn, d.job_id
     )

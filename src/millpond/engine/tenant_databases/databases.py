@@ -11,6 +11,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millpond import logs
+from millpond.engine.composition import batches
 from millpond.engine.jobs import jobs
 from millpond.engine.tenant_databases.remote import AllDatabasesExecutor, RemoteExecutor, skip_unavailable
 from millpond.errors import BusyError, MillpondError, SettingsError, UnavailableError
@@ -194,6 +195,20 @@ class TenantDatabases:
         submitted = await jobs.submit(self.central, items, topics)
         notifier.notify(queues, is_sent=topics is not None)
         return submitted
+
+    async def enqueue(
+        self, items: Sequence[Submission], answers: Sequence[Submitted], notifier: NotifierProtocol
+    ) -> None:
+        """Queue jobs that were just submitted in the tenant's database, and notify their queues."""
+        remote = self.executors.get(items[0].tenant)
+        if remote is not None:
+            await remote.dispatch(items, answers)
+        notifier.notify({item.queue for item in items})
+
+    async def grown_by(self, tenant: str, job_ids: Sequence[UUID]) -> set[str]:
+        """The queues of those of these jobs that became ready with the end of others."""
+        remote = self.executors.get(tenant)
+        return await (batches.ready_queues(self.central, job_ids) if remote is None else remote.restore(job_ids))
 
     def tenants_of(self, db: Database) -> list[str] | None:
         """The tenants whose own database this is; None for central."""

@@ -26,6 +26,7 @@ from uuid import UUID
 import msgspec
 
 from millpond import logs
+from millpond.engine.composition import batches, steps
 from millpond.engine.jobs.jobs import GRACE
 from millpond.engine.jobs.jobs import SQL as JOBS
 from millpond.engine.queue import dispatches, leases
@@ -35,7 +36,7 @@ from millpond.store.queries import queries
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-    from datetime import timedelta
+    from datetime import datetime, timedelta
 
     from millpond.engine.jobs.jobs import Submission, Submitted
     from millpond.engine.tenant_databases.databases import RemoteDatabase, TenantDatabases
@@ -115,7 +116,11 @@ class RemoteExecutor:
                 raise AgainError("A dispatch was created while the job was being locked.")
             await _take_claims_back(own, jobs, queued)
             live = {job_id: job for job_id, job in jobs.items() if job["phase"] != "ended"}
-            missing = [job for job_id, job in live.items() if job_id not in queued]
+            missing = [
+                job | {"run_at": job["until"]} if job["phase"] == "parked" else job
+                for job_id, job in live.items()
+                if job_id not in queued
+            ]
             behind = [live[key] for key in live.keys() & queued.keys() if not _agree(live[key], queued[key])]
             over = [job_id for job_id in queued if job_id not in live]
             grown.update(await _ensure(partial(fetch, central), missing) if missing else ())
@@ -440,6 +445,25 @@ class RemoteExecutor:
 
         return await self._held(job_ids, (SQL["park_dispatches"], job_ids, tokens), park)
 
+    async def suspend(
+        self,
+        job_ids: Sequence[UUID],
+        tokens: Sequence[UUID],
+        names: Sequence[str],
+        untils: Sequence[datetime | None],
+    ) -> list[dict[str, Any]]:
+        async def suspend(own: Connection, held: list[UUID]) -> list[dict[str, Any]]:
+            return [dict(row) for row in await fetch(own, steps.SQL["suspend_jobs"], held, job_ids, names)]
+
+        parked = await self._held(job_ids, (steps.SQL["suspend_dispatches"], job_ids, tokens, untils), suspend)
+        await self.restore([row["job_id"] for row in parked if row["is_resumed"]])
+        return parked
+
+    async def spawn(self, *arguments: Any) -> Row:
+        """The tenant's half: the job that its worker holds is locked there. `dispatch` is central's."""
+        before, after = arguments[: batches.IS_REMOTE], arguments[batches.IS_REMOTE + 1 :]
+        return await self.database.run(batches.SQL["spawn"], *before, True, *after)  # noqa: FBT003 - as in `submit`
+
     async def proceed(
         self,
         job_ids: Sequence[UUID],
@@ -464,7 +488,7 @@ class RemoteExecutor:
     # Services
 
     async def apply_due(self, event: str, limit: int) -> list[dict[str, Any]]:
-        phase, half = ("ready", "make_ready") if event == "queued" else ("ended", "discard")
+        phase, half = ("ready", "make_ready") if event in {"queued", "resumed"} else ("ended", "discard")
 
         async def work(central: Connection, own: Connection) -> list[dict[str, Any]]:
             due = _by_id(await fetch(central, SQL["due"], event, self.database.tenants, limit))
@@ -516,6 +540,8 @@ _VERBS: Final[dict[str, Callable[..., Awaitable[Any]]]] = {
     "leases.requeue": RemoteExecutor.requeue,
     "leases.park": RemoteExecutor.park,
     "leases.proceed": RemoteExecutor.proceed,
+    "steps.suspend": RemoteExecutor.suspend,
+    "batches.spawn": RemoteExecutor.spawn,
     "leases.note": RemoteExecutor.note,
 }
 """Verbs by the name of their single statement, with the methods that run them in two halves."""
@@ -713,8 +739,8 @@ async def _ensure(run: Callable[..., Awaitable[Any]], jobs: Sequence[Mapping[str
 
 
 async def _follow(central: Connection, jobs: Sequence[Mapping[str, Any]]) -> set[str]:
-    *columns, ranks = ([job[name] for job in jobs] for name in ("job_id", *_PLACE))
-    return {row["queue"] for row in await fetch(central, SQL["follow"], *columns, GRACE, ranks)}
+    *columns, ranks, untils = ([job[name] for job in jobs] for name in ("job_id", *_PLACE, "until"))
+    return {row["queue"] for row in await fetch(central, SQL["follow"], *columns, GRACE, ranks, untils)}
 
 
 def _new_dispatch(item: Submission, answer: Submitted) -> dict[str, Any]:

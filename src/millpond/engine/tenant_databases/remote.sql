@@ -70,7 +70,11 @@ begin
         )
         select i.job_id, i.tenant, i.account, i.kind, i.queue, i.phase, -i.priority, coalesce(m.turn, 0), i.epoch, i.attempts,
             case when i.phase = 'waiting' then coalesce(i.run_at, millpond.clock()) else i.run_at end, i.expires_at,
-            case when i.phase = 'waiting' then least(coalesce(i.run_at, millpond.clock()), i.expires_at) else i.expires_at end, true
+            case i.phase
+                when 'waiting' then least(coalesce(i.run_at, millpond.clock()), i.expires_at)
+                when 'parked' then least(i.run_at, i.expires_at)
+                else i.expires_at
+            end, true
         from unnest(
             ensure.job_ids, tenants, accounts, kinds, queues, phases, priorities, epochs, attempts, run_ats, expires_ats
         ) with ordinality as i(job_id, tenant, account, kind, queue, phase, priority, epoch, attempts, run_at, expires_at, n)
@@ -90,7 +94,7 @@ end $$;
 -- not know them, the ranks stay as they are. Database: central.
 create or replace function millpond.follow(
     job_ids uuid[], phases text[], epochs integer[], attempts smallint[], asked boolean[], grace interval,
-    ranks smallint[] default null
+    ranks smallint[] default null, untils timestamptz[] default null
 ) returns setof text
 language plpgsql as $$
 #variable_conflict use_column
@@ -107,7 +111,11 @@ begin
         update millpond.dispatches d
         set phase = i.phase, epoch = i.epoch, attempts = i.attempts, rank = coalesce(i.rank, d.rank),
             lease_token = case when i.phase = 'leased' then d.lease_token end,
-            run_at = case when i.phase = 'waiting' and d.phase <> 'waiting' then present + pause else d.run_at end,
+            run_at = case
+                when i.phase = 'waiting' and d.phase <> 'waiting' then present + pause
+                when i.phase = 'parked' then i.until
+                else d.run_at
+            end,
             cancel_at = case when i.asked then coalesce(d.cancel_at, present + grace) end,
             wakes_at = least(
                 case  -- a deferred deadline stays deferred until the job is given back
@@ -115,10 +123,11 @@ begin
                     else d.expires_at
                 end,
                 case when i.asked then coalesce(d.cancel_at, present + grace) end,
-                case when i.phase = 'waiting' then case when d.phase = 'waiting' then d.run_at else present + pause end end
+                case when i.phase = 'waiting' then case when d.phase = 'waiting' then d.run_at else present + pause end end,
+                case when i.phase = 'parked' then i.until end
             )
-        from unnest(follow.job_ids, phases, epochs, follow.attempts, asked, ranks)
-            as i(job_id, phase, epoch, attempts, asked, rank)
+        from unnest(follow.job_ids, phases, epochs, follow.attempts, asked, ranks, untils)
+            as i(job_id, phase, epoch, attempts, asked, rank, until)
         where d.job_id = any(follow.job_ids) and i.job_id = d.job_id
         returning d.queue, d.rank, d.turn, d.job_id, d.phase
     ),
@@ -188,8 +197,15 @@ order by job_id for update;
 -- name: truth :many
 -- Locks jobs of these tenants, and returns everything that their dispatches are made of. Database: tenant.
 select id as job_id, tenant, account, kind, queue, phase, priority, epoch, attempts, run_at, expires_at,
-    cancel_requested_at is not null as is_asked, -priority as rank
-from millpond.jobs
+    cancel_requested_at is not null as is_asked, -priority as rank,
+    case
+        when phase = 'parked' and waits_for in ('time', 'question') then (
+            select s.due_at from millpond.steps s
+            where s.job_id = j.id and s.run = j.run and s.type in ('sleep', 'question') and s.done_at is null
+            order by s.at desc limit 1
+        )
+    end as until
+from millpond.jobs j
 where id = any($1::uuid[]) and id >= millpond.least_id($1::uuid[]) and id <= millpond.greatest_id($1::uuid[])
     and tenant = any($2::text[])
 order by id for update;
@@ -206,7 +222,7 @@ where j.id = any($1::uuid[]) and i.job_id = j.id and j.epoch < i.epoch;
 -- name: follow :many
 select queue
 from millpond.follow(
-    $1::uuid[], $2::text[], $3::integer[], $4::smallint[], $5::boolean[], $6::interval, $7::smallint[]
+    $1::uuid[], $2::text[], $3::integer[], $4::smallint[], $5::boolean[], $6::interval, $7::smallint[], $8::timestamptz[]
 ) as queue;
 
 -- name: fitting_jobs :many
@@ -264,7 +280,7 @@ select job_id, token, epoch, is_canceling from millpond.held($1::uuid[], $2::uui
 
 -- name: transition :many
 select job_id, tenant, account, kind, queue, priority, from_state, state, outcome, seq, epoch, attempts_ as attempts, run,
-    price, captured, progress, stage, input, memo, answer, created_at, expires_at
+    price, captured, progress, stage, input, memo, answer, created_at, expires_at, parent_id, depth
 from millpond.transition(
     $1, $2, $3::uuid[], epochs => $4::integer[], attempts => $5::smallint[], outputs => $6::jsonb[], errors => $7::jsonb[],
     captures => $8::integer[], memos => $9::jsonb[], answers => $10::jsonb[], notes => $11::jsonb[]
@@ -313,7 +329,7 @@ select millpond.owe($1, $2::uuid[]);
 -- name: claim :many
 -- Claims jobs of this database and of remote tenants, the latter without the data of their own database.
 select job_id, token, tenant, account, kind, queue, rank, turn, from_state, state, epoch, attempts, run, seq, price,
-    progress, stage, input, memo, answer, created_at, expires_at
+    progress, stage, input, memo, answer, created_at, expires_at, depth
 from millpond.claim(
     $1::text[], $2::smallint[], $3::smallint[], $4::bigint[], $5::uuid[],
     $6::integer[], $7::uuid[], $8::text[], $9::interval, $10::text[], $11::text[]
