@@ -21,10 +21,19 @@ if TYPE_CHECKING:
         WaitTimeoutError,
     )
     from millpond.engine.engine import Engine
-    from millpond.errors import BlockedError, CanceledError, MillpondError, PermanentError, TransientError
+    from millpond.errors import (
+        BlockedError,
+        CanceledError,
+        ChildFailedError,
+        MillpondError,
+        PermanentError,
+        TransientError,
+        UnansweredError,
+    )
     from millpond.kinds import Kind
     from millpond.lifecycle import Lifecycle
     from millpond.retry import Backoff
+    from millpond.work import ChildResult
     from millpond.worker.context import Job
     from millpond.worker.worker import Worker
 
@@ -36,6 +45,8 @@ __all__ = [
     "Backoff",
     "BlockedError",
     "CanceledError",
+    "ChildFailedError",
+    "ChildResult",
     "Client",
     "Engine",
     "Job",
@@ -51,6 +62,7 @@ __all__ = [
     "MillpondError",
     "PermanentError",
     "TransientError",
+    "UnansweredError",
     "UnreadableError",
     "WaitTimeoutError",
     "Worker",
@@ -73,10 +85,19 @@ _MODULES = {
         "WaitTimeoutError",
     ),
     "millpond.engine.engine": ("Engine",),
-    "millpond.errors": ("BlockedError", "CanceledError", "MillpondError", "PermanentError", "TransientError"),
+    "millpond.errors": (
+        "BlockedError",
+        "CanceledError",
+        "ChildFailedError",
+        "MillpondError",
+        "PermanentError",
+        "TransientError",
+        "UnansweredError",
+    ),
     "millpond.kinds": ("Kind",),
     "millpond.lifecycle": ("Lifecycle",),
     "millpond.retry": ("Backoff",),
+    "millpond.work": ("ChildResult",),
     "millpond.worker.context": ("Job",),
     "millpond.worker.worker": ("Worker",),
 }

@@ -47,6 +47,16 @@ async def silent(job: Job) -> None:
     await asyncio.sleep(3600)
 
 
+@app.kind("composed", runs="fleet", queue="gpu", price=1, budget=10)
+async def composed(job: Job, parts: int) -> dict[str, Any]:
+    """Steps, children, a sleep and a question, on whichever worker."""
+    first = await job.step("first", os.environ.get, "WORKER")
+    done = await job.gather(*(job.child("echo", {"number": number}) for number in range(parts)))
+    await job.sleep(0.2)
+    answer = await job.ask("Go on?", who="operator")
+    return {"first": first, "numbers": [child.output["number"] for child in done], "answer": answer}
+
+
 @app.kind("asking", runs="fleet", queue="gpu", expires_in="1h")
 async def asking(job: Job) -> Any:
     if job.answer is None:

@@ -95,6 +95,30 @@ def test_the_environment_has_the_sdk_alone(sh: Shell) -> None:
     assert not {"httpx2", "msgspec", "millpond"} & bare.absent()
 
 
+async def test_its_jobs_have_steps_and_children(site: tuple[Shell, Up], sh: Shell) -> None:
+    _, at = site
+    hire(sh, at, "one", "--slots", "2")
+    hire(sh, at, "two", "--slots", "2")
+    job = await at.submit("composed", {"parts": 30})
+    await until(lambda: asked(at, job))
+    refused = await at.request("POST", f"/v1/jobs/{job}/answer", {"answer": "yes"}, key="client_key")
+    assert refused.status_code == 403
+    await at.request("POST", f"/v1/jobs/{job}/answer", {"answer": "yes"}, key="admin_key")
+    output = (await at.until("ended", job))["output"]
+    assert output["first"] in {"one", "two"}
+    assert (output["numbers"], output["answer"]) == (list(range(30)), "yes")
+    children = (await at.request("GET", f"/v1/jobs/{job}/children?limit=20")).json()
+    assert (children["counts"]["submitted"], children["counts"]["succeeded"], len(children["data"])) == (30, 30, 20)
+    assert {child["parent_id"] for child in children["data"]} == {job}
+    assert (children["budget"]["amount"], children["budget"]["spent"]) == (10, 0)
+    rest = (await at.request("GET", f"/v1/jobs/{job}/children?cursor={children['next_cursor']}")).json()
+    assert [child["input"]["number"] for child in rest["data"]] == list(range(20, 30))
+
+
+async def asked(at: Up, job: str) -> bool:
+    return bool((await at.request("GET", f"/v1/jobs/{job}/questions", key="admin_key")).json()["data"])
+
+
 async def test_a_file_goes_through_storage_and_arrives_whole(site: tuple[Shell, Up], sh: Shell) -> None:
     _, at = site
     hire(sh, at, "painter")

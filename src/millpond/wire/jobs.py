@@ -159,6 +159,12 @@ class Job(Answer):
     error: dict[str, Any] | None
     links: Links
     tags: dict[str, str] = {}
+    parent_id: Annotated[str | None, Meta(description="The job that submitted it as a child.")] = None
+    batch_id: str | None = None
+    waits_for: Annotated[
+        Literal["children", "time", "question"] | None,
+        Meta(description="What a parked job waits for; null if it waits for an answer to itself."),
+    ] = None
     omitted: Annotated[
         list[Literal["input", "output"]],
         Meta(
@@ -173,6 +179,53 @@ class Jobs(Answer):
 
     data: list[Job]
     next_cursor: str | None
+
+
+class ChildCounts(Answer):
+    """How many children a job has, how many of them have ended, and how."""
+
+    submitted: int
+    ended: int
+    succeeded: int
+    failed: int
+    canceled: int
+
+
+class Budget(Answer):
+    """What the descendants of a job may cost, have cost, and may still cost if they have not ended."""
+
+    amount: Credits
+    spent: Credits
+    reserved: Credits
+
+
+class Children(Answer):
+    """A page of the children of a job, oldest first."""
+
+    data: list[Job]
+    counts: ChildCounts
+    budget: Budget | None
+    next_cursor: str | None
+
+
+class Question(Answer):
+    """A question that a job asks."""
+
+    name: str
+    question: str
+    schema: Annotated[dict[str, Any] | None, Meta(description="The JSON Schema of the answer.")]
+    who: Annotated[str, Meta(description="Who may answer: client, operator, or the id of a key.")]
+    asked_at: Time
+    due_at: Time | None
+    answered_at: Time | None
+    answered_by: str | None
+    answer: Any
+
+
+class Questions(Answer):
+    """The questions of the current run of a job, oldest first."""
+
+    data: list[Question]
 
 
 class Canceled(Answer):
@@ -194,9 +247,20 @@ class RetryJob(Request):
 
 
 class GiveAnswer(Request):
-    """The answer for a parked job."""
+    """The answer for a parked job, or to one of its questions."""
 
     answer: Any
+    question: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=220,
+                description="The name of the question; may be omitted if only one is open.",
+            ),
+        ]
+        | None
+    ) = None
 
 
 class MakeTransition(Request):

@@ -75,6 +75,7 @@ POLL_MAX: Final = 100
 POLL_SECONDS_MAX: Final = 30
 RENEW_MAX: Final = 100
 NOTES_MAX: Final = 500
+CHILDREN_MAX: Final = 500
 ARTIFACTS_MAX: Final = 200
 PULL_MAX: Final = 100
 JOB_EVENTS: Final = tuple(f"job.{event}" for event in LIFECYCLE_EVENTS)

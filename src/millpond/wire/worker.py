@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
 from msgspec import Meta
 
 from millpond.wire.shapes import (
     ARTIFACTS_MAX,
+    CHILDREN_MAX,
     NOTES_MAX,
     POLL_MAX,
     POLL_SECONDS_MAX,
@@ -18,8 +19,21 @@ from millpond.wire.shapes import (
     Answer,
     Credits,
     Name,
+    Outcome,
+    Priority,
     Request,
+    Tags,
     Time,
+)
+
+STEP_NAME_LENGTH_MAX: Final = 220
+StepName = Annotated[str, Meta(min_length=1, max_length=STEP_NAME_LENGTH_MAX)]
+StepPosition = (
+    Annotated[
+        int,
+        Meta(ge=1, le=2**31 - 1, description="The number of the step in the order of the code; null if it has none."),
+    ]
+    | None
 )
 
 
@@ -105,6 +119,7 @@ class Assignment(Answer):
     created_at: Time
     expires_at: Time | None
     downloads: Annotated[dict[str, Signed], Meta(description="The readable files by their names in the input.")]
+    has_steps: Annotated[bool, Meta(description="Whether an earlier attempt may have recorded steps.")] = False
 
 
 class Assignments(Answer):
@@ -260,6 +275,113 @@ class ParkJob(OfLease):
     """A job to park until it is answered."""
 
     memo: Any = None
+
+
+class RecallSteps(OfLease):
+    """Asks for the recorded steps, by name, after a name."""
+
+    after: Annotated[str, Meta(max_length=STEP_NAME_LENGTH_MAX)] = ""
+
+
+class NewQuestion(Request):
+    """What is asked, the JSON Schema of the answer, and who may answer: client, operator or the id of a key."""
+
+    question: Annotated[str, Meta(min_length=1, max_length=8_192)]
+    schema: dict[str, Any] | None = None
+    who: Annotated[str, Meta(max_length=128, pattern="^(client|operator|key_[a-z0-9]+)$")] = "client"
+
+
+class RecordStep(OfLease):
+    """A step to record, once."""
+
+    name: StepName
+    type: Literal["call", "sleep", "question"]
+    position: StepPosition = None
+    result: Annotated[Any, Meta(description="For type call: what the function returned.")] = None
+    seconds: (
+        Annotated[
+            float, Meta(gt=0, le=10 * 365 * 86_400, description="The length of a sleep, or the time for an answer.")
+        ]
+        | None
+    ) = None
+    question: NewQuestion | None = None
+
+
+class RecordedStep(Answer):
+    """A step as it is recorded."""
+
+    name: str
+    position: int | None
+    type: Literal["call", "children", "sleep", "question"]
+    batch_id: str | None
+    due_at: Time | None
+    is_done: bool
+    is_due: Annotated[bool, Meta(description="Whether the end of a sleep, or the deadline of a question, has passed.")]
+    result: Any
+    submitted: Annotated[int, Meta(description="How many of the children are submitted.")]
+
+
+class RecalledSteps(Answer):
+    """Recorded steps, ordered by name; none after the last."""
+
+    steps: list[RecordedStep]
+
+
+class NewChild(Request):
+    """A child to submit."""
+
+    kind: Name
+    input: Any = None
+    tags: Tags | None = None
+    priority: Priority | None = None
+    run_at: Time | None = None
+    expires_in: Annotated[float, Meta(gt=0, le=10 * 365 * 86_400)] | None = None
+    route: Name | None = None
+
+
+class SpawnChildren(OfLease):
+    """Children of a step: those from `first` on, of `total`."""
+
+    name: StepName
+    children: Annotated[list[NewChild], Meta(min_length=1, max_length=CHILDREN_MAX)]
+    total: Annotated[int, Meta(ge=1, le=10_000)]
+    position: StepPosition = None
+    first: Annotated[int, Meta(ge=0, lt=10_000)] = 0
+    is_detached: Annotated[bool, Meta(description="Whether the children outlive the job.")] = False
+    fails_fast: Annotated[bool, Meta(description="Whether the job resumes as soon as a child has not succeeded.")] = (
+        True
+    )
+
+
+class ReadResults(OfLease):
+    """Asks for the results of the children of a step, in order, after a job."""
+
+    batch_id: str
+    after: str | None = None
+
+
+class ChildOutcome(Answer):
+    """A child; its outcome is null if it has not ended."""
+
+    id: str
+    kind: str
+    outcome: Outcome | None
+    output: Any
+    error: dict[str, Any] | None
+
+
+class ChildOutcomes(Answer):
+    """Some children in order; none while the job must wait for them."""
+
+    is_over: bool
+    total: int
+    children: list[ChildOutcome]
+
+
+class SuspendJob(OfLease):
+    """A job to park until what a step waits for has come."""
+
+    name: StepName
 
 
 class Fate(Answer):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import math
 import mimetypes
 import os
@@ -13,23 +14,26 @@ import time
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import msgspec
 
 from millpond import ids, values
 from millpond.errors import CanceledError, InputError, InvalidError, LeaseLostError, MillpondError, UnavailableError
 from millpond.retry import Backoff
-from millpond.work import Note
+from millpond.work import ChildRequest, Note
 from millpond.worker.note_queue import NoteQueue
+from millpond.worker.steps import NO_DEFAULT, Child, Parked, Steps, decode, first_failure, outcome
 
 if TYPE_CHECKING:
     import concurrent.futures
-    from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+    from datetime import datetime
 
     from millpond.kinds import Kind
-    from millpond.work import Artifact, Lease
+    from millpond.work import Artifact, ChildResult, Lease, Step
     from millpond.worker.source import Source
+    from millpond.worker.steps import Place
 
 Answer = TypeVar("Answer")
 
@@ -44,17 +48,6 @@ _FLUSH_SECONDS: Final = 5.0
 _UNWRITTEN_MAX: Final = 5_000
 """How many lines of ``log_soon`` wait to be written; more are dropped."""
 _UNKNOWN_TYPE: Final = "application/octet-stream"
-
-
-class Parked(BaseException):
-    """Raised to leave the handler while the job waits for an answer.
-
-    Not an Exception, so that ``except Exception`` does not catch it.
-    """
-
-    def __init__(self, memo: Any) -> None:
-        super().__init__()
-        self.memo = memo
 
 
 class Job:
@@ -81,6 +74,8 @@ class Job:
         self._unwritten: set[asyncio.Future[bool]] = set()
         """Lines of ``log_soon``."""
         self._calls: set[concurrent.futures.Future[Any]] = set()
+        self.steps = Steps(source, lease, kind.size_max)
+        """What the code does in steps. Used by the worker."""
         self.captured: int | None = None
         self.saved: tuple[Artifact, ...] = ()
         """The files saved so far."""
@@ -162,7 +157,9 @@ class Job:
         return self._add_note("stage", {"stage": name}, stage=name)
 
     def log(self, text: str, *, level: str = "info") -> Awaitable[None]:
-        """Write a line to the job's log."""
+        """Write a line to the job's log. Until the code reaches the last recorded step, nothing is written again."""
+        if self.steps.is_replaying:
+            return self.checkpoint()
         return self._add_note("log", _line(text, level))
 
     def log_soon(self, text: str, *, level: str = "info") -> None:
@@ -216,6 +213,101 @@ class Job:
         self.checkpoint()
         return self._run(self._proceed(answer, memo), is_plain=True)
 
+    # Steps. What they do is recorded once: when the code runs again, it gets the record.
+
+    def step(self, name: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Call a function and record its result under this name; a later attempt gets the recorded result.
+
+        The result is what JSON preserves of it. The function is called again if the worker stops before the result is
+        recorded.
+        """
+        self.checkpoint()
+        place = self.steps.place(name, "call")
+        if self._is_on_loop():
+            return self._call_step(place, function, arguments, named)
+        if (recorded := self.steps.find(place)) is not None:
+            return decode(recorded.result)
+        return self._run(self._record(place, function(*arguments, **named)), is_plain=True)
+
+    def child(
+        self,
+        kind: str,
+        input: Any = None,
+        *,
+        name: str | None = None,
+        is_detached: bool = False,
+        tags: Mapping[str, str] | None = None,
+        priority: int | None = None,
+        run_at: datetime | None = None,
+        expires_in: timedelta | str | float | None = None,
+        route: str | None = None,
+    ) -> Child:
+        """A child of the job: another job, which is submitted when it is awaited, started or gathered.
+
+        While this job waits for it, it is parked. If this job ends first, the child is canceled, unless it is
+        detached.
+        """
+        request = ChildRequest(
+            kind,
+            input,
+            None if tags is None else dict(tags),
+            priority,
+            run_at,
+            None if expires_in is None else values.duration(expires_in, field="expires_in").total_seconds(),
+            route,
+        )
+        return Child(self, self.steps.place(name or kind, "children"), request, is_detached=is_detached)
+
+    def gather(self, *children: Child, return_exceptions: bool = False) -> Any:
+        """Submit children together and wait for all of them; returns their results in order.
+
+        If one does not succeed, that raises :class:`~millpond.ChildFailedError` at once. With ``return_exceptions``,
+        all are awaited, and the errors are returned in place of the results.
+        """
+        self.checkpoint()
+        return self._run(self._gather(children, return_exceptions=return_exceptions), is_plain=True)
+
+    def gather_one(self, child: Child) -> Any:
+        """The result of one child."""
+        self.checkpoint()
+        return self._run(self._gather_one(child), is_plain=True)
+
+    def start_child(self, child: Child) -> Any:
+        """Submit a child without waiting for it."""
+        self.checkpoint()
+        return self._run(self._start_child(child), is_plain=True)
+
+    def sleep(self, duration: timedelta | str | float) -> Any:
+        """Park the job for this long, counted from the first time that the code gets here."""
+        self.checkpoint()
+        seconds = values.duration(duration, field="duration")
+        return self._run(self._waiting(self.steps.wait(self.steps.place("sleep", "sleep"), seconds)), is_plain=True)
+
+    def ask(
+        self,
+        question: str,
+        *,
+        schema: Any = None,
+        who: str = "client",
+        within: timedelta | str | float | None = None,
+        default: Any = NO_DEFAULT,
+        name: str = "question",
+    ) -> Any:
+        """Ask somebody, park until there is an answer, and return it.
+
+        ``schema`` is a type or a JSON Schema, ``who`` is ``client``, ``operator`` or the id of a key. If there is no
+        answer ``within`` a time, the result is the default; without one, that raises
+        :class:`~millpond.UnansweredError`.
+        """
+        self.checkpoint()
+        if who not in {"client", "operator"} and not who.startswith("key_"):
+            raise InvalidError("It must be client, operator or the id of a key.", field="who")
+        details = {"question": question, "schema": _json_schema(schema), "who": who}
+        limit = None if within is None else values.duration(within, field="within")
+        place = self.steps.place(name, "question")
+        answering = self._answer(self.steps.ask(place, details, limit, default), schema, default)
+        return self._run(answering, is_plain=True)
+
     # Files. A plain handler gets what they return; an ``async def`` one awaits it.
 
     def save(self, name: str, data: bytes | str, content_type: str | None = None) -> Any:
@@ -249,7 +341,7 @@ class Job:
             await asyncio.wait(self._unwritten, timeout=_FLUSH_SECONDS)
 
     def _add_line(self, line: dict[str, str]) -> None:
-        if self._stop is not None or len(self._unwritten) >= _UNWRITTEN_MAX:
+        if self._stop is not None or self.steps.is_replaying or len(self._unwritten) >= _UNWRITTEN_MAX:
             return
         self._notes += 1
         note = Note(self._lease, self._notes, "log", msgspec.json.encode(line).decode())
@@ -275,6 +367,66 @@ class Job:
         """Release the threads that wait for the job. Called by the worker."""
         for call in list(self._calls):
             call.cancel()
+
+    async def load_steps(self) -> None:
+        """Read what earlier attempts have recorded. Called by the worker."""
+        await self._retry(self.steps.load)
+
+    async def _call_step(
+        self, place: Place, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> Any:
+        recorded = self.steps.find(place)
+        if recorded is not None:
+            return decode(recorded.result)
+        result = function(*arguments, **named)
+        return await self._record(place, await result if inspect.isawaitable(result) else result)
+
+    async def _record(self, place: Place, result: Any) -> Any:
+        return await self._waiting(self._retry(lambda: self.steps.record_result(place, result)))
+
+    async def _gather(self, children: Sequence[Child], *, return_exceptions: bool) -> list[Any]:
+        if not children:
+            return []
+        if len({child.is_detached for child in children}) > 1:
+            raise InvalidError("Detached children cannot be gathered with others.", field="children")
+        results = await self._results(children, fails_fast=not return_exceptions)
+        if return_exceptions:
+            return [outcome(result) for result in results]
+        if failure := first_failure(results):
+            raise failure
+        return results
+
+    async def _gather_one(self, child: Child) -> ChildResult:
+        (result,) = await self._gather([child], return_exceptions=False)
+        return result
+
+    async def _results(self, children: Sequence[Child], *, fails_fast: bool) -> list[ChildResult]:
+        step = await self._submit(children, fails_fast=fails_fast)
+        return await self._waiting(self._retry(lambda: self.steps.results(step, len(children))))
+
+    async def _submit(self, children: Sequence[Child], *, fails_fast: bool) -> Step:
+        is_detached = children[0].is_detached
+        submitting = self._retry(lambda: self.steps.submit(children, is_detached=is_detached, fails_fast=fails_fast))
+        return await self._waiting(submitting)
+
+    async def _start_child(self, child: Child) -> None:
+        await self._submit([child], fails_fast=True)
+
+    async def _answer(self, asking: Coroutine[Any, Any, Any], schema: Any, default: Any) -> Any:
+        answer = await self._waiting(asking)
+        if schema is None or isinstance(schema, dict) or answer is default:
+            return answer
+        return msgspec.convert(answer, schema)
+
+    async def _waiting(self, call: Awaitable[Answer]) -> Answer:
+        with self._doing():
+            return await call
+
+    def _is_on_loop(self) -> bool:
+        try:
+            return asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            return False
 
     async def _ask(self) -> None:
         try:
@@ -379,11 +531,8 @@ class Job:
 
         There it returns the result itself if ``is_plain``, and otherwise a value that can still be awaited.
         """
-        try:
-            if asyncio.get_running_loop() is self._loop:
-                return call
-        except RuntimeError:
-            pass
+        if self._is_on_loop():
+            return call
         future = asyncio.run_coroutine_threadsafe(call, self._loop)
         self._calls.add(future)
         try:
@@ -391,6 +540,13 @@ class Job:
         finally:
             self._calls.discard(future)
         return answer if is_plain else _Done(answer)
+
+
+def _json_schema(schema: Any) -> dict[str, Any] | None:
+    """A type or a JSON Schema as JSON Schema."""
+    if schema is None or isinstance(schema, dict):
+        return cast("dict[str, Any] | None", schema)
+    return msgspec.json.schema(schema)
 
 
 def _line(text: str, level: str) -> dict[str, str]:

@@ -34,7 +34,7 @@ from millpond.errors import (
     UnavailableError,
 )
 from millpond.retry import Backoff
-from millpond.work import Artifact, HeartbeatAnswer, Lease
+from millpond.work import Artifact, BatchResults, ChildResult, HeartbeatAnswer, Lease, Step
 from millpond.worker.notes import Notes
 from millpond.worker.source import default_name
 from millpond.worker.transfers import Transfers, measure
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from millpond.app import Millpond
     from millpond.wire import Assignment, Signed
-    from millpond.work import End, Note, Return
+    from millpond.work import End, Note, Return, SpawnRequest, StepRequest
     from millpond.worker.source import SourceListener
 
     Identify = Callable[[], Awaitable[Mapping[str, str] | None]]
@@ -406,6 +406,48 @@ class RemoteSource:
         await self._send(verb, {"job_id": ids.text("job", lease.job_id), "lease_token": str(lease.token)} | fields)
         self._forget(lease)
 
+    async def recall(self, lease: Lease, after: str) -> list[Step]:
+        found = await self._ask("recall", wire.RecallSteps(**_lease_fields(lease), after=after), wire.RecalledSteps)
+        return [_step(step) for step in found.steps]
+
+    async def record(self, item: StepRequest) -> Step:
+        question = None if item.details is None else msgspec.json.decode(item.details, type=wire.NewQuestion)
+        body = {
+            **_lease_fields(item.lease),
+            "name": item.name,
+            "position": item.position,
+            "type": item.type,
+            "result": None if item.result is None else msgspec.Raw(item.result.encode()),
+            "seconds": None if item.wait is None else item.wait.total_seconds(),
+            "question": question,
+        }
+        return _step(await self._ask("record", msgspec.json.encode(body), wire.RecordedStep))
+
+    async def spawn(self, request: SpawnRequest) -> Step:
+        body = wire.SpawnChildren(
+            **_lease_fields(request.lease),
+            name=request.name,
+            position=request.position,
+            children=[wire.NewChild(**msgspec.structs.asdict(child)) for child in request.children],
+            total=request.total,
+            first=request.first,
+            is_detached=request.is_detached,
+            fails_fast=request.fails_fast,
+        )
+        return _step(await self._ask("spawn", body, wire.RecordedStep))
+
+    async def results(self, lease: Lease, batch_id: UUID, after: UUID | None) -> BatchResults:
+        last = None if after is None else ids.text("job", after)
+        body = wire.ReadResults(**_lease_fields(lease), batch_id=ids.text("batch", batch_id), after=last)
+        found = await self._ask("results", body, wire.ChildOutcomes)
+        children = [
+            ChildResult(child.id, child.kind, child.outcome, child.output, child.error) for child in found.children
+        ]
+        return BatchResults(found.is_over, found.total, children)
+
+    async def suspend(self, lease: Lease, name: str) -> None:
+        await self._end(lease, "suspend", {"name": name})
+
     async def close_leases(self, tokens: Iterable[UUID]) -> None:
         over = set(tokens)
         for holding in [holding for (_, token), holding in self._held.items() if token in over]:
@@ -545,6 +587,7 @@ def _lease(job: Assignment) -> Lease:
         expires_at=job.expires_at,
         stages=tuple(job.stages),
         time_limit=None if job.time_limit_seconds is None else timedelta(seconds=job.time_limit_seconds),
+        has_steps=job.has_steps,
     )
 
 
@@ -557,6 +600,20 @@ def _worker_note(note: Note) -> wire.WorkerNote:
         stage=note.stage,
         level=line.get("level"),
         text=line.get("text"),
+    )
+
+
+def _step(step: wire.RecordedStep) -> Step:
+    return Step(
+        step.name,
+        step.position,
+        step.type,
+        None if step.batch_id is None else ids.parse("batch", step.batch_id),
+        step.due_at,
+        step.is_done,
+        step.is_due,
+        msgspec.json.encode(step.result).decode() if step.is_done else None,
+        step.submitted,
     )
 
 

@@ -14,7 +14,18 @@ if TYPE_CHECKING:
 
     from millpond.app import Millpond
     from millpond.errors import MillpondError
-    from millpond.work import Artifact, End, HeartbeatAnswer, Lease, Note, Return
+    from millpond.work import (
+        Artifact,
+        BatchResults,
+        End,
+        HeartbeatAnswer,
+        Lease,
+        Note,
+        Return,
+        SpawnRequest,
+        Step,
+        StepRequest,
+    )
 
 
 def default_name() -> str:
@@ -91,6 +102,28 @@ class Source(Protocol):
 
     async def proceed(self, lease: Lease, answer: Any, memo: Any) -> str:
         """Apply the event `answered` to a job without giving up its lease; returns the new state."""
+        ...
+
+    # Steps
+
+    async def recall(self, lease: Lease, after: str) -> list[Step]:
+        """Some steps that earlier attempts of the run have recorded, by name, after a name; none at the end."""
+        ...
+
+    async def record(self, item: StepRequest) -> Step:
+        """Record a step, once; returns it as it is recorded."""
+        ...
+
+    async def spawn(self, request: SpawnRequest) -> Step:
+        """Submit children, once; returns their step."""
+        ...
+
+    async def results(self, lease: Lease, batch_id: UUID, after: UUID | None) -> BatchResults:
+        """Some children of a step, in order, after an id."""
+        ...
+
+    async def suspend(self, lease: Lease, name: str) -> None:
+        """Park the job until what the step waits for has come."""
         ...
 
     async def close_leases(self, tokens: Iterable[UUID]) -> None:

@@ -37,7 +37,8 @@ from millpond.redaction import redact
 from millpond.work import End, Lease, Notice, Return
 from millpond.worker import job_logging, tracebacks
 from millpond.worker.calls import contained, describe, in_thread, interrupt
-from millpond.worker.context import Job, Parked
+from millpond.worker.context import Job
+from millpond.worker.steps import Parked
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Sequence
@@ -305,9 +306,13 @@ class Worker:
         watch = self._watch_silence(run)
         try:
             output = values.encode(await self._call(run), field="output", limit=run.kind.size_max)
+            run.job.steps.check_end()
             return End(run.lease, "succeeded", output, captured=run.job.captured, artifacts=run.job.saved)
         except Parked as parked:
             return parked
+        except BaseExceptionGroup as group:
+            waits, rest = group.split(Parked)  # of several tasks
+            return self._judge(run, run.cut or group) if waits is None or rest is not None else first_of(waits)
         except asyncio.CancelledError:
             return self._judge(run, run.cut or InterruptedJobError(self._reason))
         except Exception as error:  # noqa: BLE001 - a handler may raise anything
@@ -324,12 +329,19 @@ class Worker:
             raise InterruptedJobError("The worker does not know this kind of job; a newer worker may.")
         if handler is None:
             raise InvalidError(f"Kind {run.kind.name!r} has no handler for state {run.lease.state!r}.")
+        if run.lease.has_steps:
+            await run.job.load_steps()
         positional, named = run.kind.arguments(run.lease.input)
         limit = run.kind.time_limit.total_seconds() if run.kind.time_limit else None
         if inspect.iscoroutinefunction(handler):
-            call: Awaitable[Any] = handler(run.job, *positional, **named)
+            call: Awaitable[Any] = entered(run.job, handler(run.job, *positional, **named))
         else:
-            work = job_logging.in_context(lambda: handler(run.job, *positional, **named))
+
+            def code() -> Any:
+                run.job.steps.enter()
+                return handler(run.job, *positional, **named)
+
+            work = job_logging.in_context(code)
             call = in_thread(f"millpond {run.job.id}", work, began=run.in_thread)
         try:
             return await asyncio.wait_for(contained(call), limit)
@@ -428,8 +440,10 @@ class Worker:
                 await self.source.finish(outcome)
             case Return():
                 await self.source.give_back(outcome)
-            case Parked():
+            case Parked(step=None):
                 await self.source.park(run.lease, outcome.memo)
+            case Parked():
+                await self.source.suspend(run.lease, str(outcome.step))
             case None:
                 pass
 
@@ -551,3 +565,18 @@ class Worker:
 
     def _tasks(self) -> list[asyncio.Task[None]]:
         return [run.task for run in self._runs.values() if run.task]
+
+
+async def entered(job: Job, call: Awaitable[Any]) -> Any:
+    """Await a handler as the task that makes the steps of the job."""
+    job.steps.enter()
+    return await call
+
+
+def first_of(group: BaseExceptionGroup[Parked]) -> Parked:
+    """One of the waits of several tasks: when it is over, the code finds out what else there is to wait for."""
+    found: BaseException = group
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    assert isinstance(found, Parked)  # noqa: S101 - it was split off
+    return found

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from millpond import errors, ids, logs, wire
+from millpond import errors, ids, logs, values, wire
 from millpond.api.calls import DisconnectedError, Reply, reply
 from millpond.api.principals import access_lost, address
 from millpond.api.routes import Route
 from millpond.api.scopes import FLEET, WORKERS
 from millpond.engine.jobs.artifacts import folder, named_in
-from millpond.errors import ForbiddenError, MillpondError, NotFoundError
+from millpond.errors import ForbiddenError, InvalidError, MillpondError, NotFoundError
+from millpond.work import ChildRequest, SpawnRequest, StepRequest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
     from millpond.api.calls import Call
     from millpond.engine.jobs.artifacts import ArtifactRecord
-    from millpond.work import Lease
+    from millpond.work import Lease, Step
 
 _FILES_MAX: Final = 200
 
@@ -205,6 +207,7 @@ def _assignment(call: Call, lease: Lease, downloads: dict[str, wire.Signed]) -> 
         answer=None if lease.answer is None else msgspec.Raw(lease.answer),
         created_at=lease.created_at,
         expires_at=lease.expires_at,
+        has_steps=lease.has_steps,
         downloads=downloads,
     )
 
@@ -291,6 +294,88 @@ async def park(call: Call) -> Reply:
     body: wire.ParkJob = call.body
     state = await call.engine.workers.park(call.worker, _job_id(body.job_id), body.lease_token, body.memo)
     return reply(wire.Completed(job_id=body.job_id, state=state))
+
+
+# Steps and children
+
+
+async def recall(call: Call) -> Reply:
+    body: wire.RecallSteps = call.body
+    found = await call.engine.recall(await _held(call, body), body.after)
+    return reply(wire.RecalledSteps(steps=[_step(step) for step in found]))
+
+
+async def record(call: Call) -> Reply:
+    body: wire.RecordStep = call.body
+    if (body.type == "question") != (body.question is not None) or (body.type == "sleep" and body.seconds is None):
+        raise InvalidError(f"A step of type {body.type} needs other fields.", field="type", hint=_STEP_FIELDS)
+    lease = await _held(call, body)
+    kind = call.engine.app.kinds.get(lease.kind)
+    limit = values.BYTES_MAX if kind is None else kind.size_max
+    item = StepRequest(
+        lease,
+        body.name,
+        body.position,
+        body.type,
+        values.encode(body.result, field="result", limit=limit) if body.type == "call" else None,
+        None if body.seconds is None else timedelta(seconds=body.seconds),
+        None if body.question is None else values.encode(body.question, field="question", limit=limit),
+    )
+    return reply(_step(await call.engine.record(item)))
+
+
+async def spawn(call: Call) -> Reply:
+    body: wire.SpawnChildren = call.body
+    lease = await _held(call, body)
+    children = [
+        ChildRequest(child.kind, child.input, child.tags, child.priority, child.run_at, child.expires_in, child.route)
+        for child in body.children
+    ]
+    request = SpawnRequest(
+        lease,
+        body.name,
+        body.position,
+        children,
+        total=body.total,
+        first=body.first,
+        is_detached=body.is_detached,
+        fails_fast=body.fails_fast,
+    )
+    return reply(_step(await call.engine.spawn(request)))
+
+
+async def results(call: Call) -> Reply:
+    body: wire.ReadResults = call.body
+    after = None if body.after is None else ids.parse("job", body.after)
+    found = await call.engine.results(await _held(call, body), ids.parse("batch", body.batch_id), after)
+    outcomes = [
+        wire.ChildOutcome(id=child.id, kind=child.kind, outcome=child.outcome, output=child.output, error=child.error)  # pyright: ignore[reportArgumentType] - of the database
+        for child in found.children
+    ]
+    return reply(wire.ChildOutcomes(is_over=found.is_over, total=found.total, children=outcomes))
+
+
+async def suspend(call: Call) -> Reply:
+    body: wire.SuspendJob = call.body
+    state = await call.engine.suspend(await _held(call, body), body.name)
+    return reply(wire.Completed(job_id=body.job_id, state=state))
+
+
+def _step(step: Step) -> wire.RecordedStep:
+    return wire.RecordedStep(
+        name=step.name,
+        position=step.position,
+        type=step.type,
+        batch_id=None if step.batch_id is None else ids.text("batch", step.batch_id),
+        due_at=step.due_at,
+        is_done=step.is_done,
+        is_due=step.is_due,
+        result=None if step.result is None else msgspec.Raw(step.result.encode()),
+        submitted=step.submitted,
+    )
+
+
+_STEP_FIELDS: Final = "A call has a result, a sleep has seconds, and a question has question and may have seconds."
 
 
 def _job_id(given: str) -> UUID:
@@ -533,6 +618,71 @@ ROUTES: Final = (
         body=wire.ParkJob,
         answers={200: wire.Completed},
         errors=(*_HELD, errors.InputError),
+    ),
+    Route(
+        method="POST",
+        path="/v1/worker/recall",
+        handle=recall,
+        summary="List the recorded steps of a job.",
+        description="By name, after a name; a response ends at 4 MiB, and after the last step it is empty.",
+        who=FLEET,
+        body=wire.RecallSteps,
+        answers={200: wire.RecalledSteps},
+        errors=_HELD,
+    ),
+    Route(
+        method="POST",
+        path="/v1/worker/record",
+        handle=record,
+        summary="Record a step of a job.",
+        description="A step is recorded once: the response is the step as it is recorded, perhaps by an earlier "
+        "attempt. Repeating the request is safe.",
+        who=FLEET,
+        body=wire.RecordStep,
+        answers={200: wire.RecordedStep},
+        errors=(*_HELD, errors.InputError),
+    ),
+    Route(
+        method="POST",
+        path="/v1/worker/spawn",
+        handle=spawn,
+        summary="Submit children of a job.",
+        description="All children of the request are submitted, or none. Repeating the request submits nothing.",
+        who=FLEET,
+        body=wire.SpawnChildren,
+        answers={200: wire.RecordedStep},
+        errors=(
+            *_HELD,
+            errors.UnknownKindError,
+            errors.InputError,
+            errors.TreeTooLargeError,
+            errors.ChildCycleError,
+            errors.InsufficientCreditsError,
+        ),
+    ),
+    Route(
+        method="POST",
+        path="/v1/worker/results",
+        handle=results,
+        summary="Get the results of the children of a step.",
+        description="In order, after a job; a response ends at 4 MiB. While the job must wait for them, `is_over` is "
+        "false and there are none.",
+        who=FLEET,
+        body=wire.ReadResults,
+        answers={200: wire.ChildOutcomes},
+        errors=_HELD,
+    ),
+    Route(
+        method="POST",
+        path="/v1/worker/suspend",
+        handle=suspend,
+        summary="Park a job until what a step waits for has come.",
+        description="Until its children have ended, a time has come, or a question is answered. The job is ready "
+        "again at once if that is already so.",
+        who=FLEET,
+        body=wire.SuspendJob,
+        answers={200: wire.Completed},
+        errors=(*_HELD, errors.InvalidError),
     ),
     Route(
         method="POST",
