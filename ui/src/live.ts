@@ -189,7 +189,7 @@ export function useLoaded<T>(
 
 /** The types of a job's events, which are also the event names in its stream. */
 const EVENT_TYPES = [
-  ...["submitted", "queued", "started", "requeued", "parked", "answered", "delivering", "retried"],
+  ...["submitted", "queued", "started", "requeued", "parked", "answered", "resumed", "delivering", "retried"],
   ...["succeeded", "failed", "canceled", "expired", "blocked"],
   ...["progress", "stage", "log", "cancel_requested", "prioritized"],
 ];

@@ -103,6 +103,8 @@ export interface Assignment {
   expires_at: string | null;
   /** The readable files by their names in the input. */
   downloads: Record<string, Signed>;
+  /** Whether an earlier attempt may have recorded steps. */
+  has_steps?: boolean;
 }
 
 /** The jobs leased by a poll; empty if there were none. */
@@ -194,6 +196,16 @@ export interface BoardWorkers {
   lost: number;
 }
 
+/** What the descendants of a job may cost, have cost, and may still cost if they have not ended. */
+export interface Budget {
+  /** A whole number of credits. */
+  amount: number;
+  /** A whole number of credits. */
+  spent: number;
+  /** A whole number of credits. */
+  reserved: number;
+}
+
 /** A bulk operation and its progress. */
 export interface BulkOperation {
   id: string;
@@ -267,7 +279,7 @@ export interface Canceled {
 /** Changes of a webhook endpoint; omitted fields are not changed. */
 export interface ChangeEndpoint {
   url?: string;
-  events?: ("job.submitted" | "job.queued" | "job.started" | "job.requeued" | "job.parked" | "job.answered" | "job.delivering" | "job.succeeded" | "job.failed" | "job.canceled" | "job.expired" | "job.blocked" | "job.retried" | "endpoint.disabled" | "*")[];
+  events?: ("job.submitted" | "job.queued" | "job.started" | "job.requeued" | "job.parked" | "job.answered" | "job.resumed" | "job.delivering" | "job.succeeded" | "job.failed" | "job.canceled" | "job.expired" | "job.blocked" | "job.retried" | "endpoint.disabled" | "*")[];
   kinds?: string[];
   description?: string;
   limit?: number | null;
@@ -278,6 +290,39 @@ export interface CheckInfo {
   check: string;
   verdict: "failed" | "ok";
   detail: string;
+}
+
+/** How many children a job has, how many of them have ended, and how. */
+export interface ChildCounts {
+  submitted: number;
+  ended: number;
+  succeeded: number;
+  failed: number;
+  canceled: number;
+}
+
+/** A child; its outcome is null if it has not ended. */
+export interface ChildOutcome {
+  id: string;
+  kind: string;
+  outcome: "blocked" | "canceled" | "expired" | "failed" | "succeeded" | null;
+  output: unknown;
+  error: Record<string, unknown> | null;
+}
+
+/** Some children in order; none while the job must wait for them. */
+export interface ChildOutcomes {
+  is_over: boolean;
+  total: number;
+  children: ChildOutcome[];
+}
+
+/** A page of the children of a job, oldest first. */
+export interface Children {
+  data: Job[];
+  counts: ChildCounts;
+  budget: Budget | null;
+  next_cursor: string | null;
 }
 
 /** A completed job. */
@@ -610,9 +655,10 @@ export interface FleetWorker {
   is_deaf: boolean;
 }
 
-/** The answer for a parked job. */
+/** The answer for a parked job, or to one of its questions. */
 export interface GiveAnswer {
   answer: unknown;
+  question?: string | null;
 }
 
 /** The readiness of the process. */
@@ -715,6 +761,11 @@ export interface Job {
   error: Record<string, unknown> | null;
   links: Links;
   tags?: Record<string, string>;
+  /** The job that submitted it as a child. */
+  parent_id?: string | null;
+  batch_id?: string | null;
+  /** What a parked job waits for; null if it waits for an answer to itself. */
+  waits_for?: "children" | "question" | "time" | null;
   /** The parts that a list leaves out, as null, because each is larger than 64 KiB. They are at `links.self`. Always empty for a single job. */
   omitted?: ("input" | "output")[];
 }
@@ -824,7 +875,7 @@ export interface JobSummary {
 export interface JobWebhook {
   url: string;
   secret?: string | null;
-  events?: ("job.submitted" | "job.queued" | "job.started" | "job.requeued" | "job.parked" | "job.answered" | "job.delivering" | "job.succeeded" | "job.failed" | "job.canceled" | "job.expired" | "job.blocked" | "job.retried")[] | null;
+  events?: ("job.submitted" | "job.queued" | "job.started" | "job.requeued" | "job.parked" | "job.answered" | "job.resumed" | "job.delivering" | "job.succeeded" | "job.failed" | "job.canceled" | "job.expired" | "job.blocked" | "job.retried")[] | null;
 }
 
 /** A page of jobs, newest first. A page of 4 MiB ends before its limit; its cursor continues it. */
@@ -974,7 +1025,7 @@ export interface MakeDownload {
 export interface MakeEndpoint {
   /** If omitted, nothing is sent and deliveries are pulled. */
   url?: string | null;
-  events?: ("job.submitted" | "job.queued" | "job.started" | "job.requeued" | "job.parked" | "job.answered" | "job.delivering" | "job.succeeded" | "job.failed" | "job.canceled" | "job.expired" | "job.blocked" | "job.retried" | "endpoint.disabled" | "*")[] | null;
+  events?: ("job.submitted" | "job.queued" | "job.started" | "job.requeued" | "job.parked" | "job.answered" | "job.resumed" | "job.delivering" | "job.succeeded" | "job.failed" | "job.canceled" | "job.expired" | "job.blocked" | "job.retried" | "endpoint.disabled" | "*")[] | null;
   /** Only events of jobs of these kinds; if empty, of all kinds. */
   kinds?: string[];
   description?: string;
@@ -1054,6 +1105,17 @@ export interface NewArtifact {
   upload: Signed;
 }
 
+/** A child to submit. */
+export interface NewChild {
+  kind: string;
+  input?: unknown;
+  tags?: Record<string, string> | null;
+  priority?: number | null;
+  run_at?: string | null;
+  expires_in?: number | null;
+  route?: string | null;
+}
+
 /** A webhook endpoint with its secret, which is returned only once. */
 export interface NewEndpoint {
   id: string;
@@ -1098,6 +1160,13 @@ export interface NewKey {
   revoked_at: string | null;
   last_used_at: string | null;
   key: string;
+}
+
+/** What is asked, the JSON Schema of the answer, and who may answer: client, operator or the id of a key. */
+export interface NewQuestion {
+  question: string;
+  schema?: Record<string, unknown> | null;
+  who?: string;
 }
 
 /** A worker with its new token, which is returned only once and is not stored. */
@@ -1230,6 +1299,26 @@ export interface PullDeliveries {
   limit?: number;
 }
 
+/** A question that a job asks. */
+export interface Question {
+  name: string;
+  question: string;
+  /** The JSON Schema of the answer. */
+  schema: Record<string, unknown> | null;
+  /** Who may answer: client, operator, or the id of a key. */
+  who: string;
+  asked_at: string;
+  due_at: string | null;
+  answered_at: string | null;
+  answered_by: string | null;
+  answer: unknown;
+}
+
+/** The questions of the current run of a job, oldest first. */
+export interface Questions {
+  data: Question[];
+}
+
 /** A queue and its status. */
 export interface QueueInfo {
   queue: string;
@@ -1258,6 +1347,54 @@ export interface Quote {
   price: number;
   available: number;
   can_pay: boolean;
+}
+
+/** Asks for the results of the children of a step, in order, after a job. */
+export interface ReadResults {
+  job_id: string;
+  lease_token: string;
+  batch_id: string;
+  after?: string | null;
+}
+
+/** Asks for the recorded steps, by name, after a name. */
+export interface RecallSteps {
+  job_id: string;
+  lease_token: string;
+  after?: string;
+}
+
+/** Recorded steps, ordered by name; none after the last. */
+export interface RecalledSteps {
+  steps: RecordedStep[];
+}
+
+/** A step to record, once. */
+export interface RecordStep {
+  job_id: string;
+  lease_token: string;
+  name: string;
+  type: "call" | "question" | "sleep";
+  position?: number | null;
+  /** For type call: what the function returned. */
+  result?: unknown;
+  seconds?: number | null;
+  question?: NewQuestion | null;
+}
+
+/** A step as it is recorded. */
+export interface RecordedStep {
+  name: string;
+  position: number | null;
+  type: "call" | "children" | "question" | "sleep";
+  batch_id: string | null;
+  due_at: string | null;
+  is_done: boolean;
+  /** Whether the end of a sleep, or the deadline of a question, has passed. */
+  is_due: boolean;
+  result: unknown;
+  /** How many of the children are submitted. */
+  submitted: number;
 }
 
 /** The refunded amount. */
@@ -1547,6 +1684,21 @@ export interface Span {
   to: string | null;
 }
 
+/** Children of a step: those from `first` on, of `total`. */
+export interface SpawnChildren {
+  job_id: string;
+  lease_token: string;
+  name: string;
+  children: NewChild[];
+  total: number;
+  position?: number | null;
+  first?: number;
+  /** Whether the children outlive the job. */
+  is_detached?: boolean;
+  /** Whether the job resumes as soon as a child has not succeeded. */
+  fails_fast?: boolean;
+}
+
 /** A tenant with its captured credits and number of jobs in the last hour. */
 export interface Spender {
   tenant: string;
@@ -1586,6 +1738,13 @@ export interface Submit {
 /** Up to a thousand jobs, each of which is accepted or rejected separately. */
 export interface SubmitMany {
   jobs: Submit[];
+}
+
+/** A job to park until what a step waits for has come. */
+export interface SuspendJob {
+  job_id: string;
+  lease_token: string;
+  name: string;
 }
 
 /** The status of a process and its database. */
@@ -1649,7 +1808,7 @@ export interface Token {
 
 /** The event of the test. */
 export interface TriggerEvent {
-  event?: "job.submitted" | "job.queued" | "job.started" | "job.requeued" | "job.parked" | "job.answered" | "job.delivering" | "job.succeeded" | "job.failed" | "job.canceled" | "job.expired" | "job.blocked" | "job.retried" | "endpoint.disabled";
+  event?: "job.submitted" | "job.queued" | "job.started" | "job.requeued" | "job.parked" | "job.answered" | "job.resumed" | "job.delivering" | "job.succeeded" | "job.failed" | "job.canceled" | "job.expired" | "job.blocked" | "job.retried" | "endpoint.disabled";
 }
 
 /** The upload request of a file. */

@@ -74,6 +74,13 @@ class ReadLogs(OfTenant):
     limit: Annotated[int, Meta(ge=1, le=1_000, description="The limit of items.")] = 100
 
 
+class ListChildren(OfTenant):
+    """Which children."""
+
+    cursor: JobCursor | None = None
+    limit: Limit = 50
+
+
 class ListEntries(OfAccount):
     """Which entries."""
 

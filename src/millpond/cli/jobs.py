@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from millpond import wire
     from millpond.cli.reach import ApiConnection
+    from millpond.cli.tree import TreeLine
 
 app = group("Show, follow, cancel and retry jobs.")
 
@@ -216,15 +217,46 @@ async def priority(
     return await api.send("PUT", path(job, "priority"), wire.State, {"priority": given})
 
 
+@command(app, "children")
+async def children(api: ApiConnection, job: JobId, cursor: Cursor = None, limit: Limit = 50) -> wire.Children:
+    """List the children of a job, oldest first."""
+    from millpond import wire
+    from millpond.cli.follow import path
+
+    return await api.get(path(job, "children"), wire.Children, cursor=cursor, limit=limit)
+
+
+@command(app, "tree")
+async def tree(api: ApiConnection, job: JobId) -> AsyncGenerator[TreeLine]:
+    """Show a job with its children, their children, and so on; of each job at most 200 children."""
+    from millpond.cli.tree import walk
+
+    async for line in walk(api, job):
+        yield line
+
+
+@command(app, "questions")
+async def questions(api: ApiConnection, job: JobId) -> wire.Questions:
+    """List the questions that a job asks."""
+    from millpond import wire
+    from millpond.cli.follow import path
+
+    return await api.get(path(job, "questions"), wire.Questions)
+
+
 @command(app, "answer")
 async def answer(
     api: ApiConnection,
     job: JobId,
     given: Annotated[str, typer.Argument(metavar="ANSWER", help="The answer: JSON, or plain text.")],
+    question: Annotated[
+        str | None, optional("--question", text="The name of the question.", default="the only open one")
+    ] = None,
 ) -> wire.State:
     """Give a parked job the answer that it waits for."""
     from millpond import wire
     from millpond.cli.follow import path
     from millpond.cli.run import read_value
 
-    return await api.send("POST", path(job, "answer"), wire.State, {"answer": read_value(given)})
+    body = {"answer": read_value(given)} | ({} if question is None else {"question": question})
+    return await api.send("POST", path(job, "answer"), wire.State, body)

@@ -13,6 +13,7 @@ from millpond import wire
 from millpond.cli.follow import FailedJob, Outcome
 from millpond.cli.forward import Forwarded
 from millpond.cli.output import print_json, report, verdict_line
+from millpond.cli.tree import TreeLine
 
 COLUMNS: Final[dict[type, tuple[str, ...]]] = {
     wire.Job: ("id", "kind", "state", "stage", "progress", "price", "account", "created_at"),
@@ -33,6 +34,7 @@ COLUMNS: Final[dict[type, tuple[str, ...]]] = {
     wire.DeliveryTry: ("number", "at", "seconds", "status", "error"),
     wire.SearchResult: ("type", "id", "tenant", "title", "by"),
     wire.Hold: ("job_id", "tenant", "account", "kind", "state", "price", "held_at"),
+    wire.Question: ("name", "question", "who", "asked_at", "due_at", "answered_by", "answer"),
     wire.RunningQuery: ("pid", "seconds", "state", "query"),
     wire.TableInfo: ("table", "bytes", "rows", "dead", "vacuumed_at"),
     wire.Violation: ("invariant", "subject", "job_id", "detail"),
@@ -97,6 +99,21 @@ def _show_event(event: wire.Event) -> None:
 
 def _show_line(line: wire.LogLine) -> None:
     _show_text(f"{_cell(line.at)}  {line.level or 'info':<7} {line.text}")
+
+
+def _show_children(children: wire.Children) -> None:
+    """The children as a table, then their counts and the budget."""
+    counts, budget = children.counts, children.budget
+    _show_page(children.data, children.next_cursor)
+    if counts.submitted:
+        _show_text(f"{counts.ended:,} of {counts.submitted:,} have ended: {counts.succeeded:,} succeeded")
+    if budget is not None:
+        _show_text(f"{budget.spent:,} of {budget.amount:,} credits are spent, {budget.reserved:,} reserved")
+
+
+def _show_tree_line(line: TreeLine) -> None:
+    cost = line.captured if line.captured is not None else line.price
+    _show_text(f"{'  ' * line.depth}{line.id}  {line.kind}  {line.state}" + (f"  {cost} credits" if cost else ""))
 
 
 def _show_delivery(delivery: wire.DeliveryLog) -> None:
@@ -175,6 +192,8 @@ _VIEWS: Final[dict[type, Callable[[Any], None]]] = {
     FailedJob: _show_failed_job,
     wire.Event: _show_event,
     wire.LogLine: _show_line,
+    wire.Children: _show_children,
+    TreeLine: _show_tree_line,
     wire.DeliveryLog: _show_delivery,
     Forwarded: _show_forwarded,
     wire.BulkOperationPreview: _show_preview,

@@ -141,6 +141,8 @@ class Client:
     logs = _list(Verbs[JobHandle].logs)
     cancel = _verb(Verbs[JobHandle].cancel)
     retry = _verb(Verbs[JobHandle].retry)
+    children = _verb(Verbs[JobHandle].children)
+    questions = _verb(Verbs[JobHandle].questions)
     answer = _verb(Verbs[JobHandle].answer)
     token = _verb(Verbs[JobHandle].token)
     upload = _verb(Verbs[JobHandle].upload)

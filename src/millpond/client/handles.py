@@ -155,9 +155,17 @@ class AsyncJobHandle(Handle):
         """
         return await self._verbs.retry(self, even_if_succeeded=even_if_succeeded)
 
-    async def answer(self, answer: Any) -> wire.State:
-        """Answer the parked job."""
-        return await self._verbs.answer(self, answer)
+    async def children(self, *, cursor: str | None = None, limit: int = 50) -> wire.Children:
+        """A page of the children of the job, the oldest first, with their counts and the job's budget."""
+        return await self._verbs.children(self, cursor=cursor, limit=limit)
+
+    async def questions(self) -> list[wire.Question]:
+        """The questions that the job asks."""
+        return await self._verbs.questions(self)
+
+    async def answer(self, answer: Any, *, question: str | None = None) -> wire.State:
+        """Answer the parked job, or one of its questions."""
+        return await self._verbs.answer(self, answer, question=question)
 
     async def token(
         self, scopes: Sequence[wire.TokenScope] = ("read",), *, expires_in: timedelta | str | float = "15m"
@@ -201,5 +209,7 @@ class JobHandle(Handle):
     logs = _list(AsyncJobHandle.logs)
     cancel = _verb(AsyncJobHandle.cancel)
     retry = _same(AsyncJobHandle.retry)
+    children = _verb(AsyncJobHandle.children)
+    questions = _verb(AsyncJobHandle.questions)
     answer = _verb(AsyncJobHandle.answer)
     token = _verb(AsyncJobHandle.token)

@@ -272,9 +272,19 @@ class Verbs(Admin, Files, Generic[H]):
         accepted = await self.request("POST", f"/v1/jobs/{_id(job)}/retry", body=body, type=wire.Accepted)
         return self._handle(self, accepted.id, accepted)
 
-    async def answer(self, job: Handle | str, answer: Any) -> wire.State:
-        """Answer a parked job."""
-        body = wire.GiveAnswer(answer=plain(answer, field="answer"))
+    async def children(self, job: Handle | str, *, cursor: str | None = None, limit: int = 50) -> wire.Children:
+        """A page of the children of a job, the oldest first, with their counts and the job's budget."""
+        params = {"cursor": cursor, "limit": limit}
+        return await self.request("GET", f"/v1/jobs/{_id(job)}/children", params=params, type=wire.Children)
+
+    async def questions(self, job: Handle | str) -> list[wire.Question]:
+        """The questions that a job asks, as far as the key may answer or read them."""
+        found = await self.request("GET", f"/v1/jobs/{_id(job)}/questions", type=wire.Questions)
+        return found.data
+
+    async def answer(self, job: Handle | str, answer: Any, *, question: str | None = None) -> wire.State:
+        """Answer a parked job, or one of its questions; the name may be omitted if only one is open."""
+        body = wire.GiveAnswer(answer=plain(answer, field="answer"), question=question)
         return await self.request("POST", f"/v1/jobs/{_id(job)}/answer", body=body, type=wire.State)
 
     async def token(

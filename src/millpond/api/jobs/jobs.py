@@ -15,7 +15,7 @@ from msgspec import UNSET
 from millpond import errors, ids, values, wire
 from millpond.api import parameters, principals, problems
 from millpond.api.calls import EVENT_STREAM, JSON, REPLAYED, Reply, cursor, encode, reply
-from millpond.api.jobs import submissions
+from millpond.api.jobs import questions, submissions
 from millpond.api.parameters import WAIT_MAX
 from millpond.api.routes import BULK_BODY_MAX, Route
 from millpond.api.scopes import CLIENTS, OPERATORS, READERS
@@ -78,7 +78,7 @@ async def submit_many(call: Call) -> Reply:
 
 
 async def retry(call: Call) -> Reply:
-    job = await _view(call)
+    job = await view(call)
     return await submissions.accept_retry(
         call,
         job,
@@ -116,7 +116,7 @@ def _result(call: Call, outcome: Submitted | Exception) -> wire.Result:
 
 
 async def read(call: Call) -> Reply:
-    return await answered(call, await _view(call), lambda view, estimate: encode(_to_wire(call, view, estimate)))
+    return await answered(call, await view(call), lambda view, estimate: encode(_to_wire(call, view, estimate)))
 
 
 async def answered(call: Call, view: JobView, to_body: Callable[[JobView, Estimate | None], bytes]) -> Reply:
@@ -136,7 +136,7 @@ async def answered(call: Call, view: JobView, to_body: Callable[[JobView, Estima
 async def list_jobs(call: Call) -> Reply:
     page = await _page(call, await filter_of(call))
     estimates = await call.engine.estimates.of([view for view in page.data if view.outcome is None])
-    data = [_to_wire(call, view, estimates.get(view.job_id), part_max=PART_MAX) for view in page.data]
+    data = [listed(call, view, estimates.get(view.job_id)) for view in page.data]
     return reply(wire.Jobs(data=data, next_cursor=None if page.before is None else ids.text("job", page.before)))
 
 
@@ -185,7 +185,7 @@ def _is_there(read: JobView | BaseException) -> TypeGuard[JobView]:
     return not isinstance(read, BaseException)
 
 
-async def _view(call: Call) -> JobView:
+async def view(call: Call) -> JobView:
     """The job named in the path, if the caller may read it."""
     tenant = principals.tenant(call, call.query.tenant)
     return await call.engine.views.job(tenant, call.principal.account, principals.job_id(call))
@@ -271,6 +271,11 @@ def _to_wire(call: Call, view: JobView, estimate: Estimate | None, *, part_max: 
     )
 
 
+def listed(call: Call, view: JobView, estimate: Estimate | None) -> wire.Job:
+    """A job as lists show it."""
+    return _to_wire(call, view, estimate, part_max=PART_MAX)
+
+
 def export_line(view: JobView) -> bytes:
     """A job as a line of an export."""
     return encode(to_wire(view)) + b"\n"
@@ -300,6 +305,8 @@ def to_wire(
         position=position,
         eta=eta,
         retry_of=None if view.retry_of is None else ids.text("job", view.retry_of),
+        parent_id=None if view.parent_id is None else ids.text("job", view.parent_id),
+        batch_id=None if view.batch_id is None else ids.text("batch", view.batch_id),
         input=None if "input" in omitted else _raw(parts["input"]),
         output=None if "output" in omitted else _raw(parts["output"]),
         omitted=omitted,
@@ -308,8 +315,9 @@ def to_wire(
     )
 
 
+_IDS: Final = frozenset({"retry_of", "parent_id", "batch_id"})
 _SHARED: Final = tuple(
-    name for name in JobFields.__struct_fields__ if name in wire.Job.__struct_fields__ and name != "retry_of"
+    name for name in JobFields.__struct_fields__ if name in wire.Job.__struct_fields__ and name not in _IDS
 )
 """The fields that are sent to clients as they are stored."""
 
@@ -340,7 +348,7 @@ def _shows_input(call: Call, view: JobView) -> bool:
 
 
 async def cancel(call: Call) -> Reply:
-    job = await _view(call)
+    job = await view(call)
     answer = await call.engine.cancel(job.tenant, job.job_id, grace=call.state.settings.grace)
     if call.principal.scope in OPERATORS and answer.is_accepted:
         await submissions.audit(call, job.tenant, "job.canceled", job.id)
@@ -356,9 +364,12 @@ def _is_end(call: Call, job: JobView, state: str) -> bool:
 
 
 async def answer(call: Call) -> Reply:
-    job = await _view(call)
-    _check_answerer(call, job)
-    state = await call.engine.answer(job.tenant, job.job_id, call.body.answer)
+    job = await view(call)
+    if call.body.question is not None or job.waits_for == "question":
+        state = await questions.answer(call, job)
+    else:
+        _check_answerer(call, job)
+        state = await call.engine.answer(job.tenant, job.job_id, call.body.answer)
     if call.principal.scope in OPERATORS:
         await submissions.audit(call, job.tenant, "job.answered", job.id)
     return reply(wire.State(id=ids.text("job", job.job_id), state=state))
@@ -377,7 +388,7 @@ def _check_answerer(call: Call, job: JobView) -> None:
 
 
 async def refund(call: Call) -> Reply:
-    job = await _view(call)
+    job = await view(call)
     key = call.header(b"idempotency-key")
     refunded = await call.engine.refund(
         job.tenant,
@@ -392,7 +403,7 @@ async def refund(call: Call) -> Reply:
 
 
 async def prioritize(call: Call) -> Reply:
-    job = await _view(call)
+    job = await view(call)
     change = await call.engine.prioritize(job.tenant, job.job_id, call.body.priority)
     if change.is_changed:
         await submissions.audit(
@@ -402,14 +413,14 @@ async def prioritize(call: Call) -> Reply:
 
 
 async def transition(call: Call) -> Reply:
-    job = await _view(call)
+    job = await view(call)
     state = await call.engine.transition(job.tenant, job.job_id, call.body.state)
     await submissions.audit(call, job.tenant, "job.transitioned", job.id, {"from_state": job.state, "to_state": state})
     return reply(wire.State(id=job.id, state=state))
 
 
 async def make_token(call: Call) -> Reply:
-    job = await _view(call)
+    job = await view(call)
     scopes: Sequence[wire.TokenScope] = sorted(set(call.body.scopes), reverse=True)
     lifetime = values.duration(call.body.expires_in, field="expires_in")
     token, expires_at = await call.engine.access.make_token(job.tenant, job.job_id, scopes, lifetime)
@@ -424,7 +435,7 @@ async def events(call: Call) -> Reply:
     """The events as a page, or as a stream if the caller accepts one."""
     if call.form == EVENT_STREAM:
         return await stream(call)
-    job = await _view(call)
+    job = await view(call)
     _, after = _resume(call)
     page = await call.engine.views.events(
         job.tenant, job.account, job.job_id, after=min(after, job.events), limit=call.query.limit
@@ -437,7 +448,7 @@ async def events(call: Call) -> Reply:
 
 
 async def stream(call: Call) -> Reply:
-    job = await _view(call)
+    job = await view(call)
     field, after = _resume(call)
     if after > job.events:
         raise ConflictError(
@@ -448,7 +459,7 @@ async def stream(call: Call) -> Reply:
 
 
 async def logs(call: Call) -> Reply:
-    query, job = call.query, await _view(call)
+    query, job = call.query, await view(call)
     page = await call.engine.views.logs(job.tenant, job.account, job.job_id, after=query.after, limit=query.limit)
     data = [
         wire.LogLine(seq=event.seq, at=event.at, text=line["text"], level=line.get("level"))
