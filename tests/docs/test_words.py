@@ -129,6 +129,7 @@ TERMS = {
     term.strip() for row in re.findall(r"^\| ([^|]+) \|", GLOSSARY.lower(), re.MULTILINE) for term in row.split(",")
 }
 ALIASES = {
+    "composition": "child",
     "bulk": "bulk operation",
     "callers_transaction": "transaction",
     "copywriting": "copy",
