@@ -13,6 +13,7 @@ from millpond.engine.queue.dispatches import Lanes
 from millpond.engine.queue.leases import End
 from millpond.outbound import Outbound
 from millpond.webhooks import Hook
+from millpond.work import ChildRequest, SpawnRequest
 from tests.factories import ERROR, HOUR, MINUTE, Factory, attempt, progress
 from tests.post import LOOPBACK, SECRET, VAULT
 
@@ -173,6 +174,30 @@ OFFENCES = {
             " values (gen_random_uuid(), 'acme', {parked}, 1, 'replicate', 'over', 'p', now(), now(), now())"
         ),
     ],
+    "budgets_reserve_for_open_jobs": [
+        "update millpond.budgets set reserved = reserved + 1",
+        "delete from millpond.reservations where job_id = {child}",
+        "update millpond.budgets set closed_at = now()",
+    ],
+    "batches_count_their_jobs": [
+        "update millpond.batches set ended = 1, succeeded = 1",
+        "update millpond.batches set submitted = submitted - 1",
+        "delete from millpond.jobs where id = {child}",
+    ],
+    "children_belong_to_a_batch": [
+        "update millpond.jobs set batch_id = gen_random_uuid() where id = {child}",
+        "update millpond.jobs set depth = null where id = {child}",
+        "update millpond.jobs set parent_id = {ready} where id = {child}",
+    ],
+    "parked_parents_will_resume": [
+        "update millpond.batches set is_awaited = false",
+        "delete from millpond.steps",
+        "update millpond.jobs set waits_for = 'question' where waits_for = 'children'",
+    ],
+    "children_do_not_outlive_their_parent": [
+        "update millpond.batches set parent_id = {succeeded}",
+        "update millpond.batches set run = 0",
+    ],
     "provided_jobs_have_a_prediction": [
         """update millpond.kinds set declaration = declaration || '{{"runs": "provider"}}' where kind = 'brief'""",
     ],
@@ -207,6 +232,11 @@ async def jobs(db: Database, clock: Clock, engine: Engine) -> dict[str, str]:
     delivered = await make.leased("delivered", hook=hook)
     await engine.finish(End(delivered, "succeeded", "{}"))
     await engine.endpoints.make("acme", url=hook.url)
+    await make.credits(100)
+    parent = await make.leased("budgeted")
+    await engine.spawn(SpawnRequest(parent, "shots", 1, [ChildRequest("priced", {"size": n}) for n in (2, 3)], total=2))
+    await engine.suspend(parent, "shots")
+    (child, _) = await engine.children("acme", parent.job_id)
     await engine.outbound.close()
     found = {
         "succeeded": done.job_id,
@@ -215,8 +245,9 @@ async def jobs(db: Database, clock: Clock, engine: Engine) -> dict[str, str]:
         "parked": parked.job_id,
         "leased": leased.job_id,
         "ready": ready.job_id,
+        "child": child,
     }
-    await leases.close(db, [done.token, failed.token, retried.token, parked.token, delivered.token])
+    await leases.close(db, [done.token, failed.token, retried.token, parked.token, delivered.token, parent.token])
     return {name: f"'{job_id}'" for name, job_id in found.items()}
 
 

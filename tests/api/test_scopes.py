@@ -38,6 +38,8 @@ POST   /v1/jobs/{id}/transition                    operator admin
 GET    /v1/jobs/{id}/events                        client viewer operator admin reading-token
 GET    /v1/jobs/{id}/stream                        client viewer operator admin reading-token
 GET    /v1/jobs/{id}/logs                          client viewer operator admin reading-token
+GET    /v1/jobs/{id}/children                      client viewer operator admin
+GET    /v1/jobs/{id}/questions                     client viewer operator admin
 POST   /v1/jobs/{id}/tokens                        client operator admin
 GET    /v1/jobs/{id}/artifacts                     client viewer operator admin reading-token
 POST   /v1/artifacts                               client operator admin
@@ -77,6 +79,11 @@ POST   /v1/worker/complete                         fleet
 POST   /v1/worker/fail                             fleet
 POST   /v1/worker/requeue                          fleet
 POST   /v1/worker/park                             fleet
+POST   /v1/worker/recall                           fleet
+POST   /v1/worker/record                           fleet
+POST   /v1/worker/spawn                            fleet
+POST   /v1/worker/results                          fleet
+POST   /v1/worker/suspend                          fleet
 POST   /v1/worker/deregister                       fleet
 GET    /v1/tenants                                 viewer operator admin
 GET    /v1/tenants/{tenant}                        viewer operator admin

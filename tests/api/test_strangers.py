@@ -32,6 +32,8 @@ READS: Final = {
     "/v1/jobs/{id}/events": "job",
     "/v1/jobs/{id}/stream": "job",
     "/v1/jobs/{id}/logs": "job",
+    "/v1/jobs/{id}/children": "job",
+    "/v1/jobs/{id}/questions": "job",
     "/v1/jobs/{id}/artifacts": "job",
     "/v1/board/jobs/{id}": "job",
     "/v1/artifacts/{id}": "artifact",

@@ -65,7 +65,9 @@ class Play:
         while True:
             done = await Worker(self.engine.source(name="w"), self.app).drain()
             grown = await self.engine.tenant_databases.repair(timedelta(0), 1_000)
-            if not done and not grown:
+            if self.engine._watchers:
+                await asyncio.wait(self.engine._watchers)
+            elif not done and not grown:
                 return
 
     async def run(self, kind: str, given: Any = None, **options: Any) -> JobRecord:

@@ -185,7 +185,7 @@ async def test_a_dispatch_that_is_brought_into_step_stays_deferred(
         assert await deferred(here, job_id) == GRACE
         place_ = [job_id], ["parked"], [1], [job.attempts], [False]
         await here.engine.db.run(
-            remote.SQL["follow"], *place_, MINUTE, None
+            remote.SQL["follow"], *place_, MINUTE, None, None
         )  # as a version that knows of no ranks does
         assert await deferred(here, job_id) == GRACE
         await here.engine.cancel(TENANT, job_id)

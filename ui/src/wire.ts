@@ -1369,14 +1369,13 @@ export interface RecalledSteps {
   steps: RecordedStep[];
 }
 
-/** A step to record, once. */
+/** A step to record, once: a question, a sleep of some seconds, or the result of a call. */
 export interface RecordStep {
   job_id: string;
   lease_token: string;
   name: string;
-  type: "call" | "question" | "sleep";
   position?: number | null;
-  /** For type call: what the function returned. */
+  /** Of a call: what the function returned. */
   result?: unknown;
   seconds?: number | null;
   question?: NewQuestion | null;

@@ -292,12 +292,11 @@ class NewQuestion(Request):
 
 
 class RecordStep(OfLease):
-    """A step to record, once."""
+    """A step to record, once: a question, a sleep of some seconds, or the result of a call."""
 
     name: StepName
-    type: Literal["call", "sleep", "question"]
     position: StepPosition = None
-    result: Annotated[Any, Meta(description="For type call: what the function returned.")] = None
+    result: Annotated[Any, Meta(description="Of a call: what the function returned.")] = None
     seconds: (
         Annotated[
             float, Meta(gt=0, le=10 * 365 * 86_400, description="The length of a sleep, or the time for an answer.")
@@ -305,6 +304,13 @@ class RecordStep(OfLease):
         | None
     ) = None
     question: NewQuestion | None = None
+
+    @property
+    def type(self) -> Literal["call", "sleep", "question"]:
+        """With a question it asks, with a time alone it sleeps, otherwise it is a call."""
+        if self.question is not None:
+            return "question"
+        return "call" if self.seconds is None else "sleep"
 
 
 class RecordedStep(Answer):

@@ -416,7 +416,6 @@ class RemoteSource:
             **_lease_fields(item.lease),
             "name": item.name,
             "position": item.position,
-            "type": item.type,
             "result": None if item.result is None else msgspec.Raw(item.result.encode()),
             "seconds": None if item.wait is None else item.wait.total_seconds(),
             "question": question,

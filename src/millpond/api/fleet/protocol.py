@@ -16,7 +16,7 @@ from millpond.api.principals import access_lost, address
 from millpond.api.routes import Route
 from millpond.api.scopes import FLEET, WORKERS
 from millpond.engine.jobs.artifacts import folder, named_in
-from millpond.errors import ForbiddenError, InvalidError, MillpondError, NotFoundError
+from millpond.errors import ForbiddenError, MillpondError, NotFoundError
 from millpond.work import ChildRequest, SpawnRequest, StepRequest
 
 if TYPE_CHECKING:
@@ -307,8 +307,6 @@ async def recall(call: Call) -> Reply:
 
 async def record(call: Call) -> Reply:
     body: wire.RecordStep = call.body
-    if (body.type == "question") != (body.question is not None) or (body.type == "sleep" and body.seconds is None):
-        raise InvalidError(f"A step of type {body.type} needs other fields.", field="type", hint=_STEP_FIELDS)
     lease = await _held(call, body)
     kind = call.engine.app.kinds.get(lease.kind)
     limit = values.BYTES_MAX if kind is None else kind.size_max
@@ -373,9 +371,6 @@ def _step(step: Step) -> wire.RecordedStep:
         result=None if step.result is None else msgspec.Raw(step.result.encode()),
         submitted=step.submitted,
     )
-
-
-_STEP_FIELDS: Final = "A call has a result, a sleep has seconds, and a question has question and may have seconds."
 
 
 def _job_id(given: str) -> UUID:

@@ -62,7 +62,7 @@ set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_se
 as $$
 #variable_conflict use_column
 declare
-    ids uuid[] := array(select p.job_id from millpond.suspend_dispatches(suspend.job_ids, tokens, untils) p);
+    ids uuid[] := array(select p.job_id from millpond.park_dispatches(suspend.job_ids, tokens, untils) p);
 begin
     return query
     select s.job_id, s.tenant, s.kind, s.from_state, s.state, s.is_resumed
@@ -226,10 +226,6 @@ where j.id = $1 and s.name = $2;
 -- name: suspend :many
 select job_id, tenant, kind, from_state, state, is_resumed
 from millpond.suspend($1::uuid[], $2::uuid[], $3::text[], $4::timestamptz[]);
-
--- name: suspend_dispatches :many
--- The queue's half. Database: central.
-select job_id from millpond.suspend_dispatches($1::uuid[], $2::uuid[], $3::timestamptz[]);
 
 -- name: suspend_jobs :many
 select job_id, tenant, kind, from_state, state, is_resumed from millpond.suspend_jobs($1::uuid[], $2::uuid[], $3::text[]);

@@ -316,25 +316,9 @@ begin
 end $$;
 
 -- function: park_dispatches
--- Parks jobs: takes them from their worker until they are answered. Their deadline stays.
-create or replace function millpond.park_dispatches(job_ids uuid[], tokens uuid[]) returns table (job_id uuid)
-language plpgsql as $$
-#variable_conflict use_column
-declare
-    present timestamptz := millpond.clock();
-begin
-    return query
-    update millpond.dispatches d
-    set phase = 'parked', lease_token = null, run_at = null
-    from unnest(park_dispatches.job_ids, tokens) as i(job_id, token), millpond.leases l
-    where d.job_id = any(park_dispatches.job_ids) and i.job_id = d.job_id and d.lease_token = i.token and d.cancel_at is null
-        and l.token = any(tokens) and l.token = i.token and l.expires_at > present
-    returning d.job_id;
-end $$;
-
--- function: suspend_dispatches
--- Parks jobs until a time, or without one until they are resumed.
-create or replace function millpond.suspend_dispatches(job_ids uuid[], tokens uuid[], untils timestamptz[])
+-- Parks jobs: takes them from their worker until they are answered or resumed, with `untils` at the latest until a time.
+-- Their deadline stays.
+create or replace function millpond.park_dispatches(job_ids uuid[], tokens uuid[], untils timestamptz[] default null)
 returns table (job_id uuid)
 language plpgsql as $$
 #variable_conflict use_column
@@ -343,9 +327,9 @@ declare
 begin
     return query
     update millpond.dispatches d
-    set phase = 'parked', lease_token = null, run_at = i.until, wakes_at = least(i.until, greatest(d.wakes_at, d.expires_at))
-    from unnest(suspend_dispatches.job_ids, tokens, untils) as i(job_id, token, until), millpond.leases l
-    where d.job_id = any(suspend_dispatches.job_ids) and i.job_id = d.job_id and d.lease_token = i.token and d.cancel_at is null
+    set phase = 'parked', lease_token = null, run_at = i.until, wakes_at = least(i.until, d.wakes_at)
+    from unnest(park_dispatches.job_ids, tokens, untils) as i(job_id, token, until), millpond.leases l
+    where d.job_id = any(park_dispatches.job_ids) and i.job_id = d.job_id and d.lease_token = i.token and d.cancel_at is null
         and l.token = any(tokens) and l.token = i.token and l.expires_at > present
     returning d.job_id;
 end $$;

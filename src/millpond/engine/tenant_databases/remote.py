@@ -443,7 +443,7 @@ class RemoteExecutor:
         async def park(own: Connection, held: list[UUID]) -> list[dict[str, Any]]:
             return await _transition(own, "parked", "parked", held, memos=[memo_of[job_id] for job_id in held])
 
-        return await self._held(job_ids, (SQL["park_dispatches"], job_ids, tokens), park)
+        return await self._held(job_ids, (SQL["park_dispatches"], job_ids, tokens, None), park)
 
     async def suspend(
         self,
@@ -455,7 +455,7 @@ class RemoteExecutor:
         async def suspend(own: Connection, held: list[UUID]) -> list[dict[str, Any]]:
             return [dict(row) for row in await fetch(own, steps.SQL["suspend_jobs"], held, job_ids, names)]
 
-        parked = await self._held(job_ids, (steps.SQL["suspend_dispatches"], job_ids, tokens, untils), suspend)
+        parked = await self._held(job_ids, (SQL["park_dispatches"], job_ids, tokens, untils), suspend)
         await self.restore([row["job_id"] for row in parked if row["is_resumed"]])
         return parked
 

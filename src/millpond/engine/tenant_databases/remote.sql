@@ -249,7 +249,7 @@ from millpond.give_back($1, $2, $3::uuid[], $4::uuid[], $5::interval[], $6::text
 join unnest($3::uuid[], $7::jsonb[]) as i(job_id, error) on i.job_id = g.job_id;
 
 -- name: park_dispatches :many
-select job_id from millpond.park_dispatches($1::uuid[], $2::uuid[]);
+select job_id from millpond.park_dispatches($1::uuid[], $2::uuid[], $3::timestamptz[]);
 
 -- name: keep :many
 select job_id from millpond.keep($1::uuid[], $2::uuid[]);
