@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from millpond.engine.credits import holds
 from millpond.errors import ChildFailedError, PermanentError
 from millpond.work import StepRequest
 from tests.factories import OWNER, Factory
@@ -342,3 +343,21 @@ async def test_jobs_with_and_without_children_end_in_one_commit(play: Play) -> N
             await play.engine.record(StepRequest(lease, "facts", 1, "call", "1"))
     assert await asyncio.gather(*(make.finish(lease) for lease in leases)) == ["succeeded"] * 2
     assert await play.held() == (95, 0)
+
+
+async def test_the_hold_of_a_tree_shrinks_with_what_its_children_cost(play: Play) -> None:
+    @play.kind("shot", price=3)
+    async def shot(job: Job) -> None: ...
+
+    @play.kind("film", price=1, budget=10)
+    async def film(job: Job) -> None:
+        await job.child("shot")
+        await job.sleep("1h")
+
+    await play.begin(100)
+    job = await play.run("film")
+    (hold,) = (await holds.page(play.engine, "acme")).data
+    assert (hold.job_id, hold.price) == (job.job_id, 1 + 10 - 3)
+    assert await play.held() == (100 - 11, 8)
+    ages, is_cut = await holds.ages(play.engine, "acme")
+    assert (sum(age.credits for age in ages), is_cut) == (8, False)

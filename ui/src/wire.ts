@@ -935,6 +935,8 @@ export interface KindInfo {
   is_open: boolean;
   /** Credits, or 'by input'. */
   price: number | string;
+  /** What the children of a job may cost; held with its price. */
+  budget: number | null;
   queue: string;
   priority: number;
   stages: string[];

@@ -59,6 +59,7 @@ class KindInfo(Answer):
         ),
     ]
     price: Annotated[int | str, Meta(description="Credits, or 'by input'.")]
+    budget: Annotated[int | None, Meta(description="What the children of a job may cost; held with its price.")]
     queue: str
     priority: int
     stages: list[str]

@@ -53,6 +53,7 @@ def _to_wire(kind: Kind, durations: Durations | None) -> wire.KindInfo:
         summary=kind.summary,
         is_open=kind.is_open,
         price=kind.price if isinstance(kind.price, int) else "by input",
+        budget=kind.budget,
         queue=kind.queue,
         priority=kind.priority,
         stages=list(kind.stages),

@@ -16,19 +16,30 @@ declare
     high uuid := millpond.greatest_id(job_ids);
 begin
     return query
-    select width_bucket(date_part('epoch', present - h.at), ages), count(*), sum(h.price)::bigint
+    select width_bucket(date_part('epoch', present - h.at), ages), count(*), sum(h.held)::bigint
     from (
-        select j.price, coalesce(
+        select {holds.held} as held, coalesce(
             case when j.run > 1 then (
                 select e.at from millpond.entries e where e.job_id = j.id and e.run = j.run and e.type = 'hold' limit 1
             ) end,
             j.created_at
         ) as at
         from millpond.jobs j
-        where j.id = any(job_ids) and j.id >= low and j.id <= high and j.price > 0 and j.phase <> 'ended'
+        where j.id = any(job_ids) and j.id >= low and j.id <= high and (j.price > 0 or j.depth is not null) and j.phase <> 'ended'
     ) h
+    where h.held > 0
     group by 1;
 end $$;
+
+-- fragment: held
+-- What is held for a job that has not ended: its price, and what is left of its budget; nothing if a budget pays for it.
+case
+    when j.depth is null then j.price::bigint
+    when exists (select from millpond.reservations r where r.job_id = j.id and r.captured is null) then 0
+    else j.price + coalesce((
+        select b.amount - b.spent from millpond.budgets b where b.job_id = j.id and b.run = j.run and b.closed_at is null
+    ), 0)
+end
 
 -- name: live :one
 -- The next jobs after an id that have not ended, in the order of creation; those of one tenant, if one is given. `stop`
@@ -43,14 +54,18 @@ from (
 -- name: priced :many
 -- The holds of the first of these jobs, and their start: the creation of the job, or its last retry in place. Database:
 -- tenant.
-select j.id as job_id, j.tenant, j.account, j.kind, j.state, j.phase, j.price, coalesce(h.at, j.created_at) as held_at
-from millpond.jobs j
+select j.job_id, j.tenant, j.account, j.kind, j.state, j.phase, j.held as price, coalesce(h.at, j.created_at) as held_at
+from (
+    select j.id as job_id, j.tenant, j.account, j.kind, j.state, j.phase, j.run, j.created_at, {holds.held} as held
+    from millpond.jobs j
+    where j.id = any($1::uuid[]) and j.id >= millpond.least_id($1::uuid[]) and j.id <= millpond.greatest_id($1::uuid[])
+        and (j.price > 0 or j.depth is not null) and j.phase <> 'ended'
+) j
 left join lateral (
-    select e.at from millpond.entries e where j.run > 1 and e.job_id = j.id and e.run = j.run and e.type = 'hold' limit 1
+    select e.at from millpond.entries e where j.run > 1 and e.job_id = j.job_id and e.run = j.run and e.type = 'hold' limit 1
 ) h on true
-where j.id = any($1::uuid[]) and j.id >= millpond.least_id($1::uuid[]) and j.id <= millpond.greatest_id($1::uuid[])
-    and j.price > 0 and j.phase <> 'ended'
-order by j.id limit $2;
+where j.held > 0
+order by j.job_id limit $2;
 
 -- name: aged :many
 -- The holds of these jobs by age. Database: tenant.
