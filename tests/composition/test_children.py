@@ -361,3 +361,20 @@ async def test_the_hold_of_a_tree_shrinks_with_what_its_children_cost(play: Play
     assert await play.held() == (100 - 11, 8)
     ages, is_cut = await holds.ages(play.engine, "acme")
     assert (sum(age.credits for age in ages), is_cut) == (8, False)
+
+
+async def test_only_detached_children_outlive_their_parent(play: Play) -> None:
+    @play.kind("shot")
+    async def shot(job: Job) -> None: ...
+
+    @play.kind("film")
+    async def film(job: Job) -> None:
+        await job.child("shot", name="kept", is_detached=True).start()
+        await job.child("shot", name="left").start()
+
+    await play.begin()
+    await play.engine.pause("shot")
+    job = await play.run("film")
+    while await play.engine.cancel_orphans(100):
+        pass
+    assert [child.outcome for child in await play.children(job.job_id)] == [None, "canceled"]

@@ -114,3 +114,17 @@ async def test_the_plain_answer_verb_does_not_reach_a_question(play: Play) -> No
     job = await play.run("film")
     with pytest.raises(AnswerUnavailableError):
         await play.engine.answer(TENANT, job.job_id, 2)
+
+
+async def test_a_late_answer_is_refused(play: Play) -> None:
+    """The job may have gone on with the default already."""
+
+    @play.kind("film")
+    async def film(job: Job) -> Any:
+        return await job.ask("Which take?", within="2h", default="first")
+
+    await play.begin()
+    job = await play.run("film")
+    await play.clock.advance(timedelta(hours=3))
+    with pytest.raises(AnswerUnavailableError, match="deadline"):
+        await answered(play, job.job_id, 1)

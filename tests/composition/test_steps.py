@@ -214,8 +214,11 @@ async def test_a_lost_lease_records_nothing(play: Play) -> None:
     source = play.engine.source(name="w")
     (lease,) = await Factory(play.engine, play.clock).claimed("report")
     await play.engine.abandon(lease.token)
-    with pytest.raises(LeaseLostError):
-        await source.record(StepRequest(lease, "facts", 1, "call", "1"))
+    for again in range(2):  # while nobody has the job, and while another attempt has it
+        with pytest.raises(LeaseLostError):
+            await source.record(StepRequest(lease, "facts", 1, "call", "1"))
+        if not again:
+            await Factory(play.engine, play.clock).claimed("report")
 
 
 async def test_the_record_of_another_attempt_wins(play: Play) -> None:

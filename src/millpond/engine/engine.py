@@ -89,6 +89,8 @@ BULK_MAX: Final = 10_000
 _BULK_SIZE: Final = 1_000
 _NO_ID: Final = UUID(int=0)
 _CLOCK_PAUSE: Final = 0.002
+_PARENT_PAUSE: Final = 0.003
+"""Between two looks for parents that became ready; the children of one often end in quick succession."""
 _BULK_LANES: Final = 4  # some are prepared here, or wait for the disk, while the database works on the others
 
 
@@ -153,6 +155,9 @@ class Engine:
             lambda batch: steps.record(executor(batch[0].lease.tenant), batch),
             apart=lambda item: executor(item.lease.tenant),
         )
+        self._parents: dict[str, set[UUID]] = {}
+        """Parents of jobs that have just ended, by tenant."""
+        self._is_notifying_parents = False
         self._watchers: set[asyncio.Task[None]] = set()
         self._is_shared = False
         """Whether everything but the connections belongs to another engine."""
@@ -730,14 +735,25 @@ class Engine:
         tenant, parents = batch[0].lease.tenant, set[UUID]()
         states = await leases.finish(self.tenant_databases.executor(tenant), batch, parents)
         if parents:
-            self._start(self._notify_parents(tenant, list(parents)))
+            self._parents.setdefault(tenant, set()).update(parents)
+            if not self._is_notifying_parents:
+                self._is_notifying_parents = True
+                self._start(self._notify_parents())
         return states
 
-    async def _notify_parents(self, tenant: str, parents: Sequence[UUID]) -> None:
+    async def _notify_parents(self) -> None:
         """Wake the workers for parents whose children have ended. Otherwise, they find them by polling."""
-        with contextlib.suppress(MillpondError):
-            self.notify_requeued(await self.tenant_databases.grown_by(tenant, parents))
-            self._touch(parents)
+        try:
+            while self._parents:
+                tenant, parents = self._parents.popitem()
+                with contextlib.suppress(MillpondError):
+                    queues = await self.tenant_databases.grown_by(tenant, list(parents))
+                    if queues:
+                        self.notify_requeued(queues)
+                        self._touch(parents)
+                await asyncio.sleep(_PARENT_PAUSE)
+        finally:
+            self._is_notifying_parents = False
 
     async def _ended(self, kind: Kind | None, lease: Lease) -> None:
         """Notify the watchers, and the providers if the kind needs any, that a worker is done with a job."""

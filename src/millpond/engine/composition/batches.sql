@@ -159,39 +159,50 @@ declare
     present timestamptz := millpond.clock();
     low uuid := millpond.least_id(job_ids);
     high uuid := millpond.greatest_id(job_ids);
-    ids uuid[] := array(
+    batch_ids uuid[];
+    parents uuid[];
+begin
+    batch_ids := array(
         select distinct j.batch_id from millpond.jobs j
         where j.id = any(job_ids) and j.id >= low and j.id <= high and j.batch_id is not null
     );
-    parents uuid[];
-begin
-    perform from millpond.batches b where b.id = any(ids) order by b.id for update;
-    with member as (
-        select j.batch_id, count(*) as ended, count(*) filter (where j.outcome = 'succeeded') as succeeded,
-            count(*) filter (where j.outcome = 'canceled') as canceled
-        from millpond.jobs j
-        where j.id = any(job_ids) and j.id >= low and j.id <= high and j.batch_id is not null
-        group by j.batch_id
-    ),
-    counted as (
-        update millpond.batches b
-        set ended = b.ended + m.ended, succeeded = b.succeeded + m.succeeded, canceled = b.canceled + m.canceled,
-            failed = b.failed + m.ended - m.succeeded - m.canceled,
-            ended_at = case when b.ended + m.ended = b.total then present end
-        from member m where b.id = any(ids) and b.id = m.batch_id
-        returning b.id, b.parent_id, b.is_awaited, b.ended_at is not null or b.fails_fast and b.failed + b.canceled > 0 as is_over
-    )
-    select array_agg(c.parent_id) into parents from counted c where c.is_over and c.is_awaited;
-
-    insert into millpond.orphans (job_id, tenant, at)
-    select j.id, j.tenant, present from millpond.jobs j
-    cross join lateral (
-        select from millpond.batches b where b.parent_id = j.id and b.ended_at is null and not b.is_detached limit 1
-    ) b
-    where j.id = any(job_ids) and j.id >= low and j.id <= high
-    order by j.id on conflict do nothing;
+    if cardinality(batch_ids) > 1 then
+        perform from millpond.batches b where b.id = any(batch_ids) order by b.id for update;
+    end if;
+    if cardinality(batch_ids) > 0 then
+        with counted as (
+            update millpond.batches b
+            set ended = b.ended + m.ended, succeeded = b.succeeded + m.succeeded, canceled = b.canceled + m.canceled,
+                failed = b.failed + m.ended - m.succeeded - m.canceled,
+                ended_at = case when b.ended + m.ended = b.total then present end
+            from (
+                select j.batch_id, count(*) as ended, count(*) filter (where j.outcome = 'succeeded') as succeeded,
+                    count(*) filter (where j.outcome = 'canceled') as canceled
+                from millpond.jobs j
+                where j.id = any(job_ids) and j.id >= low and j.id <= high and j.batch_id is not null
+                group by j.batch_id
+            ) m
+            where b.id = any(batch_ids) and b.id = m.batch_id
+            returning b.parent_id, b.is_awaited and (b.ended_at is not null or b.fails_fast and b.failed + b.canceled > 0) as resumes
+        )
+        select array_agg(c.parent_id) into parents from counted c where c.resumes;
+    end if;
+    if exists (
+        select from unnest(job_ids) as i(job_id) cross join lateral (
+            select from millpond.batches b where b.parent_id = i.job_id and b.ended_at is null and not b.is_detached limit 1
+        ) b
+    ) then
+        insert into millpond.orphans (job_id, tenant, at)
+        select j.id, j.tenant, present from millpond.jobs j
+        cross join lateral (
+            select from millpond.batches b where b.parent_id = j.id and b.ended_at is null and not b.is_detached limit 1
+        ) b
+        where j.id = any(job_ids) and j.id >= low and j.id <= high
+        order by j.id on conflict do nothing;
+    end if;
     if parents is not null then
-        update millpond.batches b set is_awaited = false where b.id = any(ids) and b.is_awaited and b.parent_id = any(parents);
+        update millpond.batches b set is_awaited = false
+        where b.id = any(batch_ids) and b.is_awaited and b.parent_id = any(parents);
         perform millpond.resume(parents);
     end if;
 end $$;

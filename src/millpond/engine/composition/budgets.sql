@@ -55,24 +55,101 @@ begin
     return query select budget.job_id, budget.amount - budget.spent - budget.reserved - wanted;
 end $$;
 
--- function: settle_composed
--- The part of millpond.settle for jobs with batches, children or budgets; descendants are settled before their
--- ancestors. The caller has locked the accounts.
-create or replace function millpond.settle_composed(job_ids uuid[]) returns void
-language plpgsql as $$
+-- function: budgeted
+-- Those of these jobs that have an open budget, or that a budget pays for.
+create or replace function millpond.budgeted(job_ids uuid[]) returns uuid[]
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
+begin
+    return array(
+        select r.job_id from millpond.reservations r where r.job_id = any(job_ids) and r.captured is null
+        union
+        select b.job_id from millpond.budgets b where b.job_id = any(job_ids) and b.closed_at is null
+    );
+end $$;
+
+-- function: settle_budgeted
+-- The part of millpond.settle for such jobs; descendants are settled before their ancestors. The caller has locked the
+-- accounts. Most are children without a budget of their own, paid for by one that is not a part of another: for them
+-- there is a shorter way.
+create or replace function millpond.settle_budgeted(job_ids uuid[]) returns void
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
 #variable_conflict use_column
 declare
     low uuid := millpond.least_id(job_ids);
     high uuid := millpond.greatest_id(job_ids);
     level record;
 begin
+    if not exists (select from millpond.budgets b where b.job_id = any(job_ids) and b.closed_at is null)
+        and not exists (
+            select from millpond.reservations r
+            where r.captured is null and r.job_id = any(array(
+                select p.payer_id from millpond.reservations p where p.job_id = any(job_ids) and p.captured is null
+            ))
+        )
+    then
+        perform millpond.settle_children(job_ids);
+        return;
+    end if;
     for level in
         select array_agg(j.id order by j.id) as ids from millpond.jobs j
-        where j.id = any(job_ids) and j.id >= low and j.id <= high and j.depth is not null
+        where j.id = any(job_ids) and j.id >= low and j.id <= high
         group by j.depth order by j.depth desc
     loop
         perform millpond.settle_level(level.ids);
     end loop;
+end $$;
+
+-- function: settle_children
+-- Captures what children without budgets have cost from the holds of the jobs with the budgets.
+create or replace function millpond.settle_children(job_ids uuid[]) returns void
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+    low uuid := millpond.least_id(job_ids);
+    high uuid := millpond.greatest_id(job_ids);
+begin
+    with paid as materialized (
+        update millpond.reservations r set captured = j.captured
+        from millpond.jobs j
+        where r.job_id = any(job_ids) and r.captured is null and j.id = any(job_ids) and j.id >= low and j.id <= high and j.id = r.job_id
+        returning r.job_id, r.payer_id, r.amount, r.captured, j.tenant, j.account, j.run, j.finished_at
+    ),
+    charged as (
+        update millpond.budgets b set spent = b.spent + s.spent, reserved = b.reserved - s.freed
+        from (select payer_id, sum(captured) as spent, sum(amount) as freed from paid group by payer_id) s
+        where b.job_id = any(array(select payer_id from paid)) and b.job_id = s.payer_id and b.closed_at is null
+    ),
+    wallet as materialized (
+        select i.tenant, i.account, w.* from (select distinct tenant, account from paid where captured > 0) i
+        cross join lateral (
+            select a.ctid as place, a.held, a.available, a.entries from millpond.accounts a
+            where a.tenant = i.tenant and a.account >= i.account and a.account <= i.account
+            order by a.account desc limit 1
+        ) w
+    ),
+    line as materialized (
+        select p.*, w.place, w.available as available_after, w.held - sum(p.captured) over account as held_after,
+            w.entries + count(*) over account as seq
+        from paid p join wallet w on w.tenant = p.tenant and w.account = p.account
+        where p.captured > 0
+        window account as (partition by w.place order by p.job_id)
+    ),
+    taken as (
+        update millpond.accounts a set held = a.held - t.captured, entries = a.entries + t.entries
+        from (select place, sum(captured) as captured, count(*) as entries from line group by place) t
+        where a.ctid = any(array(select place from wallet)) and a.ctid = t.place
+    )
+    insert into millpond.entries (
+        tenant, account, seq, at, type, available, held, outside, available_after, held_after, job_id, run
+    )
+    select tenant, account, seq, finished_at, 'capture', 0, -captured, captured, available_after, held_after, job_id, run
+    from line;
 end $$;
 
 -- function: settle_level

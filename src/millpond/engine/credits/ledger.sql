@@ -103,8 +103,8 @@ end $$;
 
 -- function: settle
 -- Settles the holds of jobs that have just ended: captured credits leave the account, the rest is available again. Part
--- of millpond.transition: same transaction, same clock. The jobs with batches, children or budgets are few: what their
--- end means to others is done first, because accounts are locked last.
+-- of millpond.transition: same transaction, same clock. What the end of a job means to its batch and its parent is done
+-- first, because accounts are locked last. Jobs with budgets, and jobs that budgets pay for, are settled by budgets.sql.
 create or replace function millpond.settle(job_ids uuid[]) returns void
 language plpgsql as $$
 #variable_conflict use_column
@@ -115,6 +115,7 @@ declare
     tenants text[];
     accounts text[];
     composed uuid[];
+    budgeted uuid[];
 begin
     select array_agg(j.tenant), array_agg(j.account), array_agg(j.id) filter (where j.depth is not null)
     into tenants, accounts, composed
@@ -123,19 +124,22 @@ begin
         perform millpond.end_members(composed);
     end if;
     places := millpond.lock_wallets(tenants, accounts);
-    if cardinality(composed) = cardinality(tenants) then
-        perform millpond.settle_composed(composed);
-        return;
+    if composed is not null then
+        budgeted := millpond.budgeted(composed);
+        if cardinality(budgeted) = cardinality(tenants) then
+            perform millpond.settle_budgeted(budgeted);
+            return;
+        end if;
     end if;
 
     with settled as materialized (
         select j.id, j.tenant, j.account, j.price, j.captured, j.run, j.finished_at, a.ctid as place,
             a.available + sum(j.price - j.captured) over account as available_after,
             a.held - sum(j.price) over account as held_after,
-            a.entries + count(*) filter (where j.price > 0) over account as seq
+            a.entries + count(*) filter (where j.price > 0) over account as seq, j.parent_id is null as is_counted
         from millpond.jobs j
         join millpond.accounts a on a.ctid = any(places) and a.tenant = j.tenant and a.account = j.account
-        where j.id = any(job_ids) and j.id >= low and j.id <= high and j.depth is null
+        where j.id = any(job_ids) and j.id >= low and j.id <= high and (budgeted is null or j.id <> all(budgeted))
         window account as (partition by a.ctid order by j.id)
     ),
     repaid as (
@@ -143,7 +147,7 @@ begin
         set available = a.available + t.released, held = a.held - t.price,
             active = a.active - t.jobs, entries = a.entries + t.entries
         from (
-            select place, sum(price - captured) as released, sum(price) as price, count(*) as jobs,
+            select place, sum(price - captured) as released, sum(price) as price, count(*) filter (where is_counted) as jobs,
                 count(*) filter (where price > 0) as entries
             from settled group by place
         ) t
@@ -155,8 +159,8 @@ begin
     select tenant, account, seq, finished_at, case when captured > 0 then 'capture' else 'release' end,
         price - captured, -price, captured, available_after, held_after, id, run
     from settled where price > 0;
-    if composed is not null then  -- last, because it changes the places of the rows
-        perform millpond.settle_composed(composed);
+    if cardinality(budgeted) > 0 then  -- last, because it changes the places of the rows
+        perform millpond.settle_budgeted(budgeted);
     end if;
 end $$;
 

@@ -317,7 +317,7 @@ def _lease(row: Row) -> Lease:
         row["answer"],
         row["created_at"],
         row["expires_at"],
-        has_steps=row["depth"] is not None,
+        has_steps=row["depth"] is not None and row["epoch"] > 1,
     )
 
 
