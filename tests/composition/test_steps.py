@@ -231,6 +231,7 @@ async def test_the_record_of_another_attempt_wins(play: Play) -> None:
     first = await play.engine.record(StepRequest(lease, "facts", 1, "call", "1"))
     second = await play.engine.record(StepRequest(lease, "facts", 1, "call", "2"))
     assert (first.result, second.result) == ("1", "1")
+    assert [step.result for step in await play.engine.recall(lease)] == ["1"]
     many = await asyncio.gather(
         *(play.engine.record(StepRequest(lease, f"s{n}", n, "call", str(n))) for n in range(2, 60))
     )
