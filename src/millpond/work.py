@@ -46,6 +46,8 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     stages: tuple[str, ...] = ()
     """The description of the job for workers that do not have its kind."""
     time_limit: timedelta | None = None
+    parent_id: UUID | None = None
+    """Known to the engine only."""
     has_steps: bool = False
     """Whether an earlier attempt may have recorded steps."""
 

@@ -138,7 +138,7 @@ class Engine:
             self._submit_batch, apart=lambda item: executor(item.tenant)
         )
         self._finishes: Batcher[End, str] = Batcher(
-            self._finish_batch,
+            lambda batch: leases.finish(executor(batch[0].lease.tenant), batch),
             lanes=2,
             apart=lambda end: (end.outcome, executor(end.lease.tenant)),
         )
@@ -731,15 +731,16 @@ class Engine:
         await self._ended(kind, end.lease)
         return state
 
-    async def _finish_batch(self, batch: Sequence[End]) -> list[str | Exception]:
-        tenant, parents = batch[0].lease.tenant, set[UUID]()
-        states = await leases.finish(self.tenant_databases.executor(tenant), batch, parents)
-        if parents:
-            self._parents.setdefault(tenant, set()).update(parents)
+    async def _ended(self, kind: Kind | None, lease: Lease) -> None:
+        """Notify the watchers, and the providers if the kind needs any, that a worker is done with a job."""
+        if kind is not None and kind.needs:
+            await self.providers.poll_soon(lease.tenant, lease.job_id)
+        self._touch((lease.job_id,))
+        if lease.parent_id is not None:
+            self._parents.setdefault(lease.tenant, set()).add(lease.parent_id)
             if not self._is_notifying_parents:
                 self._is_notifying_parents = True
                 self._start(self._notify_parents())
-        return states
 
     async def _notify_parents(self) -> None:
         """Wake the workers for parents whose children have ended. Otherwise, they find them by polling."""
@@ -754,12 +755,6 @@ class Engine:
                 await asyncio.sleep(_PARENT_PAUSE)
         finally:
             self._is_notifying_parents = False
-
-    async def _ended(self, kind: Kind | None, lease: Lease) -> None:
-        """Notify the watchers, and the providers if the kind needs any, that a worker is done with a job."""
-        if kind is not None and kind.needs:
-            await self.providers.poll_soon(lease.tenant, lease.job_id)
-        self._touch((lease.job_id,))
 
     async def _release(self, kind: Kind | None, end: End) -> End:
         """Check the output or the error of a job with its gate."""

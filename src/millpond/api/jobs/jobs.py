@@ -365,7 +365,7 @@ def _is_end(call: Call, job: JobView, state: str) -> bool:
 
 async def answer(call: Call) -> Reply:
     job = await view(call)
-    if call.body.question is not None or job.waits_for == "question":
+    if call.body.question is not None or await questions.has_open(call, job):
         state = await questions.answer(call, job)
     else:
         _check_answerer(call, job)

@@ -25,6 +25,13 @@ def to_wire(question: Question) -> wire.Question:
     return wire.Question(**fields)
 
 
+async def has_open(call: Call, job: JobView) -> bool:
+    """Whether the job asks something. It may not be parked yet."""
+    if job.depth is None or job.outcome is not None:
+        return False
+    return any(question.is_open for question in await call.engine.questions(job.tenant, job.job_id))
+
+
 async def answer(call: Call, job: JobView) -> str:
     """Answer the question of a job that the request names, or the only open one; return the job's state."""
     found = await call.engine.questions(job.tenant, job.job_id)

@@ -555,6 +555,7 @@ class Workers:
             None if job.answer is None else values.encode(job.answer, field="answer"),
             job.created_at,
             job.expires_at,
+            parent_id=job.parent_id,
             has_steps=job.depth is not None and job.epoch > 1,
         )
         self._leases.keep(worker.id, lease)

@@ -108,20 +108,17 @@ def _want_columns(wants: Sequence[ClaimRequest], duration: timedelta) -> list[An
     ]
 
 
-async def finish(db: Executor, ends: Sequence[End], parents: set[UUID] | None = None) -> list[str | Exception]:
-    """End jobs. Each result is the state in which the job ended, or that its lease was lost.
-
-    The parents of those that are children are added to ``parents``: they may be ready now.
-    """
+async def finish(db: Executor, ends: Sequence[End]) -> list[str | Exception]:
+    """End jobs. Each result is the state in which the job ended, or that its lease was lost."""
     states: dict[UUID, str] = {}
     outcomes: set[Outcome | Literal["delivering"]] = {end.outcome for end in ends}
     for outcome in outcomes:
         group = [end for end in ends if end.outcome == outcome]
-        states |= await (_deliver(db, group) if outcome == "delivering" else _finish(db, outcome, group, parents))
+        states |= await (_deliver(db, group) if outcome == "delivering" else _finish(db, outcome, group))
     return [_state_or_lost(states, end.lease) for end in ends]
 
 
-async def _finish(db: Executor, outcome: Outcome, ends: Sequence[End], parents: set[UUID] | None) -> dict[UUID, str]:
+async def _finish(db: Executor, outcome: Outcome, ends: Sequence[End]) -> dict[UUID, str]:
     """End jobs with this outcome. If the answer is lost, end them again, and read back those that have ended so.
 
     They are also read back if some are missing and the tenant has a database of its own: an earlier caller may have
@@ -132,8 +129,6 @@ async def _finish(db: Executor, outcome: Outcome, ends: Sequence[End], parents: 
         try:
             ended: Sequence[Row] = await db.run(SQL["finish"], outcome, *_end_columns(ends))
             states = {row["job_id"]: str(row["state"]) for row in ended}
-            if parents is not None:
-                parents.update(row["parent_id"] for row in ended if row["parent_id"] is not None)
             details = {end.lease.job_id: end.error if outcome != "succeeded" else _output_summary(end) for end in ends}
             jobs.report_end(outcome, ended, details)
             if left < _TRIES - 1 or (len(states) < len(ends) and not isinstance(db, Database)):
@@ -317,6 +312,7 @@ def _lease(row: Row) -> Lease:
         row["answer"],
         row["created_at"],
         row["expires_at"],
+        parent_id=row["parent_id"],
         has_steps=row["depth"] is not None and row["epoch"] > 1,
     )
 

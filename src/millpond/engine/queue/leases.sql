@@ -13,7 +13,7 @@ create or replace function millpond.claim(
 ) returns table (
     job_id uuid, token uuid, tenant text, account text, kind text, queue text, rank smallint, turn bigint, from_state text,
     state text, epoch integer, attempts smallint, run smallint, seq integer, price integer, progress real, stage text,
-    input jsonb, memo jsonb, answer jsonb, created_at timestamptz, expires_at timestamptz, depth smallint
+    input jsonb, memo jsonb, answer jsonb, created_at timestamptz, expires_at timestamptz, parent_id uuid, depth smallint
 )
 language plpgsql
 set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
@@ -40,7 +40,7 @@ begin
         return query
         select d.job_id, d.lease_token, d.tenant, d.account, d.kind, d.queue, d.rank, d.turn, null::text, null::text, d.epoch,
             d.attempts, null::smallint, null::integer, null::integer, null::real, null::text, null::jsonb, null::jsonb,
-            null::jsonb, null::timestamptz, d.expires_at, null::smallint
+            null::jsonb, null::timestamptz, d.expires_at, null::uuid, null::smallint
         from millpond.dispatches d where d.job_id = any(strays);
         select array_agg(i.job_id), array_agg(i.epoch) into own, epochs
         from unnest(ids, epochs) as i(job_id, epoch) where i.job_id <> all(strays);
@@ -62,7 +62,7 @@ begin
         m.tenant, m.account, m.kind, m.queue, -m.priority,
         case when turns_ is null then 0 else turns_[array_position(ids, m.job_id)] end,
         m.from_state, m.state, m.epoch, m.attempts_, m.run, m.seq, m.price, m.progress, m.stage, m.input, m.memo, m.answer,
-        m.created_at, m.expires_at, m.depth
+        m.created_at, m.expires_at, m.parent_id, m.depth
     from millpond.transition('started', 'leased', own, epochs => epochs, was => 'ready') m;
 end $$;
 
@@ -93,7 +93,7 @@ end $$;
 -- Ends jobs with the outcome that their worker reports: 'succeeded', 'failed', 'canceled' or 'blocked'.
 create or replace function millpond.finish(
     outcome text, job_ids uuid[], tokens uuid[], outputs jsonb[], errors jsonb[], captures integer[], origins text[]
-) returns table (job_id uuid, tenant text, kind text, from_state text, state text, price integer, captured integer, parent_id uuid)
+) returns table (job_id uuid, tenant text, kind text, from_state text, state text, price integer, captured integer)
 language plpgsql
 set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
 as $$
@@ -112,7 +112,7 @@ begin
         return;
     end if;
     return query
-    select m.job_id, m.tenant, m.kind, m.from_state, m.state, m.price, m.captured, m.parent_id
+    select m.job_id, m.tenant, m.kind, m.from_state, m.state, m.price, m.captured
     from millpond.transition(
         finish.outcome, 'ended', ids, outputs => outputs_, errors => errors_, captures => captures_, was => 'leased'
     ) m;
@@ -382,14 +382,14 @@ end $$;
 
 -- name: claim :many
 select job_id, token, tenant, account, kind, queue, rank, turn, from_state, state, epoch, attempts, run, seq, price,
-    progress, stage, input, memo, answer, created_at, expires_at, depth
+    progress, stage, input, memo, answer, created_at, expires_at, parent_id, depth
 from millpond.claim(
     $1::text[], $2::smallint[], $3::smallint[], $4::bigint[], $5::uuid[],
     $6::integer[], $7::uuid[], $8::text[], $9::interval, $10::text[], null
 );
 
 -- name: finish :many
-select job_id, tenant, kind, from_state, state, price, captured, parent_id
+select job_id, tenant, kind, from_state, state, price, captured
 from millpond.finish($1, $2::uuid[], $3::uuid[], $4::jsonb[], $5::jsonb[], $6::integer[], $7::text[]);
 
 -- name: requeue :many

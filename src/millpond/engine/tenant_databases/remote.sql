@@ -329,7 +329,7 @@ select millpond.owe($1, $2::uuid[]);
 -- name: claim :many
 -- Claims jobs of this database and of remote tenants, the latter without the data of their own database.
 select job_id, token, tenant, account, kind, queue, rank, turn, from_state, state, epoch, attempts, run, seq, price,
-    progress, stage, input, memo, answer, created_at, expires_at, depth
+    progress, stage, input, memo, answer, created_at, expires_at, parent_id, depth
 from millpond.claim(
     $1::text[], $2::smallint[], $3::smallint[], $4::bigint[], $5::uuid[],
     $6::integer[], $7::uuid[], $8::text[], $9::interval, $10::text[], $11::text[]
