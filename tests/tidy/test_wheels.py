@@ -21,7 +21,17 @@ OF_CORE = {
     *("wire", "worker"),
     *("__init__.py", "__main__.py", "app.py", "companions.py", "errors.py", "gates.py", "ids.py", "kinds.py"),
     *("lifecycle.py", "lifeline.py", "log_sink.py", "logs.py", "product.py", "providers.py", "redaction.py"),
-    *("retry.py", "scaling.py", "settings.py", "supervisor.py", "values.py", "webhooks.py", "work.py", "py.typed"),
+    *(
+        "retry.py",
+        "scaling.py",
+        "schedules.py",
+        "settings.py",
+        "supervisor.py",
+        "values.py",
+        "webhooks.py",
+        "work.py",
+        "py.typed",
+    ),
 }
 """All folders and modules of the core: what every user needs. What only one product uses belongs to that product."""
 _IMPORT = re.compile(r"^\s*(?:from|import) (millpond_products|products)\b", re.MULTILINE)
