@@ -1,4 +1,4 @@
-"""The app: the kinds of jobs that a product declares."""
+"""The app: the kinds of jobs and the schedules that a product declares."""
 
 from __future__ import annotations
 
@@ -6,22 +6,28 @@ import inspect
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from millpond import kinds, values
 from millpond.errors import LifecycleError
 from millpond.kinds import Kind
 from millpond.lifecycle import STANDARD
+from millpond.schedules import ACCOUNT, NO_JITTER, TENANT, ZONE, Schedule, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from datetime import timedelta
+    from datetime import datetime, timedelta
 
     from millpond.gates import Gate
     from millpond.kinds import Handler, Price
     from millpond.lifecycle import Lifecycle
+    from millpond.schedules import CatchUp, Overlap
 
 
 class Millpond:
-    """An application with its kinds of jobs.
+    """An application with its kinds of jobs and its schedules.
+
+    Give it a name if several apps with schedules share a database: see :meth:`schedule`.
 
     >>> app = Millpond()
     >>> @app.kind("greeting", price=1)
@@ -29,9 +35,11 @@ class Millpond:
     ...     return {"text": f"Hello, {name}!"}
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str | None = None) -> None:
+        self.name = None if name is None else values.check_name(name, field="name")
         self._kinds: dict[str, Kind] = {}
         self._gates: dict[str, Gate] = {}
+        self._schedules: list[Schedule | Callable[[], Schedule]] = []
 
     @property
     def kinds(self) -> Mapping[str, Kind]:
@@ -40,6 +48,19 @@ class Millpond:
     @property
     def gates(self) -> Mapping[str, Gate]:
         return MappingProxyType(self._gates)
+
+    @property
+    def schedules(self) -> Sequence[Schedule]:
+        """The declared schedules; each has a name of its own within its tenant."""
+        found = [each if isinstance(each, Schedule) else each() for each in self._schedules]
+        names: set[tuple[str, str]] = set()
+        for each in found:
+            if (each.tenant, each.name) in names:
+                raise LifecycleError(
+                    f"Schedule {each.name!r} is declared more than once.", hint="Give each a name of its own: name=…."
+                )
+            names.add((each.tenant, each.name))
+        return tuple(found)
 
     def gate(self, name: str, gate: Gate) -> None:
         """Declare a gate. Kinds refer to it by name: ``@app.kind("ad", gate=name)``."""
@@ -52,6 +73,79 @@ class Millpond:
         if kind.name in self._kinds:
             raise LifecycleError(f"Kind {kind.name!r} is declared more than once.")
         self._kinds[kind.name] = kind
+
+    def add_schedule(self, schedule: Schedule) -> None:
+        self._schedules.append(schedule)
+
+    def schedule(
+        self,
+        cron: str | None = None,
+        *,
+        every: timedelta | str | float | None = None,
+        at: datetime | None = None,
+        zone: str = ZONE,
+        jitter: timedelta | str | float | None = None,
+        name: str | None = None,
+        kind: str | None = None,
+        tenant: str = TENANT,
+        account: str = ACCOUNT,
+        input: Any = None,
+        due_field: str | None = None,
+        overlap: Overlap = "queue",
+        catch_up: CatchUp = "last",
+        catch_up_max: int = 100,
+        priority: int | None = None,
+        expires_in: timedelta | str | float | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> Callable[[Handler], Handler]:
+        """Submit jobs of the decorated handler's kind at the due times of a cron expression, at intervals, or once.
+
+        It stands above or below ``@app.kind``, or is called with the name of a kind. Schedules are stored when a
+        process of the app starts. One that the app no longer declares is orphaned: it does not fire. An app owns the
+        schedules that an app of its name has declared; without names, those of an app with which it has a kind in
+        common.
+
+        Without a name, the schedule has that of its kind.
+        """
+        timing = Timing(cron, _duration(every, "every"), at, zone, _duration(jitter, "jitter") or NO_JITTER)
+        options: dict[str, Any] = {
+            "tenant": tenant,
+            "account": account,
+            "input": msgspec.json.decode(values.encode({} if input is None else input, field="input")),
+            "due_field": due_field,
+            "overlap": overlap,
+            "catch_up": catch_up,
+            "catch_up_max": catch_up_max,
+            "priority": priority,
+            "expires_in": _duration(expires_in, "expires_in"),
+            "tags": dict(tags or {}),
+        }
+
+        Schedule(name or "name", kind or "kind", timing, **options)  # refuse at once what can be refused
+        if kind is not None:
+            self.add_schedule(Schedule(name or kind, kind, timing, **options))
+
+        def declare(handler: Handler) -> Handler:
+            def made() -> Schedule:
+                of = self._kind_of(handler)
+                return Schedule(name or of, of, timing, **options)
+
+            if kind is None:
+                self._schedules.append(made)
+            return handler
+
+        return declare
+
+    def _kind_of(self, handler: Handler) -> str:
+        """The kind that a function is the handler of."""
+        found = [kind.name for kind in self._kinds.values() if handler in kind.handlers.values()]
+        if len(found) != 1:
+            what = "no kind" if not found else f"the kinds {', '.join(found)}"
+            raise LifecycleError(
+                f"The scheduled function {getattr(handler, '__name__', handler)!r} is the handler of {what}.",
+                hint="Name the kind: @app.schedule(…, kind=…).",
+            )
+        return found[0]
 
     def kind(
         self,

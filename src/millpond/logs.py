@@ -102,6 +102,15 @@ CATALOGUE: Final[dict[str, tuple[Level, str]]] = {
     "server.stopped": ("info", "The server stopped."),
     "service.failed": ("error", "A background service met an error. It continues to run."),
     "session.refused": ("warning", "A sign-in to the dashboard was rejected."),
+    "schedule.cancel_refused": (
+        "warning",
+        "The job of a previous due time could not be canceled. It continues beside the new one.",
+    ),
+    "schedule.declared": ("info", "A schedule of the app was stored, because it is new or has changed."),
+    "schedule.failed": ("warning", "The job of a due time was rejected. The schedule continues."),
+    "schedule.orphaned": ("warning", "A schedule is no longer declared by its app. It does not fire any more."),
+    "schedule.skipped": ("info", "A due time was skipped by the overlap or catch-up policy of its schedule."),
+    "schedule.submitted": ("info", "A schedule submitted a job."),
     "storage.mutable": (
         "warning",
         "The bucket ignores conditional writes, so a signed URL can replace a stored file. Use another server.",

@@ -39,6 +39,7 @@ Cause = Literal["schedule", "manual", "backfill"]
 """Why a schedule submitted a job: a due time came, an operator ran it, or an operator made up for a period."""
 
 ZONE: Final = "UTC"
+NO_JITTER: Final = timedelta(0)
 TENANT: Final = "default"
 ACCOUNT: Final = "default"
 """The owner of the jobs of a schedule whose declaration names none."""
@@ -47,13 +48,14 @@ CATCH_UP_MAX: Final = 1_000
 TAG: Final = "schedule"
 """The key of the tag with the name of the schedule, which its jobs have in addition to their own tags."""
 EVERY_MIN: Final = timedelta(seconds=1)
+SOME_TIME: Final = datetime(2024, 1, 1, tzinfo=UTC)
+"""A due time to check a declaration with."""
 
 _CRON_LENGTH_MAX: Final = 200
 _FIELDS: Final = 5
 _HOURS: Final = set(range(24))
 _MINUTE: Final = timedelta(minutes=1)
 _SECOND: Final = timedelta(seconds=1)
-_ANY_TIME: Final = datetime(2024, 1, 1, tzinfo=UTC)
 _COMPARED: Final = 10
 """How many due times are compared with the jitter."""
 _SHORTHANDS: Final = {
@@ -77,9 +79,9 @@ class Timing:
     at: datetime | None = None
     zone: str = ZONE
     """The time zone of the cron expression."""
-    jitter: timedelta = timedelta(0)
+    jitter: timedelta = NO_JITTER
     """The limit of the random delay after each due time."""
-    since: datetime = _ANY_TIME
+    since: datetime = SOME_TIME
     """From when the intervals are counted."""
 
     def __post_init__(self) -> None:
@@ -101,7 +103,7 @@ class Timing:
         """Refuse a delay that could be longer than the time to the next due time."""
         if not self.jitter or cronsim is None:
             return
-        times = list(islice(self.after(_ANY_TIME), _COMPARED))
+        times = list(islice(self.after(SOME_TIME), _COMPARED))
         shortest = min((later - earlier for earlier, later in pairwise(times)), default=None)
         if shortest is not None and self.jitter > shortest:
             raise InvalidError(f"The jitter is longer than the time between two due times, {shortest}.", field="jitter")
@@ -134,6 +136,8 @@ class Timing:
 
     def delayed(self, due_at: datetime, schedule_id: UUID) -> datetime:
         """A due time with its jitter, which is the same in every process."""
+        if not self.jitter:
+            return due_at
         digest = hashlib.sha256(f"{schedule_id} {due_at.isoformat()}".encode()).digest()
         return due_at + self.jitter * (int.from_bytes(digest[:4]) / 2**32)
 
@@ -265,7 +269,7 @@ def _check_cron(cron: Any) -> None:
         if _problem(without_day) is None and _problem(without_month) is None:  # its months do not have its days
             raise _never(cron)
         raise InvalidError(f"{cron[:80]!r} is not valid: {problem}.", field="cron", hint=_ORDER)
-    if cronsim is not None and next(cronsim.CronSim(expanded, _ANY_TIME), None) is None:
+    if cronsim is not None and next(cronsim.CronSim(expanded, SOME_TIME), None) is None:
         raise _never(cron)
 
 
@@ -274,7 +278,7 @@ def _problem(cron: str) -> str | None:
     if cronsim is None:
         return None
     try:
-        cronsim.CronSim(cron, _ANY_TIME)
+        cronsim.CronSim(cron, SOME_TIME)
     except cronsim.CronSimError as error:
         return str(error).lower()
     return None
@@ -290,7 +294,7 @@ def _expanded(cron: str) -> str:
 
 @cache
 def _names_every_hour(cron: str) -> bool:
-    return _simulator()(cron, _ANY_TIME).hours == _HOURS
+    return _simulator()(cron, SOME_TIME).hours == _HOURS
 
 
 def _simulator() -> type[CronSim]:

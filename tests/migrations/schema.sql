@@ -53,49 +53,6 @@ table millpond.audit
     CREATE TRIGGER audit_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON millpond.audit FOR EACH STATEMENT EXECUTE FUNCTION millpond.guard_append_only()
     constraint audit_pkey PRIMARY KEY (id)
 
-table millpond.batches
-    -- database: tenant. Jobs that are awaited together: the children of one step of a job, or jobs that a client submitted as a batch.
-    with (fillfactor=50)
-    id uuid not null
-    tenant text collate "C" not null
-    account text collate "C" not null
-    name text not null
-    parent_id uuid
-    run smallint -- The run of the parent that submitted it.
-    root_id uuid -- The first ancestor of its jobs.
-    before integer not null default 0 -- How many children the run of the parent submitted before this batch.
-    is_detached boolean not null default false -- Whether its jobs outlive their parent.
-    fails_fast boolean not null default false -- Whether the parent resumes as soon as a job of the batch has not succeeded.
-    is_awaited boolean not null default false -- Whether the parent is parked until the batch has ended.
-    total integer not null -- How many jobs it is to have; they are submitted in parts.
-    submitted integer not null
-    ended integer not null default 0
-    succeeded integer not null default 0
-    failed integer not null default 0 -- How many of its jobs failed, expired or were blocked.
-    canceled integer not null default 0
-    created_at timestamp with time zone not null
-    ended_at timestamp with time zone
-    CREATE INDEX batches_account ON millpond.batches USING btree (tenant, account, id) WHERE (parent_id IS NULL)
-    CREATE INDEX batches_parent ON millpond.batches USING btree (parent_id, id) WHERE (parent_id IS NOT NULL)
-    constraint batches_check CHECK (((total > 0) AND ((submitted >= 0) AND (submitted <= total)) AND ((ended >= 0) AND (ended <= submitted)) AND (((succeeded + failed) + canceled) = ended) AND ((ended_at IS NOT NULL) = (ended = total)) AND ((parent_id IS NOT NULL) = ((run IS NOT NULL) AND (root_id IS NOT NULL)))))
-    constraint batches_pkey PRIMARY KEY (id)
-    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
-
-table millpond.budgets
-    -- database: tenant. What the descendants of a run of a job may cost. The hold of the job covers it, or the budget of an ancestor.
-    with (fillfactor=50)
-    job_id uuid not null
-    run smallint not null
-    tenant text collate "C" not null
-    amount integer not null
-    spent bigint not null default 0 -- What its descendants have cost.
-    moved bigint not null default 0 -- What they had cost when the job got a hold of its own, because the budget of its ancestor was closed.
-    reserved bigint not null default 0 -- What its descendants that have not ended may still cost.
-    closed_at timestamp with time zone
-    constraint budgets_check CHECK (((amount > 0) AND ((moved >= 0) AND (moved <= spent)) AND (reserved >= 0) AND ((spent + reserved) <= amount)))
-    constraint budgets_pkey PRIMARY KEY (job_id, run)
-    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
-
 table millpond.bulk_operations
     -- database: central. Bulk operations, with their progress and result.
     with (fillfactor=50)
@@ -257,7 +214,7 @@ table millpond.dispatches
     is_remote boolean not null default false -- Whether the job is in another database: its verbs are then two transactions.
     CREATE INDEX dispatches_remote ON millpond.dispatches USING btree (tenant, job_id) WHERE is_remote
     CREATE INDEX dispatches_wakes ON millpond.dispatches USING btree (wakes_at) WHERE (wakes_at IS NOT NULL)
-    constraint dispatches_check CHECK (((phase = ANY (ARRAY['waiting'::text, 'ready'::text, 'leased'::text, 'parked'::text, 'delivering'::text])) AND ((phase = 'leased'::text) = (lease_token IS NOT NULL)))) NOT VALID
+    constraint dispatches_check CHECK (((phase = ANY (ARRAY['waiting'::text, 'ready'::text, 'leased'::text, 'parked'::text, 'delivering'::text])) AND ((phase = 'leased'::text) = (lease_token IS NOT NULL)) AND ((phase <> 'parked'::text) OR (expires_at IS NOT NULL))))
     constraint dispatches_pkey PRIMARY KEY (job_id)
 
 table millpond.durations
@@ -365,6 +322,37 @@ table millpond.failures
     constraint failures_pkey PRIMARY KEY (fingerprint, tenant)
     policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
+table millpond.fires
+    -- database: central. What schedules did at their due times.
+    with (fillfactor=70)
+    id uuid not null
+    schedule_id uuid not null
+    tenant text collate "C" not null
+    due_at timestamp with time zone not null
+    cause text collate "C" not null -- Why it was due: by its schedule, because an operator ran it, or because an operator made up for a period.
+    outcome text collate "C" not null -- Pending: the job is being submitted, by the process that decided to or by the next one after try_at.
+    job_id uuid -- The job. Its id is made before it is submitted, so a job with it exists for certain only if the outcome is submitted.
+    reason text collate "C" -- Why nothing was submitted: overlap, catch_up, or the code of an error.
+    message text
+    until timestamp with time zone -- The last one of several due times that were skipped together; due_at is the first one.
+    times integer not null default 1 -- The number of due times; counted up to 1,000.
+    actor text collate "C"
+    key text collate "C" -- The idempotency key of the request to run the schedule.
+    tries smallint not null default 1
+    try_at timestamp with time zone
+    at timestamp with time zone not null
+    CREATE INDEX fires_pending ON millpond.fires USING btree (try_at) WHERE (try_at IS NOT NULL)
+    CREATE INDEX fires_schedule ON millpond.fires USING btree (schedule_id, id)
+    CREATE UNIQUE INDEX fires_key ON millpond.fires USING btree (schedule_id, key) WHERE ((key IS NOT NULL) AND (outcome = ANY (ARRAY['pending'::text, 'submitted'::text])))
+    CREATE UNIQUE INDEX fires_once ON millpond.fires USING btree (schedule_id, due_at) WHERE (outcome = ANY (ARRAY['pending'::text, 'submitted'::text]))
+    constraint fires_cause_check CHECK ((cause = ANY (ARRAY['schedule'::text, 'manual'::text, 'backfill'::text])))
+    constraint fires_check CHECK (((outcome = 'pending'::text) = (try_at IS NOT NULL)))
+    constraint fires_check1 CHECK (((outcome = ANY (ARRAY['skipped'::text, 'failed'::text])) = (reason IS NOT NULL)))
+    constraint fires_check2 CHECK (((outcome = ANY (ARRAY['pending'::text, 'submitted'::text])) = (job_id IS NOT NULL)))
+    constraint fires_check3 CHECK (((until IS NULL) OR ((outcome = 'skipped'::text) AND (until > due_at))))
+    constraint fires_outcome_check CHECK ((outcome = ANY (ARRAY['pending'::text, 'submitted'::text, 'skipped'::text, 'failed'::text])))
+    constraint fires_pkey PRIMARY KEY (id)
+
 table millpond.flows
     -- database: tenant. How many jobs were submitted and ended in each minute, and in each hour, by tenant and kind. An empty tenant or kind means all of them.
     with (fillfactor=70)
@@ -447,12 +435,7 @@ table millpond.jobs partition by RANGE (id)
     error jsonb
     fingerprint text collate "C" -- Identifies how the job failed: the same for failures that differ only in numbers, names and the like.
     tags jsonb -- Up to 16 keys, each with a text, set at submit and never changed. Null: no tags.
-    batch_id uuid -- The batch that the job belongs to. Null: none.
-    parent_id uuid -- The job that submitted it. Null: it is not a child.
-    depth smallint -- How many ancestors it has. Null: it has no steps, batch or budget, so nothing has to be done for them when it ends.
-    waits_for text collate "C" -- What a parked job waits for: its children, a time, or the answer to a question. Null: an answer to the job itself.
     CREATE INDEX jobs_account ON ONLY millpond.jobs USING btree (tenant, account, id)
-    CREATE INDEX jobs_batch ON ONLY millpond.jobs USING btree (batch_id, id) WHERE (batch_id IS NOT NULL)
     CREATE INDEX jobs_failed ON ONLY millpond.jobs USING btree (id) WHERE (fingerprint IS NOT NULL)
     CREATE INDEX jobs_fingerprint ON ONLY millpond.jobs USING btree (fingerprint, id) WHERE (fingerprint IS NOT NULL)
     CREATE INDEX jobs_tags ON ONLY millpond.jobs USING gin (tags jsonb_path_ops) WHERE (tags IS NOT NULL)
@@ -556,15 +539,6 @@ table millpond.migrations
     applied_at timestamp with time zone not null default clock_timestamp()
     constraint migrations_pkey PRIMARY KEY (number)
 
-table millpond.orphans
-    -- database: tenant. Jobs that ended before their children: a service cancels the children.
-    job_id uuid not null
-    tenant text collate "C" not null
-    at timestamp with time zone not null
-    CREATE INDEX orphans_at ON millpond.orphans USING btree (at)
-    constraint orphans_pkey PRIMARY KEY (job_id)
-    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
-
 table millpond.owed
     -- database: tenant. The jobs whose dispatch may not exist yet, because it is written to another database. A row is written together with its job.
     job_id uuid not null
@@ -618,18 +592,53 @@ table millpond.recounts
     -- database: tenant. When to recount the jobs that have not ended. Each change of the functions writes a row, because processes of the previous version may still run statements that write no counter changes.
     due_at timestamp with time zone not null
 
-table millpond.reservations
-    -- database: tenant. The jobs that a budget pays for. A job with a hold of its own has none.
+table millpond.schedules
+    -- database: central. What submits jobs at due times.
     with (fillfactor=70)
-    job_id uuid not null
+    id uuid not null
     tenant text collate "C" not null
-    payer_id uuid not null -- The job with the budget.
-    amount bigint not null -- The price of the job, with its own budget.
-    captured bigint -- What the job itself has cost. Null: it has not ended.
-    CREATE INDEX reservations_open ON millpond.reservations USING btree (payer_id) WHERE (captured IS NULL)
-    constraint reservations_check CHECK (((amount >= 0) AND ((captured >= 0) AND (captured <= amount))))
-    constraint reservations_pkey PRIMARY KEY (job_id)
-    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
+    account text collate "C" not null
+    name text collate "C" not null
+    kind text collate "C" not null
+    input jsonb not null
+    due_field text collate "C" -- The member of the input that is set to the due time.
+    cron text collate "C"
+    every interval
+    at timestamp with time zone
+    zone text collate "C" not null
+    jitter interval not null
+    since timestamp with time zone not null -- From when the intervals are counted.
+    overlap text collate "C" not null
+    catch_up text collate "C" not null
+    catch_up_max integer not null -- How many of the missed due times catch_up = all makes up for.
+    priority smallint
+    expires_in interval
+    tags jsonb not null
+    source text collate "C" not null -- Whether the code of an app declares it, or it was created through the API.
+    app text collate "C" -- The name of the app that declares it. Null: the app has no name.
+    app_kinds text[] collate "C" -- The kinds of the app when it declared the schedule last. They identify an app without a name.
+    actor text collate "C"
+    key text collate "C" -- The idempotency key of the request that created it.
+    digest bytea
+    due_at timestamp with time zone -- The next due time. Null: it is paused, or never due again.
+    next_at timestamp with time zone -- When it fires: the next due time with its jitter.
+    paused_at timestamp with time zone -- Since when an operator has paused it.
+    orphaned_at timestamp with time zone -- Since when its app no longer declares it. It does not fire.
+    created_at timestamp with time zone not null
+    updated_at timestamp with time zone not null
+    CREATE INDEX schedules_next ON millpond.schedules USING btree (next_at) WHERE (next_at IS NOT NULL)
+    CREATE INDEX schedules_tenant ON millpond.schedules USING btree (tenant, id)
+    CREATE UNIQUE INDEX schedules_key ON millpond.schedules USING btree (actor, key) WHERE (key IS NOT NULL)
+    constraint schedules_catch_up_check CHECK ((catch_up = ANY (ARRAY['none'::text, 'last'::text, 'all'::text])))
+    constraint schedules_catch_up_max_check CHECK (((catch_up_max >= 1) AND (catch_up_max <= 1000)))
+    constraint schedules_check CHECK ((num_nonnulls(cron, every, at) = 1))
+    constraint schedules_check1 CHECK (((source = 'code'::text) = (app_kinds IS NOT NULL)))
+    constraint schedules_check2 CHECK ((((due_at IS NULL) = (next_at IS NULL)) AND (next_at >= due_at)))
+    constraint schedules_check3 CHECK (((due_at IS NULL) OR ((paused_at IS NULL) AND (orphaned_at IS NULL))))
+    constraint schedules_overlap_check CHECK ((overlap = ANY (ARRAY['skip'::text, 'queue'::text, 'cancel_previous'::text])))
+    constraint schedules_pkey PRIMARY KEY (id)
+    constraint schedules_source_check CHECK ((source = ANY (ARRAY['code'::text, 'api'::text])))
+    constraint schedules_tenant_name_key UNIQUE (tenant, name)
 
 table millpond.secrets
     -- database: central. The secret with which this installation signs browser tokens. If the row is deleted, a new secret is made, and tokens signed with the old one are no longer valid.
@@ -656,25 +665,6 @@ table millpond.shares
     tenant text collate "C" not null
     turn bigint not null
     constraint shares_pkey PRIMARY KEY (queue, tenant)
-
-table millpond.steps
-    -- database: tenant. What a run of a job has done, by name: a later attempt gets the recorded results instead of doing it again.
-    job_id uuid not null
-    run smallint not null
-    name text collate "C" not null
-    tenant text collate "C" not null
-    position integer -- The number of the step, in the order of the handler. Null: it was made in another task or thread.
-    type text collate "C" not null -- call: a function was called; children: child jobs were submitted; sleep: the job waits until due_at; question: somebody is asked.
-    at timestamp with time zone not null
-    batch_id uuid
-    due_at timestamp with time zone -- The end of a sleep, or the deadline of a question.
-    details jsonb -- Of a question: its text, the schema of the answer, and who may answer it.
-    done_at timestamp with time zone
-    done_by text -- Who answered a question.
-    result jsonb
-    constraint steps_check CHECK (((type = ANY (ARRAY['call'::text, 'children'::text, 'sleep'::text, 'question'::text])) AND ((type = 'children'::text) = (batch_id IS NOT NULL)) AND ((type <> 'sleep'::text) OR (due_at IS NOT NULL))))
-    constraint steps_pkey PRIMARY KEY (job_id, run, name)
-    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
 table millpond.subscriptions
     -- database: tenant. Which endpoints receive which lifecycle event. A disabled endpoint has no rows. Written together with the endpoint, so that an event without subscribers costs one look-up.
@@ -709,15 +699,6 @@ table millpond.tracebacks
     at timestamp with time zone not null
     text text not null
     constraint tracebacks_pkey PRIMARY KEY (job_id, epoch)
-
-table millpond.trees
-    -- database: tenant. How many descendants a job has, for the limit.
-    with (fillfactor=50)
-    root_id uuid not null
-    tenant text collate "C" not null
-    jobs integer not null
-    constraint trees_pkey PRIMARY KEY (root_id)
-    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
 table millpond.worker_routes
     -- database: central. The queues from which each fleet worker is given jobs.

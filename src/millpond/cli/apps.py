@@ -105,9 +105,11 @@ def _gathered(base: Millpond, mounted: tuple[Product, ...], alone: Product | Non
     """A copy of the app with the kinds of the products; the loaded app is not changed."""
     from millpond.app import Millpond
 
-    app = Millpond()
+    app = Millpond(base.name)
     for kind in base.kinds.values():
         app.add(kind)
+    for schedule in base.schedules:
+        app.add_schedule(schedule)
     for gate in base.gates:
         app.gate(gate, base.gates[gate])
     selection = Selection(app, mounted, alone)

@@ -29,7 +29,9 @@ from millpond.engine.jobs.jobs import Submission, Submitted
 from millpond.engine.providers.providers import Providers
 from millpond.engine.queue import leases, queues, registry
 from millpond.engine.queue.dispatches import BACK_TOPIC, CANCEL_TOPIC
+from millpond.engine.queue.fires import Fires
 from millpond.engine.queue.leases import ClaimRequest, End
+from millpond.engine.queue.schedules import Schedules
 from millpond.engine.reads import health
 from millpond.engine.reads.counters import Counters
 from millpond.engine.reads.estimates import Estimates
@@ -121,6 +123,8 @@ class Engine:
         self.views = Views(self.tenant_databases)
         self.summaries = JobSummaries(self.tenant_databases)
         self.bulk_operations = BulkOperations(self)
+        self.schedules = Schedules(self)
+        self.fires = Fires(self)
         self.audience: Audience = _NoAudience()
         """Is called with the jobs that have just changed; the hub replaces it."""
         self.estimates = Estimates(db, self.tenant_databases)
@@ -176,7 +180,7 @@ class Engine:
         providers: Iterable[Provider] = (),
         vault: Vault | Callable[[], Vault] | None = None,
     ) -> Engine:
-        """Connect, migrate the schema and register the app's kinds. Without storage it accepts no files.
+        """Connect, migrate the schema and register the app's kinds and schedules. Without storage it accepts no files.
 
         ``tenant_databases`` maps each tenant that has a database of its own to its address. Without a vault, which
         encrypts their secrets, there are no webhooks.
@@ -201,6 +205,7 @@ class Engine:
             db, app, storage=storage, tenant_databases=databases, outbound=outbound, providers=providers, vault=vault
         )
         await registry.register(engine.db, engine.app.kinds.values(), declared)
+        await engine.schedules.declare()
         return engine
 
     async def beside(self, *, pool_size: int, cut: timedelta) -> Engine:

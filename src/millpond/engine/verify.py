@@ -24,8 +24,15 @@ if TYPE_CHECKING:
 
 SQL: Final = queries("millpond.engine", "verify")
 
-_ACROSS: Final = frozenset({"unended_jobs_have_a_dispatch", "dispatches_agree_with_their_job"})
-"""The queries that compare a tenant's tables with those of the queue, and need both in one database."""
+_ACROSS: Final = frozenset(
+    {
+        "unended_jobs_have_a_dispatch",
+        "dispatches_agree_with_their_job",
+        "fires_name_their_job",
+        "scheduled_jobs_have_a_fire",
+    }
+)
+"""The queries that compare a tenant's tables with central ones, and need both in one database."""
 _COMPARISONS: Final = 4
 _PAUSE: Final = 0.5
 _PAGE: Final = 10_000

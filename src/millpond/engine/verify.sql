@@ -386,3 +386,46 @@ full join (
 where $1::uuid = '00000000-0000-0000-0000-000000000000'
     and (coalesce(j.n, 0), coalesce(j.held, 0)) is distinct from (coalesce(c.n, 0), coalesce(c.held, 0))
 limit 100;
+
+-- name: schedules_stay_due :many
+-- A schedule with a cron expression or an interval has a next due time, unless it is paused or orphaned; otherwise it
+-- would never fire again.
+select format('%s/%s', s.tenant, s.name) as subject, null::uuid as job_id,
+    'it is neither paused nor orphaned, and has no next due time' as detail
+from millpond.schedules s
+where $1::uuid is not null and s.due_at is null and s.at is null and s.paused_at is null and s.orphaned_at is null
+limit 100;
+
+-- name: fires_come_before_the_next_due_time :many
+-- A schedule has not fired at a due time that is still to come.
+select format('%s/%s', s.tenant, s.name) as subject, f.job_id,
+    format('it fired at %s, and its next due time is %s', f.due_at, s.due_at) as detail
+from millpond.schedules s join millpond.fires f on f.schedule_id = s.id
+where $1::uuid is not null and f.cause = 'schedule' and f.outcome in ('pending', 'submitted') and f.due_at >= s.due_at
+limit 100;
+
+-- name: fires_are_settled :many
+-- No fire is pending for long: a process that has its kind submits it.
+select format('%s/%s', s.tenant, s.name) as subject, f.job_id, format('the fire of %s is pending since %s', f.due_at, f.at) as detail
+from millpond.fires f join millpond.schedules s on s.id = f.schedule_id
+where $1::uuid is not null and f.outcome = 'pending' and f.at < millpond.clock() - interval '1 hour'
+limit 100;
+
+-- name: fires_name_their_job :many
+-- A submitted fire names a job of its tenant.
+select f.tenant as subject, f.job_id, format('schedule %s submitted it for %s, and it does not exist', f.schedule_id, f.due_at) as detail
+from millpond.fires f
+where f.job_id >= $1 and f.outcome = 'submitted'
+    and not exists (select from millpond.jobs j where j.id = f.job_id and j.tenant = f.tenant)
+    and not exists (select from millpond.tenant_databases d where d.tenant = f.tenant)
+limit 100;
+
+-- name: scheduled_jobs_have_a_fire :many
+-- A job that a schedule has submitted is recorded as a fire of it. Keys are kept for longer than fires only if their job
+-- has not ended, so only recent ones are checked.
+select k.tenant as subject, k.job_id, format('no fire of schedule %s names it', s.name) as detail
+from millpond.idempotency k join millpond.schedules s on s.id::text = split_part(k.key, ':', 1)
+where k.job_id >= $1 and k.scope = '#schedules' and k.created_at > millpond.clock() - interval '1 day' and not exists (
+    select from millpond.fires f where f.job_id = k.job_id and f.outcome in ('pending', 'submitted')
+)
+limit 100;

@@ -10,6 +10,7 @@ from millpond.services.counter import counter
 from millpond.services.courier import courier
 from millpond.services.ensurer import ensurer
 from millpond.services.expirer import expirer
+from millpond.services.firer import firer
 from millpond.services.pruner import pruner
 from millpond.services.reaper import reaper
 from millpond.services.reconciler import reconciler
@@ -31,6 +32,7 @@ def all_services(engine: Engine, settings: Settings, export_line: Callable[[JobV
         canceler(engine),
         courier(engine, settings),
         expirer(engine),
+        firer(engine),
         pruner(
             engine,
             retention=settings.retention,

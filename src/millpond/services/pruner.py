@@ -1,4 +1,4 @@
-"""The pruner: creates the coming weeks' partitions, drops old ones, deletes old keys, deliveries and sessions."""
+"""The pruner: creates the coming weeks' partitions, drops old ones, deletes old keys, deliveries, fires, sessions."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ SILENCE: Final = timedelta(hours=1)
 """After how long without its listener an endpoint is deleted."""
 LISTENERS_MAX: Final = 100
 SESSIONS_MAX: Final = 1_000
+FIRES_MAX: Final = 5_000
 
 
 def pruner(
@@ -44,6 +45,8 @@ def pruner(
     async def run_once() -> int:
         done = await engine.endpoints.delete_silent(SILENCE, LISTENERS_MAX)
         done += await sessions.prune(engine.db, SESSIONS_MAX) + await engine.bulk_operations.prune(retention)
+        while forgotten := await engine.fires.prune(retention, FIRES_MAX):  # before the jobs that they name
+            done += forgotten
         return done + sum(await engine.tenant_databases.each(prune))
 
     async def prune(db: Database) -> int:

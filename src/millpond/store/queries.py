@@ -39,6 +39,8 @@ SOURCES: Final = (
     ("millpond.engine.webhooks", "endpoints"),
     ("millpond.engine.webhooks", "deliveries"),
     ("millpond.engine.queue", "queues"),
+    ("millpond.engine.queue", "schedules"),
+    ("millpond.engine.queue", "fires"),
     ("millpond.engine", "verify"),
     ("millpond.engine.access", "access"),
     ("millpond.engine.reads", "views"),

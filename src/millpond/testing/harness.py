@@ -21,6 +21,7 @@ from millpond.engine.queue.dispatches import Lanes
 from millpond.engine.verify import verify
 from millpond.errors import NotFoundError, TransientError
 from millpond.services.expirer import expirer
+from millpond.services.firer import firer
 from millpond.services.reaper import reaper
 from millpond.services.scheduler import scheduler
 from millpond.storage.local import Local
@@ -77,7 +78,7 @@ class Harness:
         self._offset = timedelta(0)
         self._loop = Loop()
         self._folder = tempfile.TemporaryDirectory(prefix="millpond-files-", ignore_cleanup_errors=True)
-        self._engine = self._loop.run(self._open())
+        self._engine = self._loop.run(self._begin())
 
     def close(self) -> None:
         self._loop.run(self._engine.close())
@@ -118,8 +119,8 @@ class Harness:
     def drain(self, advance: timedelta | str | float | None = None) -> Any:
         """Run jobs until none is ready; returns the number of runs. Await it in async tests.
 
-        ``advance`` moves the clock by that duration, from one due time to the next: retries, scheduled jobs,
-        deadlines, leases of silent workers.
+        ``advance`` moves the clock by that duration, from one due time to the next: retries, schedules, start times,
+        deadlines, leases of silent workers. Schedules fire only if the test moves the clock.
         """
         by = None if advance is None else values.duration(advance, field="advance")
         try:
@@ -205,6 +206,13 @@ class Harness:
 
     # Inside
 
+    async def _begin(self) -> Engine:
+        """Declare the schedules anew: their due times are counted from the beginning of the test."""
+        engine = await self._open()
+        await engine.db.run(SQL["forget_schedules"])
+        await engine.schedules.declare()
+        return engine
+
     async def _open(self) -> Engine:
         files = Local(Path(self._folder.name) / "files", "http://files.test")
         return Engine(await Database.open(self.dsn, size=4), self._app, storage=files)
@@ -236,15 +244,28 @@ class Harness:
 
     async def _drain(self, engine: Engine, by: timedelta | None) -> int:
         clock = self._clock(engine)
-        runs = await _settle(engine)
+        runs = await self._settle(engine)
         if by is None:
             return runs
         end = await clock.now() + by
         while (due := await _next_wake(engine)) is not None and due < end:
             await self._move(clock, due)
-            runs += await _settle(engine)
+            runs += await self._settle(engine)
         await self._move(clock, end)
-        return runs + await _settle(engine)
+        return runs + await self._settle(engine)
+
+    async def _settle(self, engine: Engine) -> int:
+        """Do everything that is due now, and what follows from it."""
+        services = [make(engine) for make in (scheduler, expirer, reaper)]
+        if self._offset:
+            services.append(firer(engine))
+        runs = 0
+        while True:
+            done = sum([await service.run_once() for service in services])
+            ran = await Worker(engine.source(name="harness", lease=_LEASE, with_fleet=True), engine.app).drain()
+            if not done and not ran:
+                return runs
+            runs += ran
 
     async def _move(self, clock: Clock, to: datetime) -> None:
         await clock.advance(to - await clock.now() + _TICK)
@@ -252,9 +273,11 @@ class Harness:
 
     def _rigged(self, app: Millpond) -> Millpond:
         """The same kinds, with handlers that fail when the test requests it."""
-        rigged = Millpond()
+        rigged = Millpond(app.name)
         for kind in app.kinds.values():
             rigged.add(replace(kind, handlers=MappingProxyType(self._handlers(kind))))
+        for schedule in app.schedules:
+            rigged.add_schedule(schedule)
         return rigged
 
     def _handlers(self, kind: Kind) -> dict[str | None, Handler]:
@@ -327,18 +350,6 @@ class Loop:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-
-
-async def _settle(engine: Engine) -> int:
-    """Do everything that is due now, and what follows from it."""
-    services = [make(engine) for make in (scheduler, expirer, reaper)]
-    runs = 0
-    while True:
-        done = sum([await service.run_once() for service in services])
-        ran = await Worker(engine.source(name="harness", lease=_LEASE, with_fleet=True), engine.app).drain()
-        if not done and not ran:
-            return runs
-        runs += ran
 
 
 async def _next_wake(engine: Engine) -> datetime | None:

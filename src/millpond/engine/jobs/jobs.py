@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 SQL: Final = queries("millpond.engine.jobs", "jobs")
 
 PAGE_MAX: Final = 200
+SCHEDULES: Final = "#schedules"
+"""The scope of the idempotency keys of schedules. No account can have this name, so no client has the scope."""
 ENDED: Final[Counter[tuple[str, str]]] = Counter()
 """How many jobs this process has ended since it started, by kind and outcome."""
 GRACE: Final = timedelta(seconds=30)
@@ -285,7 +287,7 @@ def prepare(
         entry_state=found.entry_state,
         price=found.cost(found.read(given)),
         input=text,
-        scope=account if scope is None else values.check_name(scope, field="scope"),
+        scope=_scope(account, scope),
         key=None if idempotency_key is None else values.check_key(idempotency_key),
         request=None if request is None else values.encode(request, field="request", limit=found.size_max + _MORE),
         priority=found.priority if priority is None else values.check_priority(priority),
@@ -316,13 +318,20 @@ def keyed(
     return KeyedRequest(
         job_id=new_id(),
         tenant=values.check_name(tenant, field="tenant"),
-        scope=values.check_name(account if scope is None else scope, field="account" if scope is None else "scope"),
+        scope=_scope(values.check_name(account, field="account"), scope),
         key=values.check_key(idempotency_key),
         kind=found.name,
         input=values.encode({} if input is None else input, field="input", limit=found.size_max),
         request=None if request is None else values.encode(request, field="request", limit=found.size_max + _MORE),
         tags=_tags_text(values.check_tags(tags) if tags is not None else {}),
     )
+
+
+def _scope(account: str, scope: str | None) -> str:
+    """The scope of a key: the account's own, unless the caller has another one."""
+    if scope is None:
+        return account
+    return scope if scope == SCHEDULES else values.check_name(scope, field="scope")
 
 
 def _tags_text(tags: Mapping[str, str]) -> str | None:
