@@ -108,31 +108,31 @@ class Timing:
         if shortest is not None and self.jitter > shortest:
             raise InvalidError(f"The jitter is longer than the time between two due times, {shortest}.", field="jitter")
 
-    def after(self, moment: datetime) -> Iterator[datetime]:
-        """The due times after a moment, in order."""
+    def after(self, instant: datetime) -> Iterator[datetime]:
+        """The due times after an instant, in order."""
         if self.cron is not None:
-            yield from self._matches_after(moment)
+            yield from self._matches_after(instant)
         elif self.every is not None:
-            number = max((moment - self.since) // self.every, 0)
+            number = max((instant - self.since) // self.every, 0)
             while True:
                 number += 1
                 yield self.since + number * self.every
-        elif self.at is not None and self.at > moment:
+        elif self.at is not None and self.at > instant:
             yield self.at.astimezone(UTC)
 
-    def before(self, moment: datetime) -> Iterator[datetime]:
-        """The due times before and at a moment, the last one first."""
+    def before(self, instant: datetime) -> Iterator[datetime]:
+        """The due times before and at an instant, the last one first."""
         if self.cron is not None:
-            yield from self._matches_before(moment)
+            yield from self._matches_before(instant)
         elif self.every is not None:
-            for number in range((moment - self.since) // self.every, 0, -1):
+            for number in range((instant - self.since) // self.every, 0, -1):
                 yield self.since + number * self.every
-        elif self.at is not None and self.at <= moment:
+        elif self.at is not None and self.at <= instant:
             yield self.at.astimezone(UTC)
 
-    def upcoming(self, moment: datetime, count: int) -> list[datetime]:
-        """The next due times after a moment."""
-        return list(islice(self.after(moment), count))
+    def upcoming(self, instant: datetime, count: int) -> list[datetime]:
+        """The next due times after an instant."""
+        return list(islice(self.after(instant), count))
 
     def delayed(self, due_at: datetime, schedule_id: UUID) -> datetime:
         """A due time with its jitter, which is the same in every process."""
@@ -141,25 +141,25 @@ class Timing:
         digest = hashlib.sha256(f"{schedule_id} {due_at.isoformat()}".encode()).digest()
         return due_at + self.jitter * (int.from_bytes(digest[:4]) / 2**32)
 
-    def _matches_after(self, moment: datetime) -> Iterator[datetime]:
-        last = moment
-        for instant in self._instants(moment, is_reverse=False):
-            if instant > last:
-                yield instant
-                last = instant
+    def _matches_after(self, instant: datetime) -> Iterator[datetime]:
+        last = instant
+        for match in self._instants(instant, is_reverse=False):
+            if match > last:
+                yield match
+                last = match
 
-    def _matches_before(self, moment: datetime) -> Iterator[datetime]:
-        last = moment + _SECOND
-        for instant in self._instants(moment.replace(microsecond=0), is_reverse=True):
-            if instant <= moment and instant < last:
-                yield instant
-                last = instant
+    def _matches_before(self, instant: datetime) -> Iterator[datetime]:
+        last = instant + _SECOND
+        for match in self._instants(instant.replace(microsecond=0), is_reverse=True):
+            if match <= instant and match < last:
+                yield match
+                last = match
 
-    def _instants(self, moment: datetime, *, is_reverse: bool) -> Iterator[datetime]:
-        """The instants of the matches from about a moment on, or back from it, in order."""
+    def _instants(self, instant: datetime, *, is_reverse: bool) -> Iterator[datetime]:
+        """The instants of the matches from about an instant on, or back from it, in order."""
         zone, cron = ZoneInfo(self.zone), _expanded(self.cron or "")
         is_elapsing = _names_every_hour(cron)
-        wall, change = _clock(moment, zone)
+        wall, change = _clock(instant, zone)
         start = wall + change + _SECOND if is_reverse else wall - change
         behind = deque[datetime]()
         """The second times, or in reverse the first ones, at which the clock shows the same: these come later."""
@@ -303,9 +303,9 @@ def _simulator() -> type[CronSim]:
     return cronsim.CronSim
 
 
-def _clock(moment: datetime, zone: ZoneInfo) -> tuple[datetime, timedelta]:
+def _clock(instant: datetime, zone: ZoneInfo) -> tuple[datetime, timedelta]:
     """What a clock of the zone shows; and if it shows this time twice, by how much it is set back between the two."""
-    local = moment.astimezone(zone)
+    local = instant.astimezone(zone)
     first, second = local.replace(fold=0).utcoffset(), local.replace(fold=1).utcoffset()
     change = (first or timedelta(0)) - (second or timedelta(0))
     return local.replace(tzinfo=None, fold=0), max(change, timedelta(0))

@@ -20,7 +20,7 @@ FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 NUMBER = UUID("019b0000-0000-7000-8000-000000000000")
 
 
-def moment(text: str) -> datetime:
+def utc(text: str) -> datetime:
     return datetime.fromisoformat(f"{text}Z")
 
 
@@ -82,7 +82,7 @@ TABLE = [
 
 @pytest.mark.parametrize(("zone", "cron", "start", "expected"), TABLE, ids=lambda value: str(value)[:40])
 def test_a_cron_expression_is_due(zone: str, cron: str, start: str, expected: list[str]) -> None:
-    assert spelled(Timing(cron=cron, zone=zone).upcoming(moment(start), len(expected))) == expected
+    assert spelled(Timing(cron=cron, zone=zone).upcoming(utc(start), len(expected))) == expected
 
 
 CHANGES = [
@@ -132,7 +132,7 @@ def walls(cron: str, start: datetime) -> list[datetime]:
 @pytest.mark.parametrize("cron", CRONS)
 @pytest.mark.parametrize(("zone", "start"), CHANGES)
 def test_due_times_are_those_that_a_clock_shows_or_skips(zone: str, start: str, cron: str) -> None:
-    begin = moment(start)
+    begin = utc(start)
     timing = Timing(cron=cron, zone=zone)
     found = list(takewhile(lambda each: each < begin + SPAN, timing.after(begin - MINUTE)))
     assert set(found) == expected_times(zone, cron, begin)
@@ -142,7 +142,7 @@ def test_due_times_are_those_that_a_clock_shows_or_skips(zone: str, start: str, 
 @pytest.mark.parametrize("cron", CRONS)
 @pytest.mark.parametrize(("zone", "start"), CHANGES)
 def test_due_times_are_the_same_from_every_moment_and_in_both_directions(zone: str, start: str, cron: str) -> None:
-    begin, timing = moment(start), Timing(cron=cron, zone=zone)
+    begin, timing = utc(start), Timing(cron=cron, zone=zone)
     whole = list(takewhile(lambda each: each < begin + SPAN, timing.after(begin - MINUTE)))
     for number in range(0, 12 * 60, 37):
         at = begin + number * MINUTE + timedelta(seconds=number % 3, microseconds=number % 5)
@@ -153,7 +153,7 @@ def test_due_times_are_the_same_from_every_moment_and_in_both_directions(zone: s
 
 
 def test_an_interval_is_counted_from_its_beginning_whatever_the_clock_shows() -> None:
-    since = moment("2026-10-25T00:20")
+    since = utc("2026-10-25T00:20")
     timing = Timing(every=HOUR, since=since)
     assert spelled(timing.upcoming(since, 3)) == ["2026-10-25 01:20", "2026-10-25 02:20", "2026-10-25 03:20"]
     assert timing.upcoming(since - 5 * HOUR, 1) == [since + HOUR]
@@ -165,7 +165,7 @@ def test_an_interval_is_counted_from_its_beginning_whatever_the_clock_shows() ->
 def test_a_single_time_is_due_once() -> None:
     at = datetime(2026, 5, 1, 12, tzinfo=ZoneInfo(BERLIN))
     timing = Timing(at=at)
-    assert timing.upcoming(FIRST, 10) == [moment("2026-05-01T10:00")]
+    assert timing.upcoming(FIRST, 10) == [utc("2026-05-01T10:00")]
     assert timing.upcoming(at, 10) == []
     assert list(timing.before(at)) == [at]
     assert list(timing.before(at - MINUTE)) == []

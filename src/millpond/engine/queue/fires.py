@@ -561,7 +561,7 @@ def _count(settlement: _Settlement, schedule: ScheduleRecord, present: datetime)
 def _report(schedule: ScheduleRecord, fire: FireRecord, outcome: FireOutcome, **more: Any) -> None:
     declared = schedule.declared
     logs.emit(
-        f"schedule.{outcome}",
+        _EVENTS[outcome],
         tenant=declared.tenant,
         schedule=declared.name,
         kind=declared.kind,
@@ -569,6 +569,13 @@ def _report(schedule: ScheduleRecord, fire: FireRecord, outcome: FireOutcome, **
         cause=fire.cause,
         **more,
     )
+
+
+_EVENTS: Final = {
+    "submitted": "schedule.submitted",
+    "skipped": "schedule.skipped",
+    "failed": "schedule.failed",
+}
 
 
 def _record(row: Row) -> FireRecord:
