@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from millpond.store.db import Database
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
-_TYPEID = re.compile(r"\bjob_[0-7][0-9a-hjkmnp-tv-z]{25}")
+_TYPEID = re.compile(r"\b(?:job|sched)_[0-7][0-9a-hjkmnp-tv-z]{25}")
 _TIME = re.compile(r"\"*\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?\+00(:00)?\"*")
 _SEALED = re.compile(r"\\+x01[0-9a-f]{60,}")
 _WALLET_NUMBER = re.compile(r"^\(\d+,")
@@ -28,11 +28,13 @@ _WRITTEN = (
     "endpoints",
     "entries",
     "events",
+    "fires",
     "hooks",
     "idempotency",
     "jobs",
     "leases",
     "ready",
+    "schedules",
     "shares",
     "subscriptions",
     "counter_changes",

@@ -17,6 +17,8 @@ from millpond.engine.verify import verify
 from millpond.engine.webhooks import deliveries
 from millpond.engine.webhooks.deliveries import Settlement, TryResult
 from millpond.errors import InsufficientCreditsError, LeaseLostError, MillpondError, RetryUnavailableError
+from millpond.schedules import Schedule, Timing
+from millpond.services.firer import firer
 from millpond.services.pruner import pruner
 from millpond.webhooks import NATIVE, Hook
 from millpond.work import ChildRequest, SpawnRequest, StepRequest
@@ -268,6 +270,24 @@ async def asking(make: Factory) -> Lease:
     await make.engine.record(StepRequest(lease, "question", 1, "question", wait=HOUR, details=details))
     await make.engine.suspend(lease, "question")
     return lease
+
+
+async def two_scheduled(make: Factory) -> None:
+    """One that is due, and one that was missed twice and cancels what it has submitted before."""
+    await make.credits(100)
+    often = Schedule("often", "priced", Timing(every=HOUR), overlap="cancel_previous", catch_up="all", **OWNER)
+    rarely = Schedule("rarely", "free", Timing(every=3 * HOUR), tenant=TENANT, account="bob")
+    for declared in (often, rarely):
+        await make.engine.schedules.make(declared, actor="op")
+    await make.clock.advance(HOUR + MARGIN)
+    await make.engine.fires.fire()
+    await make.clock.advance(2 * HOUR + MARGIN)
+
+
+async def scheduled(make: Factory) -> Any:
+    await make.credits(100)
+    schedule, _ = await make.engine.schedules.make(Schedule("s", "priced", Timing(every=HOUR), **OWNER), actor="op")
+    return schedule
 
 
 # The verbs
@@ -543,3 +563,33 @@ async def delete_an_endpoint(engine: Engine, endpoint_id: Any) -> None:
 @verb(old_keys, is_atomic=False)
 async def prune(engine: Engine, _: Any) -> None:
     await pruner(engine).run_once()
+
+
+@verb(nothing)
+async def make_a_schedule(engine: Engine, _: Any) -> Any:
+    declared = Schedule("s", "priced", Timing(every=HOUR), **OWNER)
+    return (await engine.schedules.make(declared, actor="op", key="k"))[0].declared.name
+
+
+@verb(scheduled, is_atomic=False)
+async def run_a_schedule(engine: Engine, schedule: Any) -> Any:
+    fire, _ = await engine.fires.run(schedule, actor="op", key="k")
+    await overtake(engine)
+    return fire.cause
+
+
+@verb(two_scheduled, is_atomic=False, passes_over=True)
+async def fire_schedules(engine: Engine, _: Any) -> None:
+    """What the database refuses for now is tried again."""
+    await overtake(engine)
+    await overtake(engine)
+
+
+async def overtake(engine: Engine) -> None:
+    """Fire what is due, and submit what a process that was disturbed has left pending."""
+
+    async def release(tx: Any) -> None:
+        await tx.execute("update millpond.fires set try_at = millpond.clock() where outcome = 'pending'")
+
+    await engine.db.transact(release)
+    await firer(engine).run_once()

@@ -68,6 +68,8 @@ SPANNING = {
     "cancel_orphans",
     "resume_due",
     "answer_question",
+    "run_a_schedule",
+    "fire_schedules",
 }
 """One of each verb that writes to both; the others of the list differ from these in one database only."""
 

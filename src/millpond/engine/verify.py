@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from millpond import ids
+from millpond.engine.queue import fires
 from millpond.engine.tenant_databases import remote
+from millpond.engine.tenant_databases.remote import skip_unavailable
 from millpond.errors import UnavailableError
 from millpond.store.db import fetch
 from millpond.store.queries import queries
@@ -24,15 +26,10 @@ if TYPE_CHECKING:
 
 SQL: Final = queries("millpond.engine", "verify")
 
-_ACROSS: Final = frozenset(
-    {
-        "unended_jobs_have_a_dispatch",
-        "dispatches_agree_with_their_job",
-        "fires_name_their_job",
-        "scheduled_jobs_have_a_fire",
-    }
-)
-"""The queries that compare a tenant's tables with central ones, and need both in one database."""
+_ACROSS: Final = frozenset({"unended_jobs_have_a_dispatch", "dispatches_agree_with_their_job"})
+"""The queries that compare a tenant's tables with those of the queue, and need both in one database."""
+_FIRES: Final = "fires_name_their_job"
+"""The query that does so for the tenants in the central database."""
 _COMPARISONS: Final = 4
 _PAUSE: Final = 0.5
 _PAGE: Final = 10_000
@@ -55,7 +52,10 @@ class Violation:
 
 async def verify_all(databases: TenantDatabases, *, newest: timedelta | None = None) -> list[Violation]:
     """All violations in any database, or between central and a tenant's."""
-    found = await verify(databases.central, newest=newest)
+    if not databases.remote:
+        return await verify(databases.central, newest=newest)
+    found = await verify(databases.central, newest=newest, leave_out=frozenset({_FIRES}))
+    found += await _unfounded_fires(databases, await _oldest(databases.central, newest))
     for pair in dict.fromkeys(databases.executors.values()):
         try:
             found += await verify(pair.database, newest=newest, leave_out=_ACROSS)
@@ -75,8 +75,8 @@ async def verify(
     All queries share one snapshot, so that changes made meanwhile are not reported as violations.
     """
     found: list[Violation] = []
+    oldest = await _oldest(db, newest)
     async with db.snapshot() as tx:
-        oldest = UUID(int=0) if newest is None else ids.first(await tx.fetchval("select millpond.clock()") - newest)
         for name, query in SQL.items():
             if name in leave_out:
                 continue
@@ -84,6 +84,36 @@ async def verify(
                 Violation(name, row["subject"], row["job_id"], row["detail"]) for row in await fetch(tx, query, oldest)
             ]
     return found
+
+
+async def _oldest(db: Database, newest: timedelta | None) -> UUID:
+    """The lowest id to check."""
+    if newest is None:
+        return UUID(int=0)
+    async with db.transaction() as tx:
+        return ids.first(await tx.fetchval("select millpond.clock()") - newest)
+
+
+async def _unfounded_fires(databases: TenantDatabases, oldest: UUID) -> list[Violation]:
+    """The fires that name a job which does not exist. A fire is settled after its job, so no common snapshot is needed.
+
+    Tenants whose database cannot be reached are left out.
+    """
+    found: list[Violation] = []
+    last = UUID(int=0)
+    while rows := await databases.central.run(fires.SQL["submitted"], oldest, last, _PAGE):
+        last = rows[-1]["fire_id"]
+        for db in databases.all:
+            with skip_unavailable():
+                own = [row for row in rows if databases.of(row["tenant"]) is db]
+                known = {row["job_id"] for row in await db.run(fires.SQL["states"], [row["job_id"] for row in own])}
+                found += [_unfounded(row) for row in own if row["job_id"] not in known]
+    return found[:_REPORTED_MAX]
+
+
+def _unfounded(fire: Row) -> Violation:
+    detail = f"schedule {fire['schedule_id']} submitted it for {fire['due_at']}, and it does not exist"
+    return Violation(_FIRES, fire["tenant"], fire["job_id"], detail)
 
 
 async def _across(pair: RemoteExecutor) -> list[Violation]:

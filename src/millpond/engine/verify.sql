@@ -417,7 +417,6 @@ select f.tenant as subject, f.job_id, format('schedule %s submitted it for %s, a
 from millpond.fires f
 where f.job_id >= $1 and f.outcome = 'submitted'
     and not exists (select from millpond.jobs j where j.id = f.job_id and j.tenant = f.tenant)
-    and not exists (select from millpond.tenant_databases d where d.tenant = f.tenant)
 limit 100;
 
 -- name: scheduled_jobs_have_a_fire :many

@@ -7,7 +7,7 @@ import contextlib
 import time
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import asyncpg
 from asyncpg import exceptions as pg
@@ -27,7 +27,7 @@ from millpond.store.connections import CLIENT_ROLE, Connector, is_writable
 from millpond.store.hosts import LOST, DatabaseConnection, Hosts, Watch, hosts, is_unavailable, unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
     from datetime import timedelta
     from typing import Self
     from uuid import UUID
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from millpond.store.queries import NamedQuery
 
     Connection = asyncpg.Connection[Row] | PoolConnectionProxy[Row]
+
+Made = TypeVar("Made")
 
 TRANSITION_DENIED: Final = "PS001"
 APPEND_ONLY: Final = "PS002"
@@ -276,6 +278,17 @@ class Database:
     async def transaction(self, **options: Any) -> AsyncGenerator[Connection]:
         async with self._acquired(is_clean_after=True) as connection, connection.transaction(**options):
             yield connection
+
+    async def transact(self, work: Callable[[Connection], Awaitable[Made]]) -> Made:
+        """Run ``work`` in a transaction, and again after a deadlock or a serialization failure."""
+        for left in reversed(range(_TRIES)):
+            try:
+                async with self.transaction() as tx:
+                    return await work(tx)
+            except AgainError:
+                if not left:
+                    raise
+        raise AssertionError
 
     @contextlib.asynccontextmanager
     async def snapshot(self) -> AsyncGenerator[Connection]:

@@ -84,8 +84,14 @@ class FireRecord:
     """The last one of several due times that were skipped together."""
     times: int
     actor: str | None
-    tries: int
+    tries: int | None
+    """How many processes have taken it while it is pending."""
     at: datetime
+
+    @property
+    def is_taken_over(self) -> bool:
+        """Whether another process may have submitted the job."""
+        return self.tries is not None and self.tries > 1
 
     @property
     def id(self) -> str:
@@ -218,16 +224,21 @@ class Fires:
 
     async def _request_run(self, schedule: ScheduleRecord, actor: str, key: str | None) -> tuple[FireRecord, bool]:
         """A pending fire for now; or the one of the same key, and that it was there."""
+
+        async def work(tx: Connection) -> FireRecord | None:
+            present = (await fetch(tx, schedules.SQL["present"]))["present"]
+            made = await _decide(tx, [_Decision(schedule, present, new_id())], "manual", actor, key=key)
+            if not made:
+                return None
+            await write_audit(tx, actor, "schedule.run", tenant=schedule.declared.tenant, subject=schedule.id)
+            return made[0]
+
         while True:
-            async with self._engine.db.transaction() as tx:
-                known = None if key is None else await fetch(tx, SQL["known"], schedule.schedule_id, key)
-                if known is not None:
-                    return _record(known), True
-                present = (await fetch(tx, schedules.SQL["present"]))["present"]
-                made = await _decide(tx, [_Decision(schedule, present, new_id())], "manual", actor, key=key)
-                if made:  # none if another request with the key came first
-                    await write_audit(tx, actor, "schedule.run", tenant=schedule.declared.tenant, subject=schedule.id)
-                    return made[0], False
+            known = None if key is None else await self._engine.db.run(SQL["known"], schedule.schedule_id, key)
+            if known is not None:
+                return _record(known), True
+            if (made := await self._engine.db.transact(work)) is not None:
+                return made, False
 
     async def backfill(self, schedule: ScheduleRecord, since: datetime, until: datetime, *, actor: str) -> Backfill:
         """Fire the due times of a past period again that have no job: they were missed, skipped or refused.
@@ -244,12 +255,15 @@ class Fires:
                 f"The period has more than {BACKFILL_MAX:,} due times.", field="since", hint="Use shorter periods."
             )
         decisions = [_Decision(schedule, due_at, new_id()) for due_at in times]
-        async with self._engine.db.transaction() as tx:
+
+        async def work(tx: Connection) -> int:
             made = await _decide(tx, decisions, "backfill", actor, patience=timedelta(0))
             data = {"since": since.isoformat(), "until": until.isoformat(), "fires": len(made)}
             tenant = schedule.declared.tenant
             await write_audit(tx, actor, "schedule.backfilled", tenant=tenant, subject=schedule.id, data=data)
-        return Backfill(len(times), len(made))
+            return len(made)
+
+        return Backfill(len(times), await self._engine.db.transact(work))
 
     async def _read(self, fire_id: UUID) -> FireRecord:
         row = await self._engine.db.run(SQL["read"], fire_id)
@@ -261,10 +275,13 @@ class Fires:
 
     async def fire(self) -> int:
         """Decide on due times that have come, and submit their jobs; returns the number of schedules that fired."""
-        decided, fired, made = await self._decide_due()
-        if made:
-            await self._submit(made, fired)
-        return decided
+        fired, decided = await self._engine.db.transact(self._decide_due)
+        for fire in decided:
+            if fire.outcome == "skipped":
+                FIRED["skipped"] += fire.times
+                _report(fired[fire.schedule_id], fire, "skipped", reason=fire.reason)
+        await self._submit([fire for fire in decided if fire.outcome == "pending"], fired)
+        return len(fired)
 
     async def recover(self) -> int:
         """Submit pending fires whose process has not; returns their number."""
@@ -280,33 +297,27 @@ class Fires:
         """Delete fires that are older than this."""
         return len(await self._engine.db.run(SQL["prune"], retention, limit))
 
-    async def _decide_due(self) -> tuple[int, dict[UUID, ScheduleRecord], list[FireRecord]]:
+    async def _decide_due(self, tx: Connection) -> tuple[dict[UUID, ScheduleRecord], list[FireRecord]]:
+        """Write the fires of schedules that are due, and move these to their next due times."""
         fired: dict[UUID, ScheduleRecord] = {}
         moves: list[tuple[UUID, datetime | None, datetime | None]] = []
         decisions: list[_Decision] = []
-        async with self._engine.db.transaction() as tx:
-            for row in await fetch(tx, SQL["due"], list(self._engine.app.kinds), _BATCH):
-                found = _due(row)
-                if found is None:  # it is looked at again later, perhaps by another process
-                    moves.append((row["schedule_id"], row["due_at"], row["present"] + LATE))
-                    continue
-                schedule, due = found
-                fired[schedule.schedule_id] = schedule
-                moves.append(
-                    (schedule.schedule_id, *schedules.next_fire(schedule.declared, due.next, schedule.schedule_id))
-                )
-                decisions += _decisions(schedule, due)
-                if len(decisions) >= _FIRES_MAX:
-                    break
-            if not moves:
-                return 0, {}, []
+        for row in await fetch(tx, SQL["due"], list(self._engine.app.kinds), _BATCH):
+            found = _due(row)
+            if found is None:  # it is looked at again later, perhaps by another process
+                moves.append((row["schedule_id"], row["due_at"], row["present"] + LATE))
+                continue
+            schedule, due = found
+            fired[schedule.schedule_id] = schedule
+            moves.append(
+                (schedule.schedule_id, *schedules.next_fire(schedule.declared, due.next, schedule.schedule_id))
+            )
+            decisions += _decisions(schedule, due)
+            if len(decisions) >= _FIRES_MAX:
+                break
+        if moves:
             await fetch(tx, SQL["move"], *map(list, zip(*moves, strict=True)))
-            made = await _decide(tx, decisions, "schedule", None)
-        for fire in made:
-            if fire.outcome == "skipped":
-                FIRED["skipped"] += fire.times
-                _report(fired[fire.schedule_id], fire, "skipped", reason=fire.reason)
-        return len(fired), fired, [fire for fire in made if fire.outcome == "pending"]
+        return fired, await _decide(tx, decisions, "schedule", None)
 
     # Submitting
 
@@ -380,12 +391,12 @@ class Fires:
         done: _Round,
     ) -> list[FireRecord]:
         wanted = [row["job_id"] for fire in fires if (row := previous.get(fire.fire_id)) is not None]
-        wanted += [fire.job_id for fire in fires if fire.tries > 1 and fire.job_id is not None]
+        wanted += [fire.job_id for fire in fires if fire.is_taken_over and fire.job_id is not None]
         states = await self._states(tenant, wanted) if wanted else {}
         ready: list[FireRecord] = []
         for fire in fires:
             row = previous.get(fire.fire_id)
-            is_there = fire.tries > 1 and fire.job_id in states  # decided on by a process that died since
+            is_there = fire.is_taken_over and fire.job_id in states  # decided on by a process that died since
             if is_there or row is None or not _is_active(row, states):
                 ready.append(fire)
             elif known[fire.schedule_id].declared.overlap == "skip":
@@ -405,7 +416,7 @@ class Fires:
 
     async def _settle(self, done: _Round, known: Mapping[UUID, ScheduleRecord]) -> None:
         if done.postponed:
-            delays = [DATABASE.delay(fire.tries, 0.5) + _PATIENCE for fire in done.postponed]
+            delays = [DATABASE.delay(fire.tries or 1, 0.5) + _PATIENCE for fire in done.postponed]
             await self._engine.db.run(SQL["postpone"], [fire.fire_id for fire in done.postponed], delays)
         if not done.settled:
             return

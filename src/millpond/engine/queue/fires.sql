@@ -23,11 +23,11 @@ where s.id = i.schedule_id;
 -- Writes fires in this order. A due time that has a job, or will have one, gets no second one. $12 is how long the
 -- caller has to submit what is pending.
 insert into millpond.fires as f (
-    id, schedule_id, tenant, due_at, cause, outcome, job_id, reason, message, until, times, actor, key, try_at, at
+    id, schedule_id, tenant, due_at, cause, outcome, job_id, reason, message, until, times, actor, key, tries, try_at, at
 )
 select millpond.uuid7(), i.schedule_id, i.tenant, i.due_at, $10, case when i.job_id is null then 'skipped' else 'pending' end,
-    i.job_id, i.reason, i.message, i.until, i.times, $11, $13, case when i.job_id is not null then t.present + $12::interval end,
-    t.present
+    i.job_id, i.reason, i.message, i.until, i.times, $11, $13, case when i.job_id is not null then 1 end,
+    case when i.job_id is not null then t.present + $12::interval end, t.present
 from unnest(
     $1::uuid[], $2::text[], $3::timestamptz[], $4::uuid[], $5::text[], $6::text[], $7::timestamptz[], $8::integer[], $9::integer[]
 ) as i(schedule_id, tenant, due_at, job_id, reason, message, until, times, n)
@@ -60,7 +60,7 @@ cross join lateral (
 -- Records what came of pending fires. That a job exists is recorded in any case: the process that submitted it may have
 -- been slower than one that took the fire over.
 update millpond.fires f
-set outcome = i.outcome, job_id = i.job_id, reason = i.reason, message = i.message, try_at = null
+set outcome = i.outcome, job_id = i.job_id, reason = i.reason, message = i.message, tries = null, try_at = null
 from unnest($1::uuid[], $2::text[], $3::uuid[], $4::text[], $5::text[]) as i(fire_id, outcome, job_id, reason, message)
 where f.id = i.fire_id and (
     f.outcome = 'pending'
@@ -108,6 +108,12 @@ where f.id = any(array(
     order by o.id limit $2
 ))
 returning f.id;
+
+-- name: submitted :many
+-- Fires that have submitted a job with at least this id, above an id.
+select f.id as fire_id, f.schedule_id, f.tenant, f.due_at, f.job_id from millpond.fires f
+where f.outcome = 'submitted' and f.job_id >= $1 and f.id > $2
+order by f.id limit $3;
 
 -- name: states :many
 -- The states of these jobs. Database: tenant.

@@ -134,15 +134,15 @@ class Schedules:
             values.check_key(key)
         self.check(declared)
         digest = _digest(declared)
-        async with self._engine.db.transaction() as tx:
+
+        async def work(tx: Connection) -> tuple[ScheduleRecord, bool]:
             if key is not None and (known := await fetch(tx, SQL["known"], actor, key)) is not None:
                 return _replay(known, digest), True
             if (await fetch(tx, SQL["count"], declared.tenant))["schedules"] >= SCHEDULES_MAX:
                 raise ConflictError(f"The tenant has {SCHEDULES_MAX:,} schedules, which is the limit.")
             present = (await fetch(tx, SQL["present"]))["present"]
-            declared = replace(declared, timing=replace(declared.timing, since=present))
-            first = _first(declared, present)
-            row = await _insert(tx, declared, first, present, ("api", None, None, actor, key, digest))
+            begun = replace(declared, timing=replace(declared.timing, since=present))
+            row = await _insert(tx, begun, _first(begun, present), present, ("api", None, None, actor, key, digest))
             if row is not None:
                 made = record(row)
                 await _audit(tx, actor, "schedule.created", made, {"name": declared.name, "kind": declared.kind})
@@ -151,6 +151,8 @@ class Schedules:
             if known is None:
                 raise ConflictError(f"The tenant has a schedule with the name {declared.name!r}.", field="name")
             return _replay(known, digest), True
+
+        return await self._engine.db.transact(work)
 
     async def update(
         self,

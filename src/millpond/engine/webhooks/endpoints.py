@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from millpond import ids, values, webhooks
 from millpond.engine.webhooks import deliveries
 from millpond.errors import ConflictError, InvalidError, NotFoundError
-from millpond.store.db import AgainError, fetch, new_id
+from millpond.store.db import fetch, new_id
 from millpond.store.queries import queries
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Iterable
 
     from millpond.engine.engine import Engine
     from millpond.engine.webhooks.deliveries import DeliveryRecord
@@ -40,9 +40,6 @@ _CHANGES: Final = frozenset({"url", "events", "kinds", "description", "limit"})
 _NO_JOB: Final = UUID(int=0)
 _FIRST: Final = UUID(int=0)
 """No endpoint has a lower id."""
-_TRIES: Final = 5
-
-Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +132,7 @@ class Endpoints:
             await _subscribe(tx, row)
             return _record(row)
 
-        return await self._in_transaction(tenant, work), secret
+        return await self._engine.database(tenant).transact(work), secret
 
     async def list(
         self, tenant: str, *, account: str | None = None, after: UUID | None = None, limit: int = PAGE_MAX
@@ -190,7 +187,7 @@ class Endpoints:
             await _subscribe(tx, row)
             return _record(row)
 
-        return await self._in_transaction(tenant, work)
+        return await self._engine.database(tenant).transact(work)
 
     async def rotate(
         self, tenant: str, endpoint: UUID | str, overlap: timedelta = OVERLAP, *, secret: str | None = None
@@ -222,7 +219,7 @@ class Endpoints:
             await _subscribe(tx, row)
             return _record(await _locked(tx, tenant, endpoint))
 
-        enabled = await self._in_transaction(tenant, work)
+        enabled = await self._engine.database(tenant).transact(work)
         self._engine.deliveries.poll_soon()
         return enabled
 
@@ -235,7 +232,7 @@ class Endpoints:
                 await fetch(tx, step, row["endpoint_id"])
             await fetch(tx, SQL["follow"], [row["endpoint_id"]], FOLLOW_MAX)
 
-        await self._in_transaction(tenant, work)
+        await self._engine.database(tenant).transact(work)
 
     async def test(
         self, tenant: str, endpoint: UUID | str, event: str | None = None, *, body: Any = None
@@ -296,17 +293,6 @@ class Endpoints:
                 field="events",
                 hint=f"Defined events: {', '.join(defined)}.",
             )
-
-    async def _in_transaction(self, tenant: str, work: Callable[[Connection], Awaitable[Made]]) -> Made:
-        """Run ``work`` in a transaction, and retry it on a conflict, which settling deliveries often causes."""
-        for left in reversed(range(_TRIES)):
-            try:
-                async with self._engine.database(tenant).transaction() as tx:
-                    return await work(tx)
-            except AgainError:
-                if not left:
-                    raise
-        raise AssertionError
 
     async def _checked(self, traits: dict[str, Any]) -> dict[str, Any]:
         """Check the fields of an endpoint, and return them by column."""

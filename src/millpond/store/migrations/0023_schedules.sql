@@ -70,10 +70,10 @@ create table millpond.fires (
     times       integer not null default 1,
     actor       text collate "C",
     key         text collate "C",
-    tries       smallint not null default 1,
+    tries       smallint,
     try_at      timestamptz,
     at          timestamptz not null,
-    check ((outcome = 'pending') = (try_at is not null)),
+    check ((outcome = 'pending') = (try_at is not null) and (try_at is null) = (tries is null)),
     check ((outcome in ('skipped', 'failed')) = (reason is not null)),
     check ((outcome in ('pending', 'submitted')) = (job_id is not null)),
     check (until is null or (outcome = 'skipped' and until > due_at))
@@ -90,4 +90,5 @@ comment on column millpond.fires.job_id is 'The job. Its id is made before it is
 comment on column millpond.fires.reason is 'Why nothing was submitted: overlap, catch_up, or the code of an error.';
 comment on column millpond.fires.until is 'The last one of several due times that were skipped together; due_at is the first one.';
 comment on column millpond.fires.times is 'The number of due times; counted up to 1,000.';
+comment on column millpond.fires.tries is 'How many processes have taken the pending fire.';
 comment on column millpond.fires.key is 'The idempotency key of the request to run the schedule.';
