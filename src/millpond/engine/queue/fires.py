@@ -7,6 +7,7 @@ pending fire, which the next one submits with the same id and the same idempoten
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from millpond.engine.engine import Engine
     from millpond.engine.jobs.jobs import SubmitRequest
     from millpond.schedules import Cause
-    from millpond.store.db import Connection, Row
+    from millpond.store.db import Connection, Database, Row
 
 SQL: Final = queries("millpond.engine.queue", "fires")
 
@@ -188,19 +189,12 @@ class Fires:
 
     async def jobs(self, fires: Iterable[FireRecord]) -> dict[UUID, JobState]:
         """The jobs of these fires that exist, by their ids."""
-        by_tenant: dict[str, set[UUID]] = defaultdict(set)
+        wanted: dict[Database, set[UUID]] = defaultdict(set)
         for fire in fires:
             if fire.job_id is not None:
-                by_tenant[fire.tenant].add(fire.job_id)
-        return {
-            job: state
-            for tenant, wanted in by_tenant.items()
-            for job, state in (await self._states(tenant, wanted)).items()
-        }
-
-    async def _states(self, tenant: str, job_ids: Iterable[UUID]) -> dict[UUID, JobState]:
-        rows = await self._engine.database(tenant).run(SQL["states"], list(job_ids))
-        return {row["job_id"]: JobState(row["state"], row["phase"], row["outcome"]) for row in rows}
+                wanted[self._engine.database(fire.tenant)].add(fire.job_id)
+        found = [await _states(database, job_ids) for database, job_ids in wanted.items()]
+        return {job_id: state for states in found for job_id, state in states.items()}
 
     # Operators
 
@@ -303,6 +297,7 @@ class Fires:
         moves: list[tuple[UUID, datetime | None, datetime | None]] = []
         decisions: list[_Decision] = []
         for row in await fetch(tx, SQL["due"], list(self._engine.app.kinds), _BATCH):
+            await asyncio.sleep(0)  # after an outage, there may be much to count
             found = _due(row)
             if found is None:  # it is looked at again later, perhaps by another process
                 moves.append((row["schedule_id"], row["due_at"], row["present"] + LATE))
@@ -332,8 +327,7 @@ class Fires:
         lines: dict[UUID, deque[FireRecord]] = defaultdict(deque)
         free: list[FireRecord] = []
         for fire in pending:
-            is_free = fire.cause != "schedule" or known[fire.schedule_id].declared.overlap == "queue"
-            (free if is_free else lines[fire.schedule_id]).append(fire)
+            (lines[fire.schedule_id] if _is_ordered(fire, known) else free).append(fire)
         errors: dict[UUID, Exception] = {}
         while heads := [*free, *(line.popleft() for line in lines.values() if line)]:
             free = []
@@ -346,7 +340,7 @@ class Fires:
 
     async def _submit_round(self, fires: Sequence[FireRecord], known: Mapping[UUID, ScheduleRecord]) -> _Round:
         done = _Round()
-        ready = await self._apply_overlap(fires, known, done)
+        ready = await self._ready(fires, known, done)
         requests = [_request(fire, known[fire.schedule_id]) for fire in ready]
         for fire, answer in zip(ready, await self._engine.submit_many(requests), strict=True):
             if not isinstance(answer, Exception):
@@ -357,62 +351,77 @@ class Fires:
                 done.failed(fire, answer)
         return done
 
-    async def _apply_overlap(
+    async def _ready(
         self, fires: Sequence[FireRecord], known: Mapping[UUID, ScheduleRecord], done: _Round
     ) -> list[FireRecord]:
-        """The fires whose jobs are to be submitted now, once the jobs of previous ones are canceled."""
-        ordered = [
-            fire for fire in fires if fire.cause == "schedule" and known[fire.schedule_id].declared.overlap != "queue"
-        ]
-        if not ordered:
-            return list(fires)
-        rows = await self._engine.db.run(
-            SQL["previous"], [fire.fire_id for fire in ordered], [fire.schedule_id for fire in ordered]
-        )
-        previous: dict[UUID, Row] = {row["fire_id"]: row for row in rows}
-        ready = [fire for fire in fires if fire not in ordered]
-        by_tenant: dict[str, list[FireRecord]] = defaultdict(list)
-        for fire in ordered:
-            by_tenant[fire.tenant].append(fire)
-        for tenant, own in by_tenant.items():
-            try:
-                ready += await self._without_overlap(tenant, own, previous, known, done)
-            except StoreError as error:
-                for fire in own:
-                    done.failed(fire, error)
-        return ready
+        """The fires whose jobs are to be submitted now, once the jobs of previous ones are canceled.
 
-    async def _without_overlap(
-        self,
-        tenant: str,
-        fires: Sequence[FireRecord],
-        previous: Mapping[UUID, Row],
-        known: Mapping[UUID, ScheduleRecord],
-        done: _Round,
-    ) -> list[FireRecord]:
-        wanted = [row["job_id"] for fire in fires if (row := previous.get(fire.fire_id)) is not None]
-        wanted += [fire.job_id for fire in fires if fire.is_taken_over and fire.job_id is not None]
-        states = await self._states(tenant, wanted) if wanted else {}
+        The others are skipped, or have been submitted by a process that died before it recorded that. Whether the job
+        of a fire exists is looked up by its id: its key may have been pruned.
+        """
+        previous = await self._previous(fires, known)
+        states, lost = await self._look_up(fires, previous)
         ready: list[FireRecord] = []
+        canceling: list[FireRecord] = []
         for fire in fires:
-            row = previous.get(fire.fire_id)
-            is_there = fire.is_taken_over and fire.job_id in states  # decided on by a process that died since
-            if is_there or row is None or not _is_active(row, states):
+            before = previous.get(fire.fire_id)
+            if (error := lost.get(self._engine.database(fire.tenant))) is not None:
+                done.failed(fire, error)
+            elif fire.is_taken_over and fire.job_id is not None and fire.job_id in states:
+                done.submitted(fire, fire.job_id)
+            elif before is None or not _is_active(before, states):
                 ready.append(fire)
             elif known[fire.schedule_id].declared.overlap == "skip":
                 done.skipped(fire)
             else:
-                await self._cancel(tenant, row["job_id"])
+                canceling.append(fire)
+        errors = await asyncio.gather(*(self._cancel(fire, previous[fire.fire_id]["job_id"]) for fire in canceling))
+        for fire, error in zip(canceling, errors, strict=True):
+            if error is None:
                 ready.append(fire)
+            else:
+                done.failed(fire, error)
         return ready
 
-    async def _cancel(self, tenant: str, job_id: UUID) -> None:
+    async def _look_up(
+        self, fires: Sequence[FireRecord], previous: Mapping[UUID, Row]
+    ) -> tuple[dict[UUID, JobState], dict[Database, StoreError]]:
+        """The jobs that previous fires have submitted, and dead processes for these; and the databases that failed."""
+        wanted: dict[Database, set[UUID]] = defaultdict(set)
+        for fire in fires:
+            own = wanted[self._engine.database(fire.tenant)]
+            if fire.is_taken_over and fire.job_id is not None:
+                own.add(fire.job_id)
+            if fire.fire_id in previous:
+                own.add(previous[fire.fire_id]["job_id"])
+        states: dict[UUID, JobState] = {}
+        lost: dict[Database, StoreError] = {}
+        for database, job_ids in wanted.items():
+            try:
+                states |= await _states(database, job_ids) if job_ids else {}
+            except StoreError as error:
+                lost[database] = error
+        return states, lost
+
+    async def _previous(self, fires: Sequence[FireRecord], known: Mapping[UUID, ScheduleRecord]) -> dict[UUID, Row]:
+        """The fires before these that have submitted a job, or are about to, where that matters."""
+        own = [fire for fire in fires if _is_ordered(fire, known)]
+        if not own:
+            return {}
+        rows = await self._engine.db.run(
+            SQL["previous"], [fire.fire_id for fire in own], [fire.schedule_id for fire in own]
+        )
+        return {row["fire_id"]: row for row in rows}
+
+    async def _cancel(self, fire: FireRecord, job_id: UUID) -> StoreError | None:
+        """Cancel the job of the previous due time. If its database cannot be reached, the new one is not submitted."""
         try:
-            await self._engine.cancel(tenant, job_id)
-        except StoreError:
-            raise
-        except MillpondError as error:  # it has ended, or its stage refuses a cancel: it runs on beside the new one
+            await self._engine.cancel(fire.tenant, job_id)
+        except StoreError as error:
+            return error
+        except MillpondError as error:  # its stage refuses a cancel: it continues beside the new one
             logs.emit("schedule.cancel_refused", job_id=job_id, error=error.message)
+        return None
 
     async def _settle(self, done: _Round, known: Mapping[UUID, ScheduleRecord]) -> None:
         if done.postponed:
@@ -547,6 +556,17 @@ def _existing(fire: FireRecord, error: Exception) -> UUID | None:
     if isinstance(error, ConflictError) and error.field == "job_id":
         return fire.job_id
     return None
+
+
+async def _states(database: Database, job_ids: Iterable[UUID]) -> dict[UUID, JobState]:
+    """The states of those of these jobs that exist."""
+    rows = await database.run(SQL["states"], list(job_ids))
+    return {row["job_id"]: JobState(row["state"], row["phase"], row["outcome"]) for row in rows}
+
+
+def _is_ordered(fire: FireRecord, known: Mapping[UUID, ScheduleRecord]) -> bool:
+    """Whether the job of the previous due time matters."""
+    return fire.cause == "schedule" and known[fire.schedule_id].declared.overlap != "queue"
 
 
 def _is_active(previous: Row, states: Mapping[UUID, JobState]) -> bool:
