@@ -38,6 +38,11 @@ CatchUp = Literal["none", "last", "all"]
 Cause = Literal["schedule", "manual", "backfill"]
 """Why a schedule submitted a job: a due time came, an operator ran it, or an operator made up for a period."""
 
+ScheduleState = Literal["active", "paused", "orphaned", "ended"]
+"""Whether it fires: it is paused by an operator, no longer declared by its app, or never due again."""
+ScheduleSource = Literal["code", "api"]
+FireOutcome = Literal["pending", "submitted", "skipped", "failed"]
+
 ZONE: Final = "UTC"
 NO_JITTER: Final = timedelta(0)
 TENANT: Final = "default"

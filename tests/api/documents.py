@@ -34,10 +34,13 @@ from hypothesis import strategies as st
 # What no schema can tell: a job can be put off to the year 9000, not to any year; two keys must agree; a client's key
 # is for an account; a whole number in an input is written as one (30, not 30.0); how large a file may be is a setting;
 # which URLs may be called is one too; which states there are depends on the kinds; what a bulk operation must say
-# depends on its action, and what ends begins before that; and nobody here has the patience to wait a minute.
+# depends on its action, and what ends begins before that; a schedule is due in the future, of one kind; and nobody here
+# has the patience to wait a minute.
 times = st.datetimes(min_value=datetime(2000, 1, 1), max_value=datetime(2100, 1, 1))
 schemathesis.openapi.format("date-time", times.map(lambda moment: moment.isoformat() + "Z"))
 schemathesis.openapi.format("uri", st.just("http://127.0.0.1:9/hooks"))
+schemathesis.openapi.format("cron", st.just("0 3 * * *"))
+schemathesis.openapi.format("time-zone", st.just("Europe/Berlin"))
 
 
 @schemathesis.hook
@@ -89,6 +92,18 @@ def before_call(context, case, kwargs):
         pass
     if isinstance(case.body, dict) and isinstance(case.body.get("wait"), (int, float)):
         case.body["wait"] = min(case.body["wait"], 0.1)
+    if case.path.startswith("/v1/schedules") and isinstance(case.body, dict) and case.meta.generation.mode.is_positive:
+        case.body = scheduled(case.body)
+
+
+def scheduled(body):
+    times = [name for name in ("cron", "every", "at") if body.get(name) is not None]
+    meant = {name: value for name, value in body.items() if name not in times[1:]}
+    valid = {"cron": "@daily", "every": "1h", "at": "2099-01-01T00:00:00Z", "kind": "nap", "input": {}}
+    meant |= {name: value for name, value in valid.items() if meant.get(name) is not None}
+    for name in ("jitter", "due_field", "tags", *(() if times[:1] == ["cron"] else ("zone",))):
+        meant.pop(name, None)
+    return meant | ({"since": "2h", "until": "1h"} if "since" in meant else {})
 """
 
 

@@ -125,6 +125,17 @@ POST   /v1/bulk/preview                            viewer operator admin
 GET    /v1/bulk                                    viewer operator admin
 GET    /v1/bulk/{id}                               viewer operator admin
 POST   /v1/bulk/{id}/abort                         operator admin
+POST   /v1/schedules                               operator admin
+POST   /v1/schedules/preview                       viewer operator admin
+GET    /v1/schedules                               viewer operator admin
+GET    /v1/schedules/{id}                          viewer operator admin
+PATCH  /v1/schedules/{id}                          operator admin
+DELETE /v1/schedules/{id}                          operator admin
+POST   /v1/schedules/{id}/pause                    operator admin
+POST   /v1/schedules/{id}/resume                   operator admin
+POST   /v1/schedules/{id}/run                      operator admin
+POST   /v1/schedules/{id}/backfill                 operator admin
+GET    /v1/schedules/{id}/fires                    viewer operator admin
 POST   /v1/jobs/{id}/refund                        admin
 PUT    /v1/jobs/{id}/priority                      operator admin
 GET    /v1/board/jobs/{id}                         viewer operator admin

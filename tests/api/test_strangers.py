@@ -14,6 +14,7 @@ from millpond import wire
 from millpond.api.native import ROUTES
 from millpond.engine.engine import Engine
 from millpond.outbound import Outbound
+from millpond.schedules import Schedule, Timing
 from millpond.store import queries
 from millpond.store.db import Database
 from tests.api.sites import Site, running_site
@@ -42,6 +43,8 @@ READS: Final = {
     "/v1/deliveries/{id}": "delivery",
     "/v1/keys/{id}": "key",
     "/v1/bulk/{id}": "operation",
+    "/v1/schedules/{id}": "schedule",
+    "/v1/schedules/{id}/fires": "schedule",
     "/v1/tenants/{tenant}": "tenant",
     "/v1/tenants/{tenant}/accounts": "tenant",
 }
@@ -62,6 +65,7 @@ LISTS: Final = {
     "/v1/endpoints?limit=10": "endpoint",
     "/v1/keys?limit=10": "key",
     "/v1/bulk?limit=10": "operation",
+    "/v1/schedules?limit=10": "schedule",
     "/v1/search?q={job}": "job",
     "/v1/search?q={artifact}": "artifact",
     "/v1/search?q={endpoint}": "endpoint",
@@ -136,9 +140,11 @@ async def things(site: Site, clock: Clock) -> dict[str, str]:
     key, _ = await engine.access.make_key(scope="client", tenant=TENANT, account=ACCOUNT, actor="test")
     order = wire.MakeBulkOperation(action="cancel", filter=wire.JobFilter(tenant=TENANT, kind="free"))
     operation, _ = await engine.bulk_operations.order(order, tenant=TENANT, bound=TENANT, actor="test", key=None)
+    declared = Schedule("nightly", "free", Timing(cron="@daily"), tenant=TENANT, account=ACCOUNT)
+    schedule, _ = await engine.schedules.make(declared, actor="test")
     (sent,) = await engine.deliveries.list(TENANT, endpoint=endpoint.endpoint_id)
     found = {"job": job_id, "artifact": file.id, "endpoint": endpoint.id, "delivery": sent.id, "key": key.id}
-    return found | {"operation": operation.id, "tenant": TENANT}
+    return found | {"operation": operation.id, "schedule": schedule.id, "tenant": TENANT}
 
 
 async def test_no_read_shows_a_stranger_another_tenants_things(weakened_site: Site, clock: Clock) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.databases import DatabaseServer
 
 ID = "job_01k9w3v6m2f4tb8r0e5s7q1xzc"
-ASKS = {"/v1/bulk/preview"}
+ASKS = {"/v1/bulk/preview", "/v1/schedules/preview"}
 """What only asks, and sends a body because the question is long."""
 ACTS = [route for route in ROUTES if route.method != "GET" and route.who and route.path not in ASKS]
 LABOURS = {"/v1/verify"}

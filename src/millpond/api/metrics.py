@@ -21,6 +21,7 @@ from millpond.api.calls import Reply
 from millpond.api.routes import TEXT, Route
 from millpond.api.scopes import READERS
 from millpond.engine.jobs import jobs
+from millpond.engine.queue import fires
 from millpond.engine.reads import counters
 from millpond.engine.webhooks import deliveries
 from millpond.errors import StoreError
@@ -57,6 +58,8 @@ class Metrics:
     """The number of pending webhook deliveries, and how many of them have failed before; None if unknown."""
     durations: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict[str, "Sequence[Sequence[int]]"])
     """How long jobs waited and ran, by kind, as histograms."""
+    overdue: int | None = None
+    """How many schedules should have fired a while ago; None if unknown."""
     _until: float = 0.0
 
     def answered(self, method: str, path: str, status: int, seconds: float) -> None:
@@ -68,7 +71,7 @@ class Metrics:
             try:
                 await self._read(engine)
             except StoreError:  # what this process counts is shown in any case
-                self._routes, self._queues, self.waiting, self.durations = (), (), None, {}
+                self._routes, self._queues, self.waiting, self.durations, self.overdue = (), (), None, {}, None
             self._until = time.monotonic() + _TTL
         registry = CollectorRegistry()
         registry.register(
@@ -81,6 +84,7 @@ class Metrics:
         self._queues = await engine.queue_health()
         self.waiting = await deliveries.waiting(engine.tenant_databases)
         self.durations = await engine.counters.durations()
+        self.overdue = await engine.schedules.overdue()
 
 
 @dataclass(eq=False, slots=True)
@@ -98,6 +102,7 @@ class _Collector:
         yield from self._fleet()
         yield from self._provided()
         yield from self._webhooks()
+        yield from self._schedules()
         yield from self._durations()
 
     def describe(self) -> Iterator[Metric]:
@@ -165,6 +170,23 @@ class _Collector:
         for state, count in zip(("pending", "failing"), self.metrics.waiting or (), strict=False):
             depth.add_metric([state], count)
         yield from (tries, depth)
+
+    def _schedules(self) -> Iterator[Metric]:
+        fired = CounterMetricFamily(
+            "millpond_schedule_fires", "Due times that this process has settled.", labels=["outcome"]
+        )
+        for outcome in ("submitted", "skipped", "failed"):
+            fired.add_metric([outcome], fires.FIRED[outcome])
+        late = SummaryMetricFamily(
+            "millpond_schedule_lateness_seconds", "Time from a due time, with its jitter, until its job was submitted."
+        )
+        late.add_metric([], fires.LATENESS.count, fires.LATENESS.seconds)
+        overdue = GaugeMetricFamily(
+            "millpond_schedules_overdue", "Schedules that should have fired more than a minute ago."
+        )
+        if self.metrics.overdue is not None:
+            overdue.add_metric([], self.metrics.overdue)
+        yield from (fired, late, overdue)
 
     def _durations(self) -> Iterator[Metric]:
         """The durations of all jobs in the database, of all processes. The sums are estimated from the buckets."""

@@ -10,7 +10,7 @@ from millpond.api.credits import wallets
 from millpond.api.documents import pages
 from millpond.api.fleet import protocol, workers
 from millpond.api.jobs import artifacts, callbacks, composition, jobs, kinds
-from millpond.api.operators import board, bulk, queues, verification, views
+from millpond.api.operators import board, bulk, queues, schedules, verification, views
 from millpond.api.webhooks import deliveries, endpoints
 
 ROUTES: Final = (
@@ -31,6 +31,7 @@ ROUTES: Final = (
     *verification.ROUTES,
     *board.ROUTES,
     *bulk.ROUTES,
+    *schedules.ROUTES,
     *views.ROUTES,
     *health.ROUTES,
     *metrics.ROUTES,

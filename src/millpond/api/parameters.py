@@ -6,7 +6,20 @@ from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from millpond.wire import BulkOperationState, DeliveryState, Instant, KindName, Name, Outcome, Phase, TagFilter, Word
+from millpond.wire import (
+    BulkOperationState,
+    DeliveryState,
+    FireOutcome,
+    Instant,
+    KindName,
+    Name,
+    Outcome,
+    Phase,
+    ScheduleSource,
+    ScheduleState,
+    TagFilter,
+    Word,
+)
 
 WAIT_MAX: Final = 60
 
@@ -215,6 +228,25 @@ class ListBulkOperations(OfTenant):
 
     state: BulkOperationState | UnsetType = UNSET
     cursor: Annotated[str, Meta(description=_NEXT, extra_json_schema={"pattern": f"^bulk_{_ID}"})] | None = None
+    limit: Limit = 50
+
+
+class ListSchedules(OfAccount):
+    """Which schedules."""
+
+    kind: Name | None = None
+    name: Name | None = None
+    source: ScheduleSource | UnsetType = UNSET
+    state: ScheduleState | UnsetType = UNSET
+    cursor: Annotated[str, Meta(description=_NEXT, extra_json_schema={"pattern": f"^sched_{_ID}"})] | None = None
+    limit: Limit = 50
+
+
+class ListFires(OfTenant):
+    """Which fires."""
+
+    outcome: FireOutcome | UnsetType = UNSET
+    cursor: Annotated[str, Meta(description=_NEXT, extra_json_schema={"pattern": f"^fire_{_ID}"})] | None = None
     limit: Limit = 50
 
 

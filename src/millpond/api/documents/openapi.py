@@ -59,6 +59,7 @@ _TAGS: Final = {
     "audit": "The log of operator actions.",
     "board": "Views of the dashboard.",
     "bulk": "Bulk operations on jobs.",
+    "schedules": "Schedules, which submit jobs at their due times, and what they did.",
     "verify": "Verification of the database.",
     "server": "Health of the process.",
 }
@@ -69,6 +70,7 @@ _ARTIFACT_ID: Final = {"type": "string", "pattern": "^art_[0-7][0-9a-hjkmnp-tv-z
 _ENDPOINT_ID: Final = {"type": "string", "pattern": "^ep_[0-7][0-9a-hjkmnp-tv-z]{25}$"}
 _DELIVERY_ID: Final = {"type": "string", "pattern": "^msg_[0-7][0-9a-hjkmnp-tv-z]{25}$"}
 _BULK_ID: Final = {"type": "string", "pattern": "^bulk_[0-7][0-9a-hjkmnp-tv-z]{25}$"}
+_SCHEDULE_ID: Final = {"type": "string", "pattern": "^sched_[0-7][0-9a-hjkmnp-tv-z]{25}$"}
 _IDS: Final = {
     "artifacts": (_ARTIFACT_ID, "The id of an artifact."),
     "deliveries": (_DELIVERY_ID, "The id of a delivery."),
@@ -76,6 +78,7 @@ _IDS: Final = {
     "bulk": (_BULK_ID, "The id of a bulk operation."),
     "jobs": (_JOB_ID, "The id of a job."),
     "keys": (_KEY_ID, "The id of a key."),
+    "schedules": (_SCHEDULE_ID, "The id of a schedule."),
     "workers": (_WORKER_ID, "The id of a worker."),
 }
 """The schema and description of `{id}` in a path, by the group of the route."""

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from millpond import ids, kinds, logs, values
@@ -31,12 +31,10 @@ if TYPE_CHECKING:
 
     from millpond.engine.engine import Engine
     from millpond.engine.jobs.jobs import SubmitRequest
-    from millpond.schedules import Cause
+    from millpond.schedules import Cause, FireOutcome
     from millpond.store.db import Connection, Database, Row
 
 SQL: Final = queries("millpond.engine.queue", "fires")
-
-FireOutcome = Literal["pending", "submitted", "skipped", "failed"]
 
 PAGE_MAX: Final = 200
 BACKFILL_MAX: Final = 1_000

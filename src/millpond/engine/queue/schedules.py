@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import msgspec
@@ -29,12 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from millpond.engine.engine import Engine
+    from millpond.schedules import ScheduleSource, ScheduleState
     from millpond.store.db import Connection, Row
 
 SQL: Final = queries("millpond.engine.queue", "schedules")
-
-ScheduleState = Literal["active", "paused", "orphaned", "ended"]
-ScheduleSource = Literal["code", "api"]
 
 PAGE_MAX: Final = 200
 SCHEDULES_MAX: Final = 10_000
@@ -116,12 +114,12 @@ class Schedules:
         """How many schedules should have fired a while ago: nobody fires them."""
         return (await self._engine.db.run(SQL["overdue"], LATE))["schedules"]
 
-    async def preview(self, declared: Schedule, count: int) -> list[datetime]:
-        """The next due times of a schedule that is not created; the same declarations are refused."""
-        self.check(declared)
+    async def preview(self, timing: Timing, count: int) -> list[datetime]:
+        """The next due times of a schedule with this timing, if it was created now."""
         present = await self.present()
-        _first(declared, present)
-        return replace(declared.timing, since=present).upcoming(present, count)
+        timing = replace(timing, since=present)
+        _first(timing, present)
+        return timing.upcoming(present, count)
 
     # Operators
 
@@ -142,7 +140,9 @@ class Schedules:
                 raise ConflictError(f"The tenant has {SCHEDULES_MAX:,} schedules, which is the limit.")
             present = (await fetch(tx, SQL["present"]))["present"]
             begun = replace(declared, timing=replace(declared.timing, since=present))
-            row = await _insert(tx, begun, _first(begun, present), present, ("api", None, None, actor, key, digest))
+            row = await _insert(
+                tx, begun, _first(begun.timing, present), present, ("api", None, None, actor, key, digest)
+            )
             if row is not None:
                 made = record(row)
                 await _audit(tx, actor, "schedule.created", made, {"name": declared.name, "kind": declared.kind})
@@ -176,7 +176,7 @@ class Schedules:
             self.check(declared)
             due_at, next_at = before.due_at, before.next_at
             if declared.timing != before.declared.timing:
-                first = _first(declared, present)
+                first = _first(declared.timing, present)
                 due_at, next_at = (None, None) if before.paused_at else next_fire(declared, first, before.schedule_id)
             row = await fetch(tx, SQL["update"], before.schedule_id, *_columns(declared), due_at, next_at)
             await _audit(tx, actor, "schedule.updated", before, {"changed": sorted(changes)})
@@ -381,11 +381,11 @@ def _columns(declared: Schedule) -> tuple[Any, ...]:
     )
 
 
-def _first(declared: Schedule, present: datetime) -> datetime:
+def _first(timing: Timing, present: datetime) -> datetime:
     """The first due time; a schedule that is never due is refused."""
-    first = next(declared.timing.after(present), None)
+    first = next(timing.after(present), None)
     if first is None:
-        field = next(name for name in _CHOICES if getattr(declared.timing, name) is not None)
+        field = next(name for name in _CHOICES if getattr(timing, name) is not None)
         raise InvalidError("The schedule never fires: it has no due time in the future.", field=field)
     return first
 
