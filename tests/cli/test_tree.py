@@ -27,6 +27,7 @@ NO_KEY = "key_00000000000000000000000000"
 NO_FILE = "art_00000000000000000000000000"
 NO_WORKER = "worker_00000000000000000000000000"
 NO_ENDPOINT = "ep_00000000000000000000000000"
+NO_SCHEDULE = "sched_00000000000000000000000000"
 NO_DELIVERY = "msg_00000000000000000000000000"
 GOOD_SECRET = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"
 
@@ -104,6 +105,21 @@ TRIED: dict[str, list[tuple[list[str], int]]] = {
         (["hello", "--wait", "--detach"], 2),
         (["hello", "--tenant", "acme", "--account", "poor"], 6),
     ],
+    "schedules backfill": [([NO_SCHEDULE, "--since", "1h"], 3), ([NO_SCHEDULE], 2)],
+    "schedules create": [
+        (["other", "hello", "--cron", "61 * * * *", "--input", "name=Ada"], 5),
+        (["other", "nonsense", "--every", "1h"], 5),
+        (["other", "hello", "--every", "1h", "--overlap", "wait"], 2),
+    ],
+    "schedules delete": [([NO_SCHEDULE, "--yes"], 3), ([NO_SCHEDULE], 2)],
+    "schedules fires": [([NO_SCHEDULE], 3), ([NO_SCHEDULE, "--outcome", "lost"], 2)],
+    "schedules get": [([NO_SCHEDULE], 3), (["nonsense"], 3)],
+    "schedules list": [([], 0), (["--tenant", "nobody"], 0), (["--state", "paused"], 0), (["--state", "lost"], 2)],
+    "schedules pause": [([NO_SCHEDULE], 3)],
+    "schedules preview": [(["--cron", "0 3 * * *", "--zone", "Europe/Berlin"], 0), ([], 5), (["--every", "often"], 5)],
+    "schedules resume": [([NO_SCHEDULE], 3)],
+    "schedules run": [([NO_SCHEDULE], 3)],
+    "schedules update": [([NO_SCHEDULE, "--cron", "@daily"], 3), ([NO_SCHEDULE], 2)],
     "system": [([], 0)],
     "tenants accounts": [(["dev"], 0)],
     "tenants create": [(["acme"], 0), (["not a name"], 5)],

@@ -19,10 +19,12 @@ LISTS = {
     "entries",
     "events",
     "find_jobs",
+    "fires",
     "jobs",
     "keys",
     "logs",
     "pages",
+    "schedules",
     "tenants",
 }
 _OVER = object()

@@ -20,7 +20,18 @@ from tests.doubles.native_api import KEY, NativeApi, Server, cut_after_it_is_don
 from tests.waiting import PATIENCE
 
 # What a bare installation does not bring.
-EXTRA = ("asyncpg", "jsonschema_rs", "rich", "starlette", "structlog", "typer", "uuid_utils", "uvicorn", "uvloop")
+EXTRA = (
+    "asyncpg",
+    "cronsim",
+    "jsonschema_rs",
+    "rich",
+    "starlette",
+    "structlog",
+    "typer",
+    "uuid_utils",
+    "uvicorn",
+    "uvloop",
+)
 
 
 def names(made: type) -> set[str]:

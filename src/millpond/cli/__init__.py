@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "run": "Submit a job, follow it, and print its output.",
     "jobs": "Show, follow, cancel and retry jobs.",
     "bulk": "Retry, cancel, refund, export or prioritize many jobs.",
+    "schedules": "Show, create, pause, run and backfill schedules.",
     "search": "Find any object by its ID, the start of its ID, or its name.",
     "artifacts": "Upload and download files.",
     "kinds": "Show the kinds of jobs that can be submitted.",

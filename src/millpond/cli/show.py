@@ -33,6 +33,8 @@ COLUMNS: Final[dict[type, tuple[str, ...]]] = {
     wire.Delivery: ("id", "event", "state", "tries", "job_id", "endpoint_id", "created_at", "due_at"),
     wire.DeliveryTry: ("number", "at", "seconds", "status", "error"),
     wire.SearchResult: ("type", "id", "tenant", "title", "by"),
+    wire.ScheduleInfo: ("id", "name", "kind", "cron", "every_seconds", "zone", "state", "due_at", "tenant", "account"),
+    wire.Fire: ("due_at", "outcome", "times", "cause", "reason", "job_id", "job_state", "at"),
     wire.Hold: ("job_id", "tenant", "account", "kind", "state", "price", "held_at"),
     wire.Question: ("name", "question", "who", "asked_at", "due_at", "answered_by", "answer"),
     wire.RunningQuery: ("pid", "seconds", "state", "query"),
@@ -124,6 +126,22 @@ def _show_delivery(delivery: wire.DeliveryLog) -> None:
         _show_page(delivery.log, None)
 
 
+def _show_schedule(schedule: wire.ScheduleDetail) -> None:
+    """The schedule field by field, its next due times, and its last fires as a table."""
+    apart = {"upcoming", "fires", "last_fire"}
+    _show_fields({name: value for name, value in msgspec.structs.asdict(schedule).items() if name not in apart})
+    _show_text("")
+    _show_upcoming(schedule)
+    if schedule.fires:
+        _show_text("")
+        _show_page(schedule.fires, None)
+
+
+def _show_upcoming(seen: wire.ScheduleDetail | wire.SchedulePreview) -> None:
+    for due_at in seen.upcoming:
+        _show_text(f"due {_cell(due_at)}")
+
+
 def _show_forwarded(sent: Forwarded) -> None:
     outcome = sent.error if sent.status is None else sent.status
     _show_text(
@@ -196,6 +214,8 @@ _VIEWS: Final[dict[type, Callable[[Any], None]]] = {
     TreeLine: _show_tree_line,
     wire.DeliveryLog: _show_delivery,
     Forwarded: _show_forwarded,
+    wire.ScheduleDetail: _show_schedule,
+    wire.SchedulePreview: _show_upcoming,
     wire.BulkOperationPreview: _show_preview,
     wire.Verification: _show_verification,
     wire.System: _show_system,

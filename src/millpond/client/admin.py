@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from millpond import wire
-from millpond.client.requests import Requests, given, length, segment
+from millpond.client.requests import Requests, given, length, new_key, segment
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
     from datetime import datetime, timedelta
 
+    from millpond.schedules import CatchUp, Overlap
+
 
 class Admin(Requests):
-    """Tenants, accounts, keys, credits, queues, workers, webhooks."""
+    """Tenants, accounts, keys, credits, queues, workers, schedules, webhooks."""
 
     async def pages(self, path: str, type: Any, params: dict[str, Any]) -> AsyncIterator[Any]:
         """All items of a paginated list."""
@@ -257,6 +259,156 @@ class Admin(Requests):
         path = f"/v1/bulk/{segment(operation_id)}/abort"
         return await self.request("POST", path, type=wire.BulkOperation, is_repeatable=True)
 
+    # Schedules
+
+    def schedules(
+        self,
+        *,
+        kind: str | None = None,
+        name: str | None = None,
+        source: wire.ScheduleSource | None = None,
+        state: wire.ScheduleState | None = None,
+        account: str | None = None,
+        tenant: str | None = None,
+    ) -> AsyncIterator[wire.ScheduleInfo]:
+        """The schedules, oldest first, without their inputs."""
+        params = {"kind": kind, "name": name, "source": source, "state": state, "account": account, "tenant": tenant}
+        return self.pages("/v1/schedules", wire.Schedules, params)
+
+    async def schedule(self, schedule_id: str, *, tenant: str | None = None) -> wire.ScheduleDetail:
+        """A schedule with its input, its next ten due times and its last fires."""
+        return await self.request("GET", _schedule(schedule_id), params={"tenant": tenant}, type=wire.ScheduleDetail)
+
+    async def make_schedule(
+        self,
+        name: str,
+        kind: str,
+        input: Mapping[str, Any] | None = None,
+        *,
+        cron: str | None = None,
+        every: timedelta | str | float | None = None,
+        at: datetime | None = None,
+        zone: str | None = None,
+        jitter: timedelta | str | float | None = None,
+        due_field: str | None = None,
+        overlap: Overlap = "queue",
+        catch_up: CatchUp = "last",
+        catch_up_max: int = 100,
+        priority: int | None = None,
+        expires_in: timedelta | str | float | None = None,
+        tags: Mapping[str, str] | None = None,
+        account: str | None = None,
+        tenant: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> wire.ScheduleDetail:
+        """Create a schedule that submits jobs by a cron expression in a time zone, at intervals, or once.
+
+        The kind, the input and the timing are checked; nothing is charged until a job is submitted. ``due_field`` is
+        the member of the input that is set to the due time.
+        """
+        body = wire.MakeSchedule(
+            name=name,
+            kind=kind,
+            input=dict(input or {}),
+            cron=cron,
+            every=_length(every, "every"),
+            at=at,
+            zone=zone,
+            jitter=_length(jitter, "jitter"),
+            due_field=due_field,
+            overlap=overlap,
+            catch_up=catch_up,
+            catch_up_max=catch_up_max,
+            priority=priority,
+            expires_in=_length(expires_in, "expires_in"),
+            tags=None if tags is None else dict(tags),
+            account=account,
+        )
+        return await self.request(
+            "POST",
+            "/v1/schedules",
+            body=body,
+            params={"tenant": tenant},
+            type=wire.ScheduleDetail,
+            idempotency_key=idempotency_key or new_key(),
+        )
+
+    async def update_schedule(
+        self, schedule_id: str, *, tenant: str | None = None, **changes: Any
+    ) -> wire.ScheduleDetail:
+        """Update a schedule; omitted arguments are not changed. The arguments are those of :meth:`make_schedule`."""
+        for name in ("every", "jitter", "expires_in"):
+            if changes.get(name) is not None:
+                changes[name] = length(changes[name], field=name)
+        return await self.request(
+            "PATCH", _schedule(schedule_id), body=changes, params={"tenant": tenant}, type=wire.ScheduleDetail
+        )
+
+    async def pause_schedule(self, schedule_id: str, *, tenant: str | None = None) -> wire.ScheduleDetail:
+        """Pause a schedule. Due times that pass meanwhile are not made up for."""
+        return await self._turn_schedule(schedule_id, "pause", tenant)
+
+    async def resume_schedule(self, schedule_id: str, *, tenant: str | None = None) -> wire.ScheduleDetail:
+        """Resume a paused schedule with its next due time from now on."""
+        return await self._turn_schedule(schedule_id, "resume", tenant)
+
+    async def _turn_schedule(self, schedule_id: str, verb: str, tenant: str | None) -> wire.ScheduleDetail:
+        path = _schedule(schedule_id, verb)
+        return await self.request("POST", path, params={"tenant": tenant}, type=wire.ScheduleDetail, is_repeatable=True)
+
+    async def delete_schedule(self, schedule_id: str, *, tenant: str | None = None) -> None:
+        """Delete a schedule. Its jobs remain."""
+        await self.request("DELETE", _schedule(schedule_id), params={"tenant": tenant})
+
+    async def run_schedule(
+        self, schedule_id: str, *, tenant: str | None = None, idempotency_key: str | None = None
+    ) -> wire.Fire:
+        """Submit a job of a schedule now, whatever its due times and its state are."""
+        return await self.request(
+            "POST",
+            _schedule(schedule_id, "run"),
+            params={"tenant": tenant},
+            type=wire.Fire,
+            idempotency_key=idempotency_key or new_key(),
+        )
+
+    async def backfill_schedule(
+        self,
+        schedule_id: str,
+        since: datetime | str,
+        until: datetime | str | None = None,
+        *,
+        tenant: str | None = None,
+    ) -> wire.Backfilled:
+        """Fire the due times of a past period that have no job: they were missed, skipped or refused."""
+        body = wire.BackfillSchedule(since=_instant(since), until=None if until is None else _instant(until))
+        path = _schedule(schedule_id, "backfill")
+        return await self.request(
+            "POST", path, body=body, params={"tenant": tenant}, type=wire.Backfilled, is_repeatable=True
+        )
+
+    def fires(
+        self, schedule_id: str, *, outcome: wire.FireOutcome | None = None, tenant: str | None = None
+    ) -> AsyncIterator[wire.Fire]:
+        """What a schedule did at its due times, the last one first."""
+        return self.pages(_schedule(schedule_id, "fires"), wire.Fires, {"outcome": outcome, "tenant": tenant})
+
+    async def preview_schedule(
+        self,
+        *,
+        cron: str | None = None,
+        every: timedelta | str | float | None = None,
+        at: datetime | None = None,
+        zone: str | None = None,
+        count: int = 10,
+    ) -> list[datetime]:
+        """The next due times of a schedule that is not created."""
+        body = wire.PreviewSchedule(cron=cron, every=_length(every, "every"), at=at, zone=zone, count=count)
+        preview = await self.request(
+            "POST", "/v1/schedules/preview", body=body, type=wire.SchedulePreview, is_repeatable=True
+        )
+        return preview.upcoming
+
     # Webhooks
 
     async def endpoints(self, *, tenant: str | None = None) -> list[wire.EndpointInfo]:
@@ -406,3 +558,15 @@ class Admin(Requests):
 
 def _endpoint(endpoint_id: str, *verb: str) -> str:
     return "/".join(("/v1/endpoints", segment(endpoint_id), *verb))
+
+
+def _schedule(schedule_id: str, *verb: str) -> str:
+    return "/".join(("/v1/schedules", segment(schedule_id), *verb))
+
+
+def _length(given: timedelta | str | float | None, field: str) -> str | float | None:
+    return None if given is None else length(given, field=field)
+
+
+def _instant(given: datetime | str) -> str:
+    return given if isinstance(given, str) else given.isoformat()

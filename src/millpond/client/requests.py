@@ -6,6 +6,7 @@ import os
 import random
 import re
 import time
+import uuid
 from datetime import timedelta
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
@@ -276,6 +277,11 @@ def segment(name: str) -> str:
     if not name or set(name) == {"."}:
         raise InvalidError(f"{name!r} is not a valid name.", field="id")
     return quote(name, safe="")
+
+
+def new_key() -> str:
+    """An idempotency key for one call, so that its request can be sent again."""
+    return f"auto-{uuid.uuid4()}"
 
 
 def seconds_of(length: Any, *, field: str) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
@@ -13,7 +12,7 @@ from millpond.client.admin import Admin
 from millpond.client.errors import WaitTimeoutError, check_outcome, from_problem
 from millpond.client.files import Files
 from millpond.client.handles import Handle
-from millpond.client.requests import ANYTHING, Deadline, encode, given, length, plain, segment
+from millpond.client.requests import ANYTHING, Deadline, encode, given, length, new_key, plain, segment
 from millpond.client.watching import EventReader
 from millpond.errors import InputError, InvalidError, MillpondError
 
@@ -96,7 +95,7 @@ class Verbs(Admin, Files, Generic[H]):
         secret is given, requests are signed with the handle's ``webhook_secret``. ``tags`` are up to 16 key-value pairs
         by which jobs can be found.
         """
-        key = idempotency_key or _new_key()
+        key = idempotency_key or new_key()
         options = {"account": account, "priority": priority, "run_at": run_at, "webhook": webhook, "tags": tags}
         body = _submit(kind=kind, input=input, expires_in=expires_in, **options)
         accepted = await self.request(
@@ -355,10 +354,6 @@ def _id(job: Handle | str) -> str:
     return segment(job.id if isinstance(job, Handle) else job)
 
 
-def _new_key() -> str:
-    return f"auto-{uuid.uuid4()}"
-
-
 def _input(given: Any) -> dict[str, Any]:
     written = plain({} if given is None else given, field="input")
     if not isinstance(written, dict):
@@ -391,7 +386,7 @@ def _keyed(index: int, request: Mapping[str, Any]) -> bytes:
     if "kind" not in request:
         raise InvalidError("The kind is missing.", field=f"requests[{index}].kind")
     try:
-        return encode(_submit(**{"idempotency_key": _new_key()} | given(request)))
+        return encode(_submit(**{"idempotency_key": new_key()} | given(request)))
     except MillpondError as error:
         error.field = f"requests[{index}].{error.field}"
         raise
