@@ -359,7 +359,7 @@ def _default(parameter: Any) -> str:
 
 
 def python_app() -> Iterator[str]:
-    yield from _methods(app.Millpond, ("kind", "add", "kinds"))
+    yield from _methods(app.Millpond, ("kind", "add", "kinds", "schedule", "add_schedule", "schedules"))
 
 
 def python_kind() -> Iterator[str]:

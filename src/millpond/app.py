@@ -75,6 +75,7 @@ class Millpond:
         self._kinds[kind.name] = kind
 
     def add_schedule(self, schedule: Schedule) -> None:
+        """Add a schedule that was created without the decorator."""
         self._schedules.append(schedule)
 
     def schedule(

@@ -338,7 +338,7 @@ table millpond.fires
     times integer not null default 1 -- The number of due times; counted up to 1,000.
     actor text collate "C"
     key text collate "C" -- The idempotency key of the request to run the schedule.
-    tries smallint not null default 1
+    tries smallint -- How many processes have taken the pending fire.
     try_at timestamp with time zone
     at timestamp with time zone not null
     CREATE INDEX fires_pending ON millpond.fires USING btree (try_at) WHERE (try_at IS NOT NULL)
@@ -346,7 +346,7 @@ table millpond.fires
     CREATE UNIQUE INDEX fires_key ON millpond.fires USING btree (schedule_id, key) WHERE ((key IS NOT NULL) AND (outcome = ANY (ARRAY['pending'::text, 'submitted'::text])))
     CREATE UNIQUE INDEX fires_once ON millpond.fires USING btree (schedule_id, due_at) WHERE (outcome = ANY (ARRAY['pending'::text, 'submitted'::text]))
     constraint fires_cause_check CHECK ((cause = ANY (ARRAY['schedule'::text, 'manual'::text, 'backfill'::text])))
-    constraint fires_check CHECK (((outcome = 'pending'::text) = (try_at IS NOT NULL)))
+    constraint fires_check CHECK ((((outcome = 'pending'::text) = (try_at IS NOT NULL)) AND ((try_at IS NULL) = (tries IS NULL))))
     constraint fires_check1 CHECK (((outcome = ANY (ARRAY['skipped'::text, 'failed'::text])) = (reason IS NOT NULL)))
     constraint fires_check2 CHECK (((outcome = ANY (ARRAY['pending'::text, 'submitted'::text])) = (job_id IS NOT NULL)))
     constraint fires_check3 CHECK (((until IS NULL) OR ((outcome = 'skipped'::text) AND (until > due_at))))

@@ -45,6 +45,7 @@ SAME_THING = {
     "Event": "engine.jobs.events wire.jobs",
     "Failure": "engine.reads.counters wire.board",
     "Failures": "engine.reads.counters wire.board",
+    "Fires": "engine.queue.fires wire.schedules",
     "Hold": "engine.credits.holds wire.views",
     "Identity": "integrations.aws.metadata products.effects.wire wire.worker",
     "Job": (
@@ -81,6 +82,7 @@ SAME_THING = {
     "Request": "products.partner.wire wire.shapes",
     "Resource": "products.partner.resources products.partner.wire",
     "Rule": "products.guard.wire products.rules.rule",
+    "Schedules": "engine.queue.schedules wire.schedules",
     "Session": "engine.access.sessions wire.sessions",
     "SignedRequest": "engine.webhooks.deliveries wire.webhooks",
     "Span": "engine.reads.timelines wire.views",

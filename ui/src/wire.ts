@@ -153,6 +153,19 @@ export interface AuditEntry {
   data: unknown;
 }
 
+/** The period whose due times are fired. */
+export interface BackfillSchedule {
+  /** The beginning of the period: 24h ago, or a time. */
+  since: string;
+  until?: string | null;
+}
+
+/** The due times of a period, and how many of them are fired now: those without a job. */
+export interface Backfilled {
+  due_times: number;
+  fires: number;
+}
+
 /** The current state of the system. For one tenant: its own numbers, without queues and workers, which all tenants share. */
 export interface Board {
   at: string;
@@ -567,6 +580,38 @@ export interface Failures {
 export interface Fate {
   job_id: string;
   fate: string;
+}
+
+/** What a schedule did at a due time, or from one due time until another. */
+export interface Fire {
+  id: string;
+  schedule_id: string;
+  due_at: string;
+  /** The last one of several due times that were skipped together. */
+  until: string | null;
+  /** The number of due times, counted up to 1,000. */
+  times: number;
+  /** Why: the schedule was due, or an operator ran or backfilled it. */
+  cause: "backfill" | "manual" | "schedule";
+  outcome: "failed" | "pending" | "skipped" | "submitted";
+  /** Why no job was submitted: `overlap`, `catch_up`, or the code of a problem. */
+  reason: string | null;
+  message: string | null;
+  /** When this was decided. */
+  at: string;
+  /** Who ran or backfilled it. */
+  actor: string | null;
+  job_id: string | null;
+  /** Null if there is no job, or if it has been deleted. */
+  job_state: string | null;
+  job_phase: "delivering" | "ended" | "leased" | "parked" | "ready" | "waiting" | null;
+  job_outcome: "blocked" | "canceled" | "expired" | "failed" | "succeeded" | null;
+}
+
+/** A page of fires, the last one first. */
+export interface Fires {
+  data: Fire[];
+  next_cursor: string | null;
 }
 
 /** The workers, their jobs and the capacity of the fleet. */
@@ -1052,6 +1097,31 @@ export interface MakeRefund {
   amount?: number | null;
 }
 
+/** A schedule to create. */
+export interface MakeSchedule {
+  /** The name, unique within the tenant. */
+  name: string;
+  kind: string;
+  /** The account that pays for the jobs. */
+  account?: string | null;
+  input?: Record<string, unknown>;
+  due_field?: string | null;
+  cron?: string | null;
+  every?: string | number | null;
+  at?: string | null;
+  zone?: string | null;
+  jitter?: string | number | null;
+  /** What happens at a due time if the job of the previous one has not ended. */
+  overlap?: "cancel_previous" | "queue" | "skip";
+  /** Which due times are made up for that were missed by more than a minute. */
+  catch_up?: "all" | "last" | "none";
+  /** How many of the missed due times `all` makes up for: the last ones. */
+  catch_up_max?: number;
+  priority?: number | null;
+  expires_in?: string | number | null;
+  tags?: Record<string, string> | null;
+}
+
 /** A customer. */
 export interface MakeTenant {
   tenant: string;
@@ -1270,6 +1340,17 @@ export interface PredictionInfo {
 /** The jobs that a bulk operation would change. */
 export interface PreviewBulkOperation {
   filter?: JobFilter;
+}
+
+/** When a schedule would be due. */
+export interface PreviewSchedule {
+  cron?: string | null;
+  every?: string | number | null;
+  at?: string | null;
+  zone?: string | null;
+  jitter?: string | number | null;
+  /** How many due times to return. */
+  count?: number;
 }
 
 /** An RFC 9457 problem: what went wrong, where, and what to do. Further members are possible. */
@@ -1565,6 +1646,98 @@ export interface Scalings {
   data: Scaling[];
 }
 
+/** A schedule with its input, its next due times and its last fires. */
+export interface ScheduleDetail {
+  id: string;
+  name: string;
+  tenant: string;
+  account: string;
+  kind: string;
+  cron: string | null;
+  every_seconds: number | null;
+  at: string | null;
+  zone: string;
+  jitter_seconds: number;
+  due_field: string | null;
+  overlap: "cancel_previous" | "queue" | "skip";
+  catch_up: "all" | "last" | "none";
+  catch_up_max: number;
+  /** Null for the priority of the kind. */
+  priority: number | null;
+  /** Null for the deadline of the kind. */
+  expires_in_seconds: number | null;
+  tags: Record<string, string>;
+  /** Where it is declared: in the code of an app, or by the API. */
+  source: "api" | "code";
+  /** An orphaned schedule is no longer declared by its app; an ended one is never due again. */
+  state: "active" | "ended" | "orphaned" | "paused";
+  /** The next due time; null unless the schedule is active. */
+  due_at: string | null;
+  /** When it fires: the next due time with its jitter. */
+  next_at: string | null;
+  /** Whether it should have fired more than a minute ago: no process that has its kind runs. */
+  is_overdue: boolean;
+  paused_at: string | null;
+  orphaned_at: string | null;
+  created_at: string;
+  updated_at: string;
+  last_fire: Fire | null;
+  input: unknown;
+  /** The next ten due times from now on, even if it is paused. */
+  upcoming: string[];
+  /** The last twenty, the last one first. */
+  fires: Fire[];
+}
+
+/** A schedule without its input. */
+export interface ScheduleInfo {
+  id: string;
+  name: string;
+  tenant: string;
+  account: string;
+  kind: string;
+  cron: string | null;
+  every_seconds: number | null;
+  at: string | null;
+  zone: string;
+  jitter_seconds: number;
+  due_field: string | null;
+  overlap: "cancel_previous" | "queue" | "skip";
+  catch_up: "all" | "last" | "none";
+  catch_up_max: number;
+  /** Null for the priority of the kind. */
+  priority: number | null;
+  /** Null for the deadline of the kind. */
+  expires_in_seconds: number | null;
+  tags: Record<string, string>;
+  /** Where it is declared: in the code of an app, or by the API. */
+  source: "api" | "code";
+  /** An orphaned schedule is no longer declared by its app; an ended one is never due again. */
+  state: "active" | "ended" | "orphaned" | "paused";
+  /** The next due time; null unless the schedule is active. */
+  due_at: string | null;
+  /** When it fires: the next due time with its jitter. */
+  next_at: string | null;
+  /** Whether it should have fired more than a minute ago: no process that has its kind runs. */
+  is_overdue: boolean;
+  paused_at: string | null;
+  orphaned_at: string | null;
+  created_at: string;
+  updated_at: string;
+  last_fire: Fire | null;
+}
+
+/** The next due times. */
+export interface SchedulePreview {
+  upcoming: string[];
+}
+
+/** A page of schedules, oldest first. */
+export interface Schedules {
+  data: ScheduleInfo[];
+  next_cursor: string | null;
+}
+
 /** A search result. */
 export interface SearchResult {
   type: "account" | "artifact" | "audit" | "bulk_operation" | "delivery" | "endpoint" | "job" | "key" | "kind" | "queue" | "tenant" | "worker";
@@ -1810,6 +1983,33 @@ export interface Token {
 /** The event of the test. */
 export interface TriggerEvent {
   event?: "job.submitted" | "job.queued" | "job.started" | "job.requeued" | "job.parked" | "job.answered" | "job.resumed" | "job.delivering" | "job.succeeded" | "job.failed" | "job.canceled" | "job.expired" | "job.blocked" | "job.retried" | "endpoint.disabled";
+}
+
+/** Changes of a schedule; omitted fields are not changed. Of cron, every and at, a new one replaces the old one. */
+export interface UpdateSchedule {
+  kind?: string;
+  account?: string;
+  input?: Record<string, unknown>;
+  due_field?: string | null;
+  /** A cron expression: minute, hour, day of month, month, day of week. */
+  cron?: string;
+  /** Seconds, or text such as 90s, 15m, 1h or 7d. */
+  every?: string | number;
+  /** The only due time. */
+  at?: string;
+  /** The time zone of the cron expression; UTC if omitted. */
+  zone?: string;
+  jitter?: string | number | null;
+  /** What happens at a due time if the job of the previous one has not ended. */
+  overlap?: "cancel_previous" | "queue" | "skip";
+  /** Which due times are made up for that were missed by more than a minute. */
+  catch_up?: "all" | "last" | "none";
+  /** How many of the missed due times `all` makes up for: the last ones. */
+  catch_up_max?: number;
+  priority?: number | null;
+  expires_in?: string | number | null;
+  /** Up to 16 keys of letters, digits and . _ / - with a line of text each, by which jobs are found. */
+  tags?: Record<string, string>;
 }
 
 /** The upload request of a file. */
