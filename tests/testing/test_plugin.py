@@ -370,3 +370,49 @@ def test_who_does_not_use_it_does_not_load_it(run: Run) -> None:
         ),
         1,
     )
+
+
+def test_schedules_fire_when_the_test_moves_the_clock_and_only_then(run: Run, pytester: pytest.Pytester) -> None:
+    result = run(
+        """
+        import pytest
+        from millpond import Job, Millpond
+
+        app = Millpond()
+
+
+        @app.schedule("* * * * *", input={"text": "a b"})
+        @app.schedule("30 2 * * *", zone="Europe/Berlin", name="nightly", due_field="text", overlap="skip")
+        @app.kind("count")
+        def count(job: Job, text: str) -> int:
+            return len(text.split())
+
+
+        @pytest.fixture(scope="session")
+        def millpond_product():
+            return app
+
+
+        def test_nothing_fires_by_itself(millpond_app):
+            assert millpond_app.drain() == 0
+            assert millpond_app.jobs() == []
+
+
+        def test_an_hour_is_sixty_minutes(millpond_app):
+            assert millpond_app.drain(advance="1h") >= 60
+            minutes = [job for job in millpond_app.jobs("count") if job.tags["schedule"] == "count"]
+            assert len(minutes) == 60
+            assert {job.output for job in minutes} == {2}
+            assert {(job.tenant, job.account) for job in minutes} == {("default", "default")}
+
+
+        def test_two_days_have_two_nights(millpond_app):
+            millpond_app.advance("2d")
+            millpond_app.drain()
+            # Both were missed: the policy makes up for the last one.
+            jobs = millpond_app.jobs("count", tags__schedule="nightly")
+            assert len(jobs) == 1
+            assert jobs[0].input["text"].startswith("20")
+        """
+    )
+    passed(result, 3)

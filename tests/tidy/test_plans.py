@@ -21,7 +21,7 @@ from millpond.engine.credits import holds, ledger
 from millpond.engine.credits.ledger import Bill
 from millpond.engine.jobs import events, idempotency, jobs
 from millpond.engine.providers import callbacks, predictions
-from millpond.engine.queue import dispatches, leases
+from millpond.engine.queue import dispatches, fires, leases, schedules
 from millpond.engine.queue.dispatches import Lanes
 from millpond.engine.reads import details, fleet, search, summaries, views
 from millpond.engine.webhooks import deliveries, endpoints
@@ -42,11 +42,13 @@ HOT = (
     "endpoints",
     "entries",
     "events",
+    "fires",
     "hooks",
     "idempotency",
     "jobs",
     "ready",
     "predictions",
+    "schedules",
     "subscriptions",
 )
 """The tables that grow; leases, queues and kinds are few."""
@@ -152,6 +154,22 @@ select millpond.uuid7(), 'acme', id, 1, 'another', 'unwanted', clock_timestamp()
     clock_timestamp() - interval '1 day'
 from made where n between 30000 and 39999;
 
+-- Schedules of several kinds, of which one in a hundred is due, each with some fires.
+insert into millpond.schedules (
+    id, tenant, account, name, kind, input, every, zone, jitter, since, overlap, catch_up, catch_up_max, tags, source,
+    due_at, next_at, created_at, updated_at
+)
+select millpond.uuid7(), 'tenant-' || n % 100, account, 's' || n, case when n % 2 = 0 then 'brief' else 'other' end,
+    '{}', interval '1 hour', 'UTC', interval '0', due, 'queue', 'last', 100, '{}', 'api', due, due, due, due
+from made where n < 20000;
+
+insert into millpond.fires (id, schedule_id, tenant, due_at, cause, outcome, job_id, tries, try_at, at)
+select millpond.uuid7(), s.id, s.tenant, s.due_at - n * interval '1 hour', 'schedule',
+    case when p.is_pending then 'pending' else 'submitted' end, gen_random_uuid(), case when p.is_pending then 1 end,
+    case when p.is_pending then s.due_at end, s.due_at
+from millpond.schedules s cross join generate_series(1, 5) n
+cross join lateral (select n = 1 and s.due_at < clock_timestamp() as is_pending) p;
+
 update millpond.accounts set held = 1000000, active = 100000, entries = 1000000;
 reset session_replication_role;
 """
@@ -163,6 +181,8 @@ class Ear:
 
     connection: Connection
     samples: dict[str, list[Any]]
+    fires: list[Any]
+    """Some schedules, each with one of its fires."""
     idle: set[str]
     """The partitions of other weeks: they are empty, and may be looked at as a whole."""
     heard: list[dict[str, Any]] = field(default_factory=list)
@@ -201,7 +221,9 @@ async def listening(server: DatabaseServer, template: str, fill: str) -> AsyncIt
             await connection.execute(fill)
             await connection.execute("vacuum analyze")
             samples = {phase: await _sample(connection, phase) for phase in ("leased", "ready", "ended")}
-            ear = Ear(connection, samples, await _idle(connection))
+            pairs = "select schedule_id, id from millpond.fires where outcome = 'submitted' limit 10"
+            fires_of = [tuple(row) for row in await connection.fetch(pairs)]
+            ear = Ear(connection, samples, fires_of, await _idle(connection))
             await connection.execute(
                 "load 'auto_explain'; set auto_explain.log_min_duration = 0; set auto_explain.log_analyze = on;"
                 "set auto_explain.log_nested_statements = on; set auto_explain.log_format = 'json';"
@@ -519,6 +541,49 @@ READS: dict[str, tuple[NamedQuery, Call, set[str]]] = {
         {"predictions_job"},
     ),
     "keep a part": (predictions.SQL["keep"], lambda _: (uuid4(), "{}"), {"predictions_pkey"}),
+    "due schedules": (fires.SQL["due"], lambda _: (["brief"], 100), {"schedules_next"}),
+    "move schedules": (
+        fires.SQL["move"],
+        lambda ear: ([schedule for schedule, _ in ear.fires], [NOW] * 10, [NOW] * 10),
+        {"schedules_pkey"},
+    ),
+    "decide on fires": (
+        fires.SQL["decide"],
+        lambda ear: (
+            [schedule for schedule, _ in ear.fires],
+            *[["acme"] * 10, [NOW] * 10, [uuid4() for _ in range(10)], *[[None] * 10] * 3, [1] * 10, list(range(10))],
+            *["schedule", None, MINUTE, None],
+        ),
+        set(),
+    ),
+    "pending fires": (fires.SQL["take"], lambda _: (["brief"], 100, MINUTE), {"fires_pending", "schedules_pkey"}),
+    "previous fires": (
+        fires.SQL["previous"],
+        lambda ear: ([fire for _, fire in ear.fires], [schedule for schedule, _ in ear.fires]),
+        {"fires_schedule"},
+    ),
+    "settle fires": (
+        fires.SQL["settle"],
+        lambda ear: (
+            [fire for _, fire in ear.fires],
+            *[["submitted"] * 10, [uuid4() for _ in range(10)], [None] * 10, [None] * 10],
+        ),
+        {"fires_pkey"},
+    ),
+    "fires of a schedule": (
+        fires.SQL["list"],
+        lambda ear: (ear.fires[0][0], LAST, None, 50),
+        {"fires_schedule"},
+    ),
+    "last fires": (fires.SQL["last"], lambda ear: ([schedule for schedule, _ in ear.fires],), {"fires_schedule"}),
+    "old fires": (fires.SQL["prune"], lambda _: (MINUTE * 60 * 24 * 90, 1_000), {"fires_pkey"}),
+    "schedules of a tenant": (
+        schedules.SQL["list"],
+        lambda _: (FIRST, "tenant-7", None, None, None, None, None, 50),
+        {"schedules_tenant"},
+    ),
+    "count schedules": (schedules.SQL["count"], lambda _: ("tenant-7",), set()),
+    "overdue schedules": (schedules.SQL["overdue"], lambda _: (MINUTE,), {"schedules_next"}),
     "ended": (leases.SQL["ended"], lambda ear: (held(ear)[0], [1] * 10, ["succeeded"] * 10), set()),
 }
 

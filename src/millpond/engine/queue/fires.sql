@@ -104,7 +104,7 @@ cross join lateral (
 delete from millpond.fires f
 where f.id = any(array(
     select o.id from millpond.fires o
-    where o.id < millpond.first_id(millpond.clock() - $1::interval) and o.outcome <> 'pending'
+    where o.id < (select millpond.first_id(millpond.clock() - $1::interval)) and o.outcome <> 'pending'
     order by o.id limit $2
 ))
 returning f.id;
