@@ -53,6 +53,49 @@ table millpond.audit
     CREATE TRIGGER audit_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON millpond.audit FOR EACH STATEMENT EXECUTE FUNCTION millpond.guard_append_only()
     constraint audit_pkey PRIMARY KEY (id)
 
+table millpond.batches
+    -- database: tenant. Jobs that are awaited together: the children of one step of a job, or jobs that a client submitted as a batch.
+    with (fillfactor=50)
+    id uuid not null
+    tenant text collate "C" not null
+    account text collate "C" not null
+    name text not null
+    parent_id uuid
+    run smallint -- The run of the parent that submitted it.
+    root_id uuid -- The first ancestor of its jobs.
+    before integer not null default 0 -- How many children the run of the parent submitted before this batch.
+    is_detached boolean not null default false -- Whether its jobs outlive their parent.
+    fails_fast boolean not null default false -- Whether the parent resumes as soon as a job of the batch has not succeeded.
+    is_awaited boolean not null default false -- Whether the parent is parked until the batch has ended.
+    total integer not null -- How many jobs it is to have; they are submitted in parts.
+    submitted integer not null
+    ended integer not null default 0
+    succeeded integer not null default 0
+    failed integer not null default 0 -- How many of its jobs failed, expired or were blocked.
+    canceled integer not null default 0
+    created_at timestamp with time zone not null
+    ended_at timestamp with time zone
+    CREATE INDEX batches_account ON millpond.batches USING btree (tenant, account, id) WHERE (parent_id IS NULL)
+    CREATE INDEX batches_parent ON millpond.batches USING btree (parent_id, id) WHERE (parent_id IS NOT NULL)
+    constraint batches_check CHECK (((total > 0) AND ((submitted >= 0) AND (submitted <= total)) AND ((ended >= 0) AND (ended <= submitted)) AND (((succeeded + failed) + canceled) = ended) AND ((ended_at IS NOT NULL) = (ended = total)) AND ((parent_id IS NOT NULL) = ((run IS NOT NULL) AND (root_id IS NOT NULL)))))
+    constraint batches_pkey PRIMARY KEY (id)
+    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
+
+table millpond.budgets
+    -- database: tenant. What the descendants of a run of a job may cost. The hold of the job covers it, or the budget of an ancestor.
+    with (fillfactor=50)
+    job_id uuid not null
+    run smallint not null
+    tenant text collate "C" not null
+    amount integer not null
+    spent bigint not null default 0 -- What its descendants have cost.
+    moved bigint not null default 0 -- What they had cost when the job got a hold of its own, because the budget of its ancestor was closed.
+    reserved bigint not null default 0 -- What its descendants that have not ended may still cost.
+    closed_at timestamp with time zone
+    constraint budgets_check CHECK (((amount > 0) AND ((moved >= 0) AND (moved <= spent)) AND (reserved >= 0) AND ((spent + reserved) <= amount)))
+    constraint budgets_pkey PRIMARY KEY (job_id, run)
+    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
+
 table millpond.bulk_operations
     -- database: central. Bulk operations, with their progress and result.
     with (fillfactor=50)
@@ -214,7 +257,7 @@ table millpond.dispatches
     is_remote boolean not null default false -- Whether the job is in another database: its verbs are then two transactions.
     CREATE INDEX dispatches_remote ON millpond.dispatches USING btree (tenant, job_id) WHERE is_remote
     CREATE INDEX dispatches_wakes ON millpond.dispatches USING btree (wakes_at) WHERE (wakes_at IS NOT NULL)
-    constraint dispatches_check CHECK (((phase = ANY (ARRAY['waiting'::text, 'ready'::text, 'leased'::text, 'parked'::text, 'delivering'::text])) AND ((phase = 'leased'::text) = (lease_token IS NOT NULL)) AND ((phase <> 'parked'::text) OR (expires_at IS NOT NULL))))
+    constraint dispatches_check CHECK (((phase = ANY (ARRAY['waiting'::text, 'ready'::text, 'leased'::text, 'parked'::text, 'delivering'::text])) AND ((phase = 'leased'::text) = (lease_token IS NOT NULL)))) NOT VALID
     constraint dispatches_pkey PRIMARY KEY (job_id)
 
 table millpond.durations
@@ -435,7 +478,12 @@ table millpond.jobs partition by RANGE (id)
     error jsonb
     fingerprint text collate "C" -- Identifies how the job failed: the same for failures that differ only in numbers, names and the like.
     tags jsonb -- Up to 16 keys, each with a text, set at submit and never changed. Null: no tags.
+    batch_id uuid -- The batch that the job belongs to. Null: none.
+    parent_id uuid -- The job that submitted it. Null: it is not a child.
+    depth smallint -- How many ancestors it has. Null: it has no steps, batch or budget, so nothing has to be done for them when it ends.
+    waits_for text collate "C" -- What a parked job waits for: its children, a time, or the answer to a question. Null: an answer to the job itself.
     CREATE INDEX jobs_account ON ONLY millpond.jobs USING btree (tenant, account, id)
+    CREATE INDEX jobs_batch ON ONLY millpond.jobs USING btree (batch_id, id) WHERE (batch_id IS NOT NULL)
     CREATE INDEX jobs_failed ON ONLY millpond.jobs USING btree (id) WHERE (fingerprint IS NOT NULL)
     CREATE INDEX jobs_fingerprint ON ONLY millpond.jobs USING btree (fingerprint, id) WHERE (fingerprint IS NOT NULL)
     CREATE INDEX jobs_tags ON ONLY millpond.jobs USING gin (tags jsonb_path_ops) WHERE (tags IS NOT NULL)
@@ -539,6 +587,15 @@ table millpond.migrations
     applied_at timestamp with time zone not null default clock_timestamp()
     constraint migrations_pkey PRIMARY KEY (number)
 
+table millpond.orphans
+    -- database: tenant. Jobs that ended before their children: a service cancels the children.
+    job_id uuid not null
+    tenant text collate "C" not null
+    at timestamp with time zone not null
+    CREATE INDEX orphans_at ON millpond.orphans USING btree (at)
+    constraint orphans_pkey PRIMARY KEY (job_id)
+    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
+
 table millpond.owed
     -- database: tenant. The jobs whose dispatch may not exist yet, because it is written to another database. A row is written together with its job.
     job_id uuid not null
@@ -591,6 +648,19 @@ table millpond.ready
 table millpond.recounts
     -- database: tenant. When to recount the jobs that have not ended. Each change of the functions writes a row, because processes of the previous version may still run statements that write no counter changes.
     due_at timestamp with time zone not null
+
+table millpond.reservations
+    -- database: tenant. The jobs that a budget pays for. A job with a hold of its own has none.
+    with (fillfactor=70)
+    job_id uuid not null
+    tenant text collate "C" not null
+    payer_id uuid not null -- The job with the budget.
+    amount bigint not null -- The price of the job, with its own budget.
+    captured bigint -- What the job itself has cost. Null: it has not ended.
+    CREATE INDEX reservations_open ON millpond.reservations USING btree (payer_id) WHERE (captured IS NULL)
+    constraint reservations_check CHECK (((amount >= 0) AND ((captured >= 0) AND (captured <= amount))))
+    constraint reservations_pkey PRIMARY KEY (job_id)
+    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
 table millpond.schedules
     -- database: central. What submits jobs at due times.
@@ -666,6 +736,25 @@ table millpond.shares
     turn bigint not null
     constraint shares_pkey PRIMARY KEY (queue, tenant)
 
+table millpond.steps
+    -- database: tenant. What a run of a job has done, by name: a later attempt gets the recorded results instead of doing it again.
+    job_id uuid not null
+    run smallint not null
+    name text collate "C" not null
+    tenant text collate "C" not null
+    position integer -- The number of the step, in the order of the handler. Null: it was made in another task or thread.
+    type text collate "C" not null -- call: a function was called; children: child jobs were submitted; sleep: the job waits until due_at; question: somebody is asked.
+    at timestamp with time zone not null
+    batch_id uuid
+    due_at timestamp with time zone -- The end of a sleep, or the deadline of a question.
+    details jsonb -- Of a question: its text, the schema of the answer, and who may answer it.
+    done_at timestamp with time zone
+    done_by text -- Who answered a question.
+    result jsonb
+    constraint steps_check CHECK (((type = ANY (ARRAY['call'::text, 'children'::text, 'sleep'::text, 'question'::text])) AND ((type = 'children'::text) = (batch_id IS NOT NULL)) AND ((type <> 'sleep'::text) OR (due_at IS NOT NULL))))
+    constraint steps_pkey PRIMARY KEY (job_id, run, name)
+    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
+
 table millpond.subscriptions
     -- database: tenant. Which endpoints receive which lifecycle event. A disabled endpoint has no rows. Written together with the endpoint, so that an event without subscribers costs one look-up.
     event text collate "C" not null
@@ -699,6 +788,15 @@ table millpond.tracebacks
     at timestamp with time zone not null
     text text not null
     constraint tracebacks_pkey PRIMARY KEY (job_id, epoch)
+
+table millpond.trees
+    -- database: tenant. How many descendants a job has, for the limit.
+    with (fillfactor=50)
+    root_id uuid not null
+    tenant text collate "C" not null
+    jobs integer not null
+    constraint trees_pkey PRIMARY KEY (root_id)
+    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
 table millpond.worker_routes
     -- database: central. The queues from which each fleet worker is given jobs.
