@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_type_hints
 import msgspec
 
 from millpond import values
-from millpond.errors import InputError, LifecycleError, UnknownKindError, UnknownRouteError
+from millpond.errors import InputError, InvalidError, LifecycleError, UnknownKindError, UnknownRouteError
 from millpond.lifecycle import STANDARD, Lifecycle
 from millpond.retry import Backoff
 from millpond.webhooks import NATIVE, Webhook
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     Price = int | Callable[[Any], int]
 
 CAP_MAX: Final = 1_000
+_MESSAGE_MAX: Final = 500
+_FIELD_MAX: Final = 200
 
 _PLACE: Final = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<path>.*?)`)?$", re.DOTALL)
 _NAMED: Final = re.compile(r"^Object (?:missing required|contains unknown) field `(?P<name>.*)`$", re.DOTALL)
@@ -289,23 +291,42 @@ def _input_error(message: str) -> InputError:
     place = _PLACE.fullmatch(message)
     what, path = (place["what"], place["path"] or "") if place else (message, "")
     named = _NAMED.fullmatch(what)
-    return InputError(f"{what}.", field=values.printable(f"input{path}{'.' + named['name'] if named else ''}", 200))
+    return InputError(
+        f"{what}.", field=values.printable(f"input{path}{'.' + named['name'] if named else ''}", _FIELD_MAX)
+    )
 
 
 def check_schema(schema: Mapping[str, Any], given: Any, *, field: str) -> None:
-    """Check a value by JSON Schema; the error names the invalid part."""
-    _validate(_validator(field, schema), given, field)
+    """Check a value by the JSON Schema of a question; the error names the invalid part."""
+    _validate(_compile(schema, retriever=_retrieve_nothing), given, field)
+
+
+def check_is_schema(schema: Mapping[str, Any], *, field: str) -> None:
+    """Check the JSON Schema of a question, which comes from a worker: no other document is read for it."""
+    try:
+        _compile(schema, retriever=_retrieve_nothing)
+    except ValueError as error:
+        reason = values.printable(str(error).partition("\n")[0], _MESSAGE_MAX)
+        raise InvalidError(f"It is not a valid JSON Schema: {reason}", field=field) from None
+
+
+def _retrieve_nothing(address: str) -> Any:
+    raise ValueError(f"A reference to another document, {address[:80]!r}, is not supported.")
 
 
 def _validator(name: str, schema: Mapping[str, Any]) -> Any:
     try:
+        return _compile(schema)
+    except ValueError as error:
+        raise LifecycleError(f"Kind {name!r}: the schema is not a valid JSON Schema: {error}") from error
+
+
+def _compile(schema: Mapping[str, Any], **options: Any) -> Any:
+    try:
         import jsonschema_rs  # noqa: PLC0415 - not part of the SDK; the server has validated the input
     except ModuleNotFoundError:
         return None
-    try:
-        return jsonschema_rs.validator_for(dict(schema))
-    except ValueError as error:
-        raise LifecycleError(f"Kind {name!r}: the schema is not a valid JSON Schema: {error}") from error
+    return jsonschema_rs.validator_for(dict(schema), **options)
 
 
 def _validate(validator: Any, given: Any, field: str = "input") -> None:
@@ -315,4 +336,5 @@ def _validate(validator: Any, given: Any, field: str = "input") -> None:
         )
     for error in validator.iter_errors(given):
         path = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in error.instance_path)
-        raise InputError(f"{error.message}.", field=f"{field}{path}")
+        message = values.printable(error.message, _MESSAGE_MAX)
+        raise InputError(f"{message}.", field=values.printable(f"{field}{path}", _FIELD_MAX))

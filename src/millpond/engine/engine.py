@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
     from datetime import timedelta
 
-    from millpond.engine.composition.batches import Batch, ChildCounts
+    from millpond.engine.composition.batches import Batch, ChildCounts, ChildPage
     from millpond.engine.composition.budgets import Budget
     from millpond.engine.composition.steps import Question
     from millpond.engine.credits.ledger import Balance, Entry, Refund, RefundTarget
@@ -813,6 +813,8 @@ class Engine:
 
     async def record(self, item: StepRequest) -> Step:
         """Record a step of a leased job, and return it as it is recorded: an earlier attempt may have been first."""
+        if item.details is not None:
+            steps.check_question(item.details)
         return await self._steps.add(item)
 
     async def recall(self, lease: Lease, after: str = "") -> list[Step]:
@@ -826,7 +828,7 @@ class Engine:
         last = _NO_ID
         if request.first:
             row = await executor.run(batches.SQL["last"], lease.job_id, request.name)
-            last = _NO_ID if row["job_id"] is None else row["job_id"]
+            last = _NO_ID if row is None or row["job_id"] is None else row["job_id"]
         items = [await self._child(lease, child, last) for child in request.children]
         passed = await self._admit_some(items)
         if refused := next((item for item in passed if isinstance(item, Exception)), None):
@@ -905,10 +907,14 @@ class Engine:
 
     async def children(
         self, tenant: str, job_id: UUID | str, *, after: UUID | None = None, limit: int = 50
-    ) -> list[UUID]:
-        """The ids of a job's children, the oldest first, after an id."""
+    ) -> ChildPage:
+        """A page of the ids of a job's children, the oldest first, after one of them."""
         values.check_limit(limit, jobs.PAGE_MAX)
         return await batches.children(self.database(tenant), tenant, ids.parse("job", job_id), after, limit)
+
+    async def parents(self, tenant: str, job_ids: Sequence[UUID]) -> set[UUID]:
+        """Those of these jobs that have children."""
+        return await batches.parents(self.database(tenant), tenant, job_ids)
 
     async def child_counts(self, tenant: str, job_id: UUID) -> ChildCounts:
         """How many children a job has, and how they ended."""

@@ -149,7 +149,7 @@ limit 100;
 -- The children of an ended job are canceled, unless they are detached.
 select b.name as subject, b.parent_id as job_id, format('it has ended, and batch %s is neither ended nor to be canceled', b.id) as detail
 from millpond.batches b join millpond.jobs j on j.id = b.parent_id
-where b.id >= $1 and b.ended_at is null and not b.is_detached and (j.phase = 'ended' or b.run < j.run)
+where b.id >= $1 and b.ended < b.submitted and not b.is_detached and (j.phase = 'ended' or b.run < j.run)
     and not exists (select from millpond.orphans o where o.job_id = b.parent_id)
 limit 100;
 

@@ -23,7 +23,16 @@ from millpond.errors import CanceledError, InputError, InvalidError, LeaseLostEr
 from millpond.retry import Backoff
 from millpond.work import ChildRequest, Note
 from millpond.worker.note_queue import NoteQueue
-from millpond.worker.steps import NO_DEFAULT, Child, Parked, Steps, decode, first_failure, outcome
+from millpond.worker.steps import (
+    NO_DEFAULT,
+    Child,
+    Parked,
+    Steps,
+    check_question,
+    decode,
+    first_failure,
+    outcome,
+)
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -300,8 +309,7 @@ class Job:
         :class:`~millpond.UnansweredError`.
         """
         self.checkpoint()
-        if who not in {"client", "operator"} and not who.startswith("key_"):
-            raise InvalidError("It must be client, operator or the id of a key.", field="who")
+        check_question(question, who)
         details = {"question": question, "schema": _json_schema(schema), "who": who}
         limit = None if within is None else values.duration(within, field="within")
         place = self.steps.place(name, "question")

@@ -7,6 +7,7 @@ the same order, each time. A step is found by its name; a name that is used more
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections import Counter
 from dataclasses import dataclass
@@ -220,6 +221,15 @@ class Child:
 
 
 NO_DEFAULT: Final = object()
+_QUESTION_MAX: Final = 8_192
+_KEY_ID: Final = re.compile("key_[0-7][0-9a-hjkmnp-tv-z]{25}")
+
+
+def check_question(question: str, who: str) -> None:
+    if not 1 <= len(question) <= _QUESTION_MAX:
+        raise InvalidError(f"The question must be a text of 1 to {_QUESTION_MAX:,} characters.", field="question")
+    if who not in {"client", "operator"} and not _KEY_ID.fullmatch(who):
+        raise InvalidError("It must be client, operator or the id of a key.", field="who")
 
 
 def outcome(result: ChildResult) -> ChildResult | ChildFailedError:

@@ -82,6 +82,14 @@ class ChildCounts:
     canceled: int
 
 
+@dataclass(frozen=True, slots=True)
+class ChildPage:
+    """The ids of some children of a job, the oldest first, and the ``after`` of the next page."""
+
+    data: list[UUID]
+    after: UUID | None
+
+
 async def spawn(db: Executor, request: SpawnRequest, items: Sequence[Submission]) -> list[Submitted]:
     """Submit children of a leased job, all or none; returns no answers if they were submitted before."""
     _check_request(request)
@@ -112,6 +120,9 @@ def _check_request(request: SpawnRequest) -> None:
 def _refusal(verdict: str, required: int, available: int | None) -> MillpondError:
     if verdict in _TOO_LARGE:
         return TreeTooLargeError(_TOO_LARGE[verdict], field="children")
+    if verdict in _INVALID:
+        field, message = _INVALID[verdict]
+        return InvalidError(message, field=field)
     match verdict:
         case "lost":
             return LeaseLostError()
@@ -119,8 +130,6 @@ def _refusal(verdict: str, required: int, available: int | None) -> MillpondErro
             return ChildCycleError(
                 "A child has the same kind and input as an ancestor.", field="children", hint="Change its input."
             )
-        case "tagged":
-            return InvalidError("A child has too many tags, with those of its parent.", field="tags")
         case _:
             return InsufficientCreditsError(
                 f"The children may cost {required} credits, but only {available} of the budget are left.",
@@ -134,6 +143,11 @@ _TOO_LARGE: Final = {
     "wide": f"A job can have at most {CHILDREN_MAX:,} children.",
     "large": f"A tree can have at most {TREE_MAX:,} jobs.",
 }
+_INVALID: Final = {
+    "early": ("first", "The children before these are not submitted yet."),
+    "changed": ("total", "The batch was begun with another total."),
+    "tagged": ("tags", "A child has too many tags, with those of its parent."),
+}
 
 
 async def read(db: Executor, tenant: str, batch_id: UUID) -> Batch:
@@ -145,9 +159,10 @@ async def read(db: Executor, tenant: str, batch_id: UUID) -> Batch:
 
 async def results(db: Executor, lease: Lease, batch_id: UUID, after: UUID | None, limit: int) -> BatchResults:
     """Some jobs of a batch of a leased job, in order, after an id; none while its parent must wait for them."""
-    batch = await read(db, lease.tenant, batch_id)
-    if batch.parent_id != lease.job_id:
-        raise NotFoundError(f"The job has no batch {batch.id!r}.", field="batch_id")
+    row = await db.run(SQL["read"], batch_id, lease.tenant)
+    batch = None if row is None else Batch(*row)
+    if batch is None or batch.parent_id != lease.job_id:
+        raise NotFoundError(f"The job has no batch {ids.text('batch', batch_id)!r}.", field="batch_id")
     if not batch.is_over:
         return BatchResults(is_over=False, total=batch.total, children=())
     rows: Sequence[Row] = await db.run(SQL["results"], batch_id, after or _FIRST, limit)
@@ -174,10 +189,16 @@ async def members(db: Executor, batch_id: UUID, after: UUID | None, limit: int) 
     return jobs.records(await db.run(SQL["members"], batch_id, after or _FIRST, limit))
 
 
-async def children(db: Executor, tenant: str, job_id: UUID, after: UUID | None, limit: int) -> list[UUID]:
-    """The ids of a job's children, the oldest first, after an id."""
-    rows: Sequence[Row] = await db.run(SQL["children_of"], job_id, tenant, after or _FIRST, limit)
-    return [row["job_id"] for row in rows]
+async def children(db: Executor, tenant: str, job_id: UUID, after: UUID | None, limit: int) -> ChildPage:
+    """A page of the ids of a job's children, the oldest first, after one of them."""
+    rows: Sequence[Row] = await db.run(SQL["children_of"], job_id, tenant, after or _FIRST, limit + 1)
+    found = [row["job_id"] for row in rows[:limit]]
+    return ChildPage(found, found[-1] if found and rows[0]["found"] > len(found) else None)
+
+
+async def parents(db: Executor, tenant: str, job_ids: Sequence[UUID]) -> set[UUID]:
+    """Those of these jobs that have children."""
+    return {row["job_id"] for row in await db.run(SQL["parents"], list(job_ids), tenant)}
 
 
 async def counts(db: Executor, tenant: str, job_id: UUID) -> ChildCounts:

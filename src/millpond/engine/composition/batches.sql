@@ -7,8 +7,9 @@
 -- Submits children of a leased job: the jobs of a step from `first` on, up to `total`. The columns after `fails_fast`
 -- are those of millpond.submit_batch. Tags of the parent are inherited, and so is its deadline, unless the children are
 -- detached. The nearest ancestor with a budget pays; without one, the account.
--- Verdicts: 'spawned'; 'repeated' (they were spawned before); 'lost' (the job is no longer held in this epoch); 'deep',
--- 'wide' and 'large' (limits of the tree); 'cycle' (a child has the kind and input of an ancestor); 'tagged' (too many
+-- Verdicts: 'spawned'; 'repeated' (they were spawned before); 'lost' (the job is no longer held in this epoch); 'early'
+-- (not all children before `first` are submitted); 'changed' (the batch has another total); 'deep', 'wide' and 'large'
+-- (limits of the tree); 'cycle' (a child has the kind and input of an ancestor); 'tagged' (too many
 -- tags with those inherited); 'short' (of budget, of which `available` is left).
 create or replace function millpond.spawn(
     parent uuid, epoch integer, name text, "position" integer, batch_id uuid, total integer, first integer,
@@ -63,6 +64,8 @@ begin
     end if;
     tags := millpond.inherit(job.tags, tags, size);
     wrong := case
+        when first > coalesce(batch.submitted, 0) then 'early'
+        when total <> batch.total then 'changed'
         when job.depth >= 10 then 'deep'
         when batch.before + total > 10000 then 'wide'
         when (select bool_or((select count(*) from jsonb_object_keys(t)) > 16) from unnest(tags) as t) then 'tagged'
@@ -250,14 +253,39 @@ where coalesce(j.size_before, 0) < 4 * 1024 * 1024
 order by j.id;
 
 -- name: children_of :many
--- The ids of a job's children, the oldest first, after an id.
-select j.id as job_id
-from millpond.batches b
-cross join lateral (
-    select j.id from millpond.jobs j where j.batch_id = b.id and j.id > $3 order by j.id limit $4
-) j
-where b.parent_id = $1 and b.tenant = $2
-order by j.id limit $4;
+-- The ids of a job's children after one of them, batch by batch, the oldest first, and how many there are up to the
+-- limit. The page ends with the child with which the JSON has reached 4 MiB.
+select c.job_id, c.found
+from (
+    select c.*, count(*) over () as found,
+        sum(c.size) over (order by c.batch_id, c.job_id rows between unbounded preceding and 1 preceding) as size_before
+    from (
+        select b.id as batch_id, j.id as job_id, octet_length(j.input::text) + coalesce(octet_length(j.output::text), 0)
+            + coalesce(octet_length(j.error::text), 0) as size
+        from (
+            select (select j.batch_id from millpond.jobs j where j.id = $3 and j.parent_id = $1) as batch_id
+        ) at
+        cross join lateral (
+            select b.id from millpond.batches b
+            where b.parent_id = $1 and b.tenant = $2 and b.id >= coalesce(at.batch_id, '00000000-0000-0000-0000-000000000000')
+            order by b.id
+        ) b
+        cross join lateral (
+            select j.id, j.input, j.output, j.error from millpond.jobs j
+            where j.batch_id = b.id
+                and j.id > case when b.id > at.batch_id then '00000000-0000-0000-0000-000000000000' else $3 end
+            order by j.id limit $4
+        ) j
+        order by b.id, j.id limit $4
+    ) c
+) c
+where coalesce(c.size_before, 0) < 4 * 1024 * 1024
+order by c.batch_id, c.job_id;
+
+-- name: parents :many
+-- Those of these jobs that have children.
+select i.job_id from unnest($1::uuid[]) as i(job_id)
+cross join lateral (select from millpond.batches b where b.parent_id = i.job_id and b.tenant = $2 limit 1) b;
 
 -- name: counted :one
 -- How many children a job has, and how they ended.
@@ -266,8 +294,8 @@ select coalesce(sum(b.submitted), 0)::integer as submitted, coalesce(sum(b.ended
     coalesce(sum(b.canceled), 0)::integer as canceled
 from millpond.batches b where b.parent_id = $1 and b.tenant = $2;
 
--- name: last :one
--- The greatest id in a batch of a step; null if there is none yet.
+-- name: last :maybe
+-- The greatest id in the batch of a step, if there is one yet.
 select (
     select j.id from millpond.jobs j where j.batch_id = s.batch_id order by j.id desc limit 1
 ) as job_id
@@ -303,17 +331,18 @@ order by j.id limit $2;
 
 -- name: adopt :many
 -- Deletes jobs all of whose children have ended or are detached; the others are looked at again later.
+-- A batch of which not all jobs were submitted has no end, so its jobs are counted.
 with over as (
     delete from millpond.orphans o
     where o.job_id = any($1::uuid[]) and not exists (
-        select from millpond.batches b where b.parent_id = o.job_id and b.ended_at is null and not b.is_detached
+        select from millpond.batches b where b.parent_id = o.job_id and b.ended < b.submitted and not b.is_detached
     )
     returning o.job_id
 ),
 later as (
     update millpond.orphans o set at = millpond.clock() + interval '5 seconds'
     where o.job_id = any($1::uuid[]) and exists (
-        select from millpond.batches b where b.parent_id = o.job_id and b.ended_at is null and not b.is_detached
+        select from millpond.batches b where b.parent_id = o.job_id and b.ended < b.submitted and not b.is_detached
     )
 )
 select job_id from over;

@@ -45,6 +45,13 @@ class Question(msgspec.Struct, frozen=True):
         return self.answered_at is None
 
 
+def check_question(details: str) -> None:
+    """Check the schema of a question before it is recorded: later, nobody could answer it."""
+    schema = msgspec.json.decode(details).get("schema")
+    if schema is not None:
+        kinds.check_is_schema(schema, field="question.schema")
+
+
 async def record(db: Executor, items: Sequence[StepRequest]) -> list[Step | Exception]:
     """Record steps. Each result is the step as it is recorded now, perhaps by an earlier attempt, or a lost lease."""
     rows: Sequence[Row] = await db.run(
@@ -92,9 +99,9 @@ async def answer(db: Executor, tenant: str, job_id: UUID, name: str, given: Any,
     found = next((question for question in await questions(db, tenant, job_id) if question.name == name), None)
     if found is None:
         raise NotFoundError(f"The job asks no question {name[:80]!r}.", field="question")
+    text = values.encode(given, field="answer")  # first: the check by a schema takes only values that JSON has
     if found.schema is not None:
         kinds.check_schema(found.schema, given, field="answer")
-    text = values.encode(given, field="answer")
     row = await db.run(SQL["answer_question"], tenant, job_id, name, text, actor)
     match row["verdict"]:
         case "answered" | "repeated":

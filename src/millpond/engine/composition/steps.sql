@@ -231,12 +231,16 @@ from millpond.suspend($1::uuid[], $2::uuid[], $3::text[], $4::timestamptz[]);
 select job_id, tenant, kind, from_state, state, is_resumed from millpond.suspend_jobs($1::uuid[], $2::uuid[], $3::text[]);
 
 -- name: questions :many
--- The questions of the current run of a job, the oldest first.
-select s.name, s.details, s.at, s.due_at, s.done_at, s.done_by, s.result
-from millpond.jobs j
-join millpond.steps s on s.job_id = j.id and s.run = j.run and s.type = 'question'
-where j.id = $1 and j.tenant = $2
-order by s.at, s.name limit 200;
+-- The questions of the current run of a job, the oldest first. Of very many, those that are open and the newest.
+select q.name, q.details, q.at, q.due_at, q.done_at, q.done_by, q.result
+from (
+    select s.name, s.details, s.at, s.due_at, s.done_at, s.done_by, s.result
+    from millpond.jobs j
+    join millpond.steps s on s.job_id = j.id and s.run = j.run and s.type = 'question'
+    where j.id = $1 and j.tenant = $2
+    order by s.done_at is null desc, s.at desc, s.name limit 200
+) q
+order by q.at, q.name;
 
 -- name: answer_question :one
 select verdict, state, queue from millpond.answer_question($1, $2, $3, $4::jsonb, $5);
