@@ -333,6 +333,8 @@ export interface ChildOutcomes {
 /** A page of the children of a job, oldest first. */
 export interface Children {
   data: Job[];
+  /** The jobs of this page that have children themselves. */
+  parents: string[];
   counts: ChildCounts;
   budget: Budget | null;
   next_cursor: string | null;

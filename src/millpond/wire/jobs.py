@@ -203,6 +203,7 @@ class Children(Answer):
     """A page of the children of a job, oldest first."""
 
     data: list[Job]
+    parents: Annotated[list[str], Meta(description="The jobs of this page that have children themselves.")]
     counts: ChildCounts
     budget: Budget | None
     next_cursor: str | None

@@ -27,7 +27,8 @@ from millpond.wire.shapes import (
 )
 
 STEP_NAME_LENGTH_MAX: Final = 220
-StepName = Annotated[str, Meta(min_length=1, max_length=STEP_NAME_LENGTH_MAX)]
+_NO_NUL: Final = r"^[^\x00]*$"
+StepName = Annotated[str, Meta(min_length=1, max_length=STEP_NAME_LENGTH_MAX, pattern=_NO_NUL)]
 StepPosition = (
     Annotated[
         int,
@@ -280,7 +281,7 @@ class ParkJob(OfLease):
 class RecallSteps(OfLease):
     """Asks for the recorded steps, by name, after a name."""
 
-    after: Annotated[str, Meta(max_length=STEP_NAME_LENGTH_MAX)] = ""
+    after: Annotated[str, Meta(max_length=STEP_NAME_LENGTH_MAX, pattern=_NO_NUL)] = ""
 
 
 class NewQuestion(Request):
@@ -288,7 +289,7 @@ class NewQuestion(Request):
 
     question: Annotated[str, Meta(min_length=1, max_length=8_192)]
     schema: dict[str, Any] | None = None
-    who: Annotated[str, Meta(max_length=128, pattern="^(client|operator|key_[a-z0-9]+)$")] = "client"
+    who: Annotated[str, Meta(max_length=128, pattern="^(client|operator|key_[0-7][0-9a-hjkmnp-tv-z]{25})$")] = "client"
 
 
 class RecordStep(OfLease):

@@ -325,6 +325,7 @@ async def record(call: Call) -> Reply:
 async def spawn(call: Call) -> Reply:
     body: wire.SpawnChildren = call.body
     lease = await _held(call, body)
+    _check_kinds(call, lease, body.children)
     children = [
         ChildRequest(child.kind, child.input, child.tags, child.priority, child.run_at, child.expires_in, child.route)
         for child in body.children
@@ -342,10 +343,23 @@ async def spawn(call: Call) -> Reply:
     return reply(_step(await call.engine.spawn(request)))
 
 
+def _check_kinds(call: Call, lease: Lease, children: list[wire.NewChild]) -> None:
+    """Refuse children of closed kinds, whose input is trusted, unless they belong to the product of the job."""
+    kinds = call.engine.app.kinds
+    own = kinds.get(lease.kind)
+    for number, child in enumerate(children):
+        kind = kinds.get(child.kind)
+        if kind is not None and not kind.is_open and (own is None or own.lifecycle.name != kind.lifecycle.name):
+            raise ForbiddenError(
+                f"Jobs of kind {child.kind!r} can be submitted only through their product.",
+                field=f"children[{number}].kind",
+            )
+
+
 async def results(call: Call) -> Reply:
     body: wire.ReadResults = call.body
-    after = None if body.after is None else ids.parse("job", body.after)
-    found = await call.engine.results(await _held(call, body), ids.parse("batch", body.batch_id), after)
+    after = None if body.after is None else _parse("job", body.after, "after")
+    found = await call.engine.results(await _held(call, body), _parse("batch", body.batch_id, "batch_id"), after)
     outcomes = [
         wire.ChildOutcome(id=child.id, kind=child.kind, outcome=child.outcome, output=child.output, error=child.error)  # pyright: ignore[reportArgumentType] - of the database
         for child in found.children
@@ -374,10 +388,14 @@ def _step(step: Step) -> wire.RecordedStep:
 
 
 def _job_id(given: str) -> UUID:
+    return _parse("job", given, "job_id")
+
+
+def _parse(prefix: str, given: str, field: str) -> UUID:
     try:
-        return ids.parse("job", given)
+        return ids.parse(prefix, given)
     except NotFoundError as error:
-        error.field = "job_id"
+        error.field = field
         raise
 
 

@@ -13,29 +13,41 @@ from millpond.api.routes import Route
 from millpond.api.scopes import CLIENTS, READERS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
     from millpond.api.calls import Call
+    from millpond.engine.reads.views import JobView
 
 
 async def children(call: Call) -> Reply:
     job, query = await jobs.view(call), call.query
     engine = call.engine
     after = cursor("job", query.cursor)
-    found, counts, budget = await asyncio.gather(
+    page, counts, budget = await asyncio.gather(
         engine.children(job.tenant, job.job_id, after=after, limit=query.limit),
         engine.child_counts(job.tenant, job.job_id),
         engine.budget(job.tenant, job.job_id, job.run),
     )
-    views = await asyncio.gather(*(engine.views.job(job.tenant, job.account, child) for child in found))
+    views = await _read(call, job, page.data)
+    parents = await engine.parents(job.tenant, page.data)
     estimates = await engine.estimates.of([view for view in views if view.outcome is None])
     body = wire.Children(
         data=[jobs.listed(call, view, estimates.get(view.job_id)) for view in views],
+        parents=[view.id for view in views if view.job_id in parents],
         counts=wire.ChildCounts(**{name: getattr(counts, name) for name in wire.ChildCounts.__struct_fields__}),
         budget=None
         if budget is None
         else wire.Budget(amount=budget.amount, spent=budget.spent, reserved=budget.reserved),
-        next_cursor=ids.text("job", found[-1]) if len(found) == query.limit else None,
+        next_cursor=None if page.after is None else ids.text("job", page.after),
     )
     return reply(body)
+
+
+async def _read(call: Call, parent: JobView, job_ids: Sequence[UUID]) -> list[JobView]:
+    """Those of the children that were not pruned meanwhile."""
+    reads = (call.engine.views.job(parent.tenant, parent.account, job_id) for job_id in job_ids)
+    return [view for view in await asyncio.gather(*reads, return_exceptions=True) if jobs.is_there(view)]
 
 
 async def list_questions(call: Call) -> Reply:

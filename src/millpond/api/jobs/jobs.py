@@ -171,14 +171,14 @@ async def _page(call: Call, given: wire.JobFilter) -> JobPage:
         lines = found.data[start : start + _READ_AT_ONCE]
         reads = [call.engine.views.job(line.tenant, given.account, line.job_id) for line in lines]
         read = await asyncio.gather(*reads, return_exceptions=True)
-        data += [job for job in read if _is_there(job)]
+        data += [job for job in read if is_there(job)]
         fitting = views.fitting(data)
         if len(fitting) < len(data):
             return JobPage(fitting, fitting[-1].job_id)
     return JobPage(data, found.before)
 
 
-def _is_there(read: JobView | BaseException) -> TypeGuard[JobView]:
+def is_there(read: JobView | BaseException) -> TypeGuard[JobView]:
     """Whether a job was not pruned between its summary and its read; any other error is raised."""
     if isinstance(read, BaseException) and not isinstance(read, NotFoundError):
         raise read
@@ -365,13 +365,15 @@ def _is_end(call: Call, job: JobView, state: str) -> bool:
 
 async def answer(call: Call) -> Reply:
     job = await view(call)
-    if call.body.question is not None or await questions.has_open(call, job):
-        state = await questions.answer(call, job)
+    details: dict[str, Any] | None = None
+    if await questions.is_asked(call, job):
+        question, state = await questions.answer(call, job)
+        details = {"question": question}
     else:
         _check_answerer(call, job)
         state = await call.engine.answer(job.tenant, job.job_id, call.body.answer)
     if call.principal.scope in OPERATORS:
-        await submissions.audit(call, job.tenant, "job.answered", job.id)
+        await submissions.audit(call, job.tenant, "job.answered", job.id, details)
     return reply(wire.State(id=ids.text("job", job.job_id), state=state))
 
 
@@ -584,8 +586,10 @@ ROUTES: Final = (
         path="/v1/jobs/{id}/answer",
         handle=answer,
         summary="Answer a parked job.",
-        description="Jobs of a kind that is declared with answered_by='operator' require a key of scope operator or "
-        "admin, and so do jobs of a kind with `needs`, which wait for a provider.",
+        description="A question is answered by those whom it names: any key that may act on the job, a key of scope "
+        "operator or admin, or one key. If the job is parked without a question, jobs of a kind that is declared with "
+        "answered_by='operator' require a key of scope operator or admin, and so do jobs of a kind with `needs`, which "
+        "wait for a provider.",
         query=parameters.OfTenant,
         body=wire.GiveAnswer,
         answers={200: wire.State},

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millpond import wire
 from millpond.api.scopes import OPERATORS, READERS
-from millpond.errors import ForbiddenError, InvalidError, NotFoundError
+from millpond.errors import AnswerUnavailableError, ForbiddenError, InvalidError, NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,41 +25,49 @@ def to_wire(question: Question) -> wire.Question:
     return wire.Question(**fields)
 
 
-async def has_open(call: Call, job: JobView) -> bool:
-    """Whether the job asks something. It may not be parked yet."""
-    if job.depth is None or job.outcome is not None:
+async def is_asked(call: Call, job: JobView) -> bool:
+    """Whether the request answers a question, and not the job itself. Other tasks of its code may go on meanwhile."""
+    if call.body.question is not None or job.waits_for is not None:
+        return True
+    if job.phase == "parked" or job.outcome is not None or job.depth is None:
         return False
     return any(question.is_open for question in await call.engine.questions(job.tenant, job.job_id))
 
 
-async def answer(call: Call, job: JobView) -> str:
-    """Answer the question of a job that the request names, or the only open one; return the job's state."""
-    found = await call.engine.questions(job.tenant, job.job_id)
-    question = _pick(found, call.body.question)
-    if not _may_answer(call, question):
-        raise ForbiddenError(
-            f"The question {question.name!r} is answered by {_NAMES.get(question.who, question.who)}.",
-            scope=call.principal.scope,
-            needed=question.who,
-        )
-    return await call.engine.answer_question(
+async def answer(call: Call, job: JobView) -> tuple[str, str]:
+    """Answer the question that the request names, or the only open one that the caller may answer.
+
+    Returns the name of the question and the state of the job.
+    """
+    question = _pick(call, await call.engine.questions(job.tenant, job.job_id), job.state)
+    state = await call.engine.answer_question(
         job.tenant, job.job_id, question.name, call.body.answer, actor=call.principal.actor
     )
+    return question.name, state
 
 
-_NAMES: Final = {"client": "clients", "operator": "operators"}
-
-
-def _pick(found: Sequence[Question], name: str | None) -> Question:
-    if name is not None:
-        for question in found:
-            if question.name == name:
-                return question
+def _pick(call: Call, found: Sequence[Question], state: str) -> Question:
+    name = call.body.question
+    if name is None:
+        return _only_open([question for question in found if question.is_open], call, state)
+    question = next((question for question in found if question.name == name), None)
+    if question is None:
         raise NotFoundError(f"The job asks no question {name[:80]!r}.", field="question")
-    open_ones = [question for question in found if question.is_open]
-    if len(open_ones) == 1:
-        return open_ones[0]
-    names = ", ".join(question.name for question in open_ones) or "none"
+    if not _may_answer(call, question):
+        raise _refusal(call, question)
+    return question
+
+
+def _only_open(asked: Sequence[Question], call: Call, state: str) -> Question:
+    """The open question; if there are several, the one that the caller may answer."""
+    if not asked:
+        raise AnswerUnavailableError("No question of the job is open.", state=state)
+    answerable = [question for question in asked if _may_answer(call, question)]
+    if len(answerable) == 1:
+        return answerable[0]
+    if not answerable:
+        raise _refusal(call, asked[0])
+    names = ", ".join(question.name for question in answerable[:_NAMED_MAX])
     raise InvalidError("The question must be named.", field="question", hint=f"Open questions: {names}.")
 
 
@@ -67,3 +75,15 @@ def _may_answer(call: Call, question: Question) -> bool:
     if question.who == "operator":
         return call.principal.scope in OPERATORS
     return question.who in {"client", call.principal.actor}
+
+
+def _refusal(call: Call, question: Question) -> ForbiddenError:
+    who = _NAMES.get(question.who, f"the key {question.who}")
+    return ForbiddenError(
+        f"The question {question.name!r} is answered by {who}.", scope=call.principal.scope, needed=question.who
+    )
+
+
+_NAMES: Final = {"client": "clients", "operator": "operators"}
+_NAMED_MAX: Final = 10
+"""How many open questions an error names."""
