@@ -49,6 +49,22 @@ async def asking(job: Job) -> dict:
     if job.answer is None:
         job.park()
     return {"answer": job.answer}
+
+@app.kind("frame")
+async def frame(job: Job, n: int) -> int:
+    return n
+
+@app.kind("scene", price=3)
+async def scene(job: Job, n: int, frames: int = 0) -> int:
+    await job.gather(*(job.child("frame", {"n": frame}) for frame in range(frames)))
+    return n
+
+@app.kind("film", price=2, budget=20)
+async def film(job: Job, frames: int) -> dict:
+    await job.gather(job.child("scene", {"n": 1, "frames": frames}), job.child("scene", {"n": 2}))
+    title = await job.ask("Which title?", schema={"type": "string"}, who="operator", name="title")
+    place = await job.ask("Where?", name="place")
+    return {"title": title, "place": place}
 """
 
 
@@ -190,6 +206,49 @@ async def test_a_parked_job_gets_its_answer_and_an_ended_one_runs_again(sh: Shel
     assert again["id"] != job_id
     bulk = data(sh.run("bulk", "retry", "--job", job_id, "--even-if-succeeded", "--yes", "--watch", "--json"))
     assert (bulk["done"], bulk["arguments"]) == (1, {"even_if_succeeded": True})
+
+
+async def test_a_composed_job_is_shown_with_its_tree_and_gets_its_answers(sh: Shell, product: Up) -> None:
+    job_id = await product.submit("film", {"frames": 203})  # more than a page
+    await until(lambda: asked(product, job_id))
+    page = data(sh.run("jobs", "children", job_id, "--limit", "1", "--json"))
+    rest = data(sh.run("jobs", "children", job_id, "--cursor", page["next_cursor"], "--json"))
+    scenes = [job["id"] for job in page["data"] + rest["data"]]
+    assert (page["counts"]["succeeded"], page["parents"], rest["next_cursor"]) == (2, scenes[:1], None)
+    shown = sh.run("jobs", "children", job_id).stdout
+    assert "2 of 2 have ended: 2 succeeded" in shown
+    assert "Of 20 credits, 6 are spent, 0 reserved, 14 left" in shown
+    lines = [msgspec.json.decode(line) for line in sh.run("jobs", "tree", job_id, "--json").stdout.splitlines()]
+    assert [(line["depth"], line["kind"]) for line in lines] == [
+        (0, "film"),
+        (1, "scene"),
+        *[(2, "frame")] * 203,
+        (1, "scene"),
+    ]
+    assert [line["id"] for line in lines if line["depth"] == 1] == scenes
+    tree = sh.run("jobs", "tree", job_id).stdout.splitlines()
+    assert tree[0] == f"{job_id}  film  parked (waits for an answer)  2 credits"
+    assert tree[1] == f"  {scenes[0]}  scene  succeeded  3 credits"
+    assert tree[2].endswith("  frame  succeeded")
+    (question,) = data(sh.run("jobs", "questions", job_id, "--json"))["data"]
+    assert (question["name"], question["who"], question["schema"]) == ("title", "operator", {"type": "string"})
+    assert "Which title?" in sh.run("jobs", "questions", job_id).stdout
+    wrong = sh.run("jobs", "answer", job_id, "5")
+    assert (wrong.process.returncode, "answer" in wrong.stderr) == (5, True)
+    absent = sh.run("jobs", "answer", job_id, "Rain", "--question", "place")
+    assert absent.process.returncode == 3
+    assert sh.run("jobs", "answer", job_id, "Rain", "--question", "title").process.returncode == 0
+    await until(lambda: asked(product, job_id, 2))
+    assert sh.run("jobs", "answer", job_id, '"Rome"').process.returncode == 0
+    assert (await product.until("ended", job_id))["output"] == {"title": "Rain", "place": "Rome"}
+    late = sh.run("jobs", "answer", job_id, "Paris", "--question", "place")
+    assert (late.process.returncode, "another answer" in late.stderr) == (5, True)
+
+
+async def asked(product: Up, job_id: str, count: int = 1) -> bool:
+    """Whether the job has asked so many questions, and waits."""
+    found = await product.request("GET", f"/v1/jobs/{job_id}/questions", key="admin_key")
+    return len(found.json()["data"]) == count and (await product.job(job_id))["phase"] == "parked"
 
 
 # Where a command looks

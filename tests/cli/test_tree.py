@@ -64,8 +64,9 @@ TRIED: dict[str, list[tuple[list[str], int]]] = {
     "db recount": [([], 0)],
     "doctor": [([], 0)],
     "search": [(["dev"], 0), (["nothing-of-this-name"], 0), ([" "], 5)],
-    "jobs answer": [([NOBODY, "yes"], 3)],
+    "jobs answer": [([NOBODY, "yes"], 3), ([NOBODY, "yes", "--question", ""], 5)],
     "jobs cancel": [([NOBODY, "--yes"], 3), ([NOBODY], 2)],
+    "jobs children": [([NOBODY], 3), (["nonsense"], 3), ([NOBODY, "--limit", "0"], 2)],
     "jobs events": [([NOBODY], 3)],
     "jobs get": [([NOBODY], 3), (["nonsense"], 3)],
     "jobs list": [
@@ -77,8 +78,10 @@ TRIED: dict[str, list[tuple[list[str], int]]] = {
     ],
     "jobs logs": [([NOBODY], 3)],
     "jobs priority": [([NOBODY, "--priority", "-5"], 3), ([NOBODY, "--priority", "101"], 2)],
+    "jobs questions": [([NOBODY], 3), (["nonsense"], 3)],
     "jobs refund": [([NOBODY, "--reason", "x", "--yes"], 3), ([NOBODY, "--reason", "x"], 2), ([NOBODY], 2)],
     "jobs retry": [([NOBODY], 3)],
+    "jobs tree": [([NOBODY], 3), (["nonsense"], 3)],
     "jobs wait": [([NOBODY], 3), ([NOBODY, "--timeout", "soon"], 5)],
     "jobs watch": [([NOBODY], 3)],
     "keys create": [

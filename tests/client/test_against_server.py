@@ -39,6 +39,11 @@ from tests.client.both import Awaited
 from tests.factories import ACCOUNT, TENANT
 from tests.waiting import PATIENCE
 
+
+class Choice(msgspec.Struct):
+    number: int
+
+
 app = Millpond()
 gate = asyncio.Event()
 
@@ -65,6 +70,15 @@ async def asking(job: Any) -> dict[str, Any]:
     if job.answer is None:
         await job.park({"asked": True})
     return {"answer": job.answer}
+
+
+@app.kind("film", price=1, budget=20)
+async def film(job: Any, ads: int) -> dict[str, Any]:
+    """Make ads, and ask two questions about them."""
+    made = await job.gather(*(job.child("ad", {"product": str(number)}) for number in range(ads)))
+    best = await job.ask("Which is best?", schema=Choice, name="best")
+    await job.ask("Is it legal?", who="operator", name="legal")
+    return made[best.number].output
 
 
 @app.kind("held")
@@ -215,6 +229,38 @@ async def test_a_parked_job_gets_its_answer(client: Any) -> None:
     assert await job.result(timeout=PATIENCE) == {"answer": {"yes": True}}
     with pytest.raises(AnswerUnavailableError):
         await job.answer(1)
+
+
+async def test_children_and_questions_of_a_job_are_read_and_answered(client: Any, admin: Any) -> None:
+    job = await client.submit("film", {"ads": 3})
+    await until(lambda: asks(client, job.id, "best"))
+    first = await job.children(limit=2)
+    rest = await client.children(job.id, cursor=first.next_cursor, limit=2)
+    assert [child.input["product"] for child in first.data + rest.data] == ["0", "1", "2"]
+    assert {child.parent_id for child in first.data} == {job.id}
+    assert (first.counts.submitted, first.counts.succeeded, first.parents, rest.next_cursor) == (3, 3, [], None)
+    assert first.budget is not None
+    assert (first.budget.amount, first.budget.spent, first.budget.reserved) == (20, 15, 0)
+    (best,) = await job.questions()
+    assert (best.name, best.question, best.who, best.answered_at) == ("best", "Which is best?", "client", None)
+    with pytest.raises(InputError) as caught:
+        await job.answer({"number": "two"})
+    assert caught.value.field == "answer.number"
+    with pytest.raises(NotFoundError):
+        await job.answer(1, question="other")
+    assert (await job.answer(Choice(2), question="best")).id == job.id
+    await until(lambda: asks(admin, job.id, "legal"))
+    assert [question.answer for question in await client.questions(job.id)] == [{"number": 2}]
+    with pytest.raises(ForbiddenError):
+        await client.answer(job.id, True, question="legal")
+    await admin.answer(job.id, True)
+    assert await job.result(Ad, timeout=PATIENCE) == Ad("2!", 1)
+    with pytest.raises(AnswerUnavailableError):
+        await job.answer({"number": 1}, question="best")
+
+
+async def asks(client: Any, job_id: str, name: str) -> bool:
+    return name in [question.name for question in await client.questions(job_id) if question.answered_at is None]
 
 
 async def test_a_running_job_is_canceled_and_run_again(client: Any) -> None:

@@ -228,7 +228,7 @@ async def children(api: ApiConnection, job: JobId, cursor: Cursor = None, limit:
 
 @command(app, "tree")
 async def tree(api: ApiConnection, job: JobId) -> AsyncGenerator[TreeLine]:
-    """Show a job with its children, their children, and so on; of each job at most 200 children."""
+    """Show a job with its children, their children, and so on."""
     from millpond.cli.tree import walk
 
     async for line in walk(api, job):

@@ -108,14 +108,23 @@ def _show_children(children: wire.Children) -> None:
     counts, budget = children.counts, children.budget
     _show_page(children.data, children.next_cursor)
     if counts.submitted:
-        _show_text(f"{counts.ended:,} of {counts.submitted:,} have ended: {counts.succeeded:,} succeeded")
+        ends = ("succeeded", "failed", "canceled")
+        ended = ", ".join(f"{getattr(counts, end):,} {end}" for end in ends if getattr(counts, end))
+        _show_text(f"{counts.ended:,} of {counts.submitted:,} have ended" + (f": {ended}" if ended else ""))
     if budget is not None:
-        _show_text(f"{budget.spent:,} of {budget.amount:,} credits are spent, {budget.reserved:,} reserved")
+        left = budget.amount - budget.spent - budget.reserved
+        _show_text(
+            f"Of {budget.amount:,} credits, {budget.spent:,} are spent, {budget.reserved:,} reserved, {left:,} left"
+        )
 
 
 def _show_tree_line(line: TreeLine) -> None:
     cost = line.captured if line.captured is not None else line.price
-    _show_text(f"{'  ' * line.depth}{line.id}  {line.kind}  {line.state}" + (f"  {cost} credits" if cost else ""))
+    wait = f" (waits for {_WAITS[line.waits_for]})" if line.waits_for in _WAITS else ""
+    _show_text(f"{'  ' * line.depth}{line.id}  {line.kind}  {line.state}{wait}" + (f"  {cost} credits" if cost else ""))
+
+
+_WAITS: Final = {"children": "children", "time": "a time", "question": "an answer"}
 
 
 def _show_delivery(delivery: wire.DeliveryLog) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from millpond.cli.reach import ApiConnection
 
-CHILDREN_MAX: Final = 200
+_PAGE: Final = 200
 
 
 class TreeLine(msgspec.Struct, kw_only=True):
@@ -24,25 +24,39 @@ class TreeLine(msgspec.Struct, kw_only=True):
     id: str
     kind: str
     state: str
+    waits_for: str | None
     price: int
     captured: int | None
 
 
-async def walk(api: ApiConnection, job_id: str, depth: int = 0) -> AsyncGenerator[TreeLine]:
+async def walk(api: ApiConnection, job_id: str) -> AsyncGenerator[TreeLine]:
     """The job, then each child with its own children."""
-    job: wire.Job = await api.get(path(job_id), wire.Job)
-    yield _line(job, depth)
-    async for line in _below(api, job_id, depth + 1):
+    yield _line(await api.get(path(job_id), wire.Job), 0)
+    async for line in _below(api, job_id, 1):
         yield line
 
 
 async def _below(api: ApiConnection, job_id: str, depth: int) -> AsyncGenerator[TreeLine]:
-    page: wire.Children = await api.get(path(job_id, "children"), wire.Children, limit=CHILDREN_MAX)
-    for child in page.data:
-        yield _line(child, depth)
-        async for line in _below(api, child.id, depth + 1):
-            yield line
+    cursor: str | None = None
+    while True:
+        page: wire.Children = await api.get(path(job_id, "children"), wire.Children, cursor=cursor, limit=_PAGE)
+        for child in page.data:
+            yield _line(child, depth)
+            if child.id in page.parents:
+                async for line in _below(api, child.id, depth + 1):
+                    yield line
+        cursor = page.next_cursor
+        if cursor is None:
+            return
 
 
 def _line(job: wire.Job, depth: int) -> TreeLine:
-    return TreeLine(depth=depth, id=job.id, kind=job.kind, state=job.state, price=job.price, captured=job.captured)
+    return TreeLine(
+        depth=depth,
+        id=job.id,
+        kind=job.kind,
+        state=job.state,
+        waits_for=job.waits_for,
+        price=job.price,
+        captured=job.captured,
+    )
