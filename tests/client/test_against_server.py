@@ -252,8 +252,8 @@ async def test_children_and_questions_of_a_job_are_read_and_answered(client: Any
     await until(lambda: asks(admin, job.id, "legal"))
     assert [question.answer for question in await client.questions(job.id)] == [{"number": 2}]
     with pytest.raises(ForbiddenError):
-        await client.answer(job.id, True, question="legal")
-    await admin.answer(job.id, True)
+        await client.answer(job.id, "yes", question="legal")
+    await admin.answer(job.id, "yes")
     assert await job.result(Ad, timeout=PATIENCE) == Ad("2!", 1)
     with pytest.raises(AnswerUnavailableError):
         await job.answer({"number": 1}, question="best")

@@ -20,6 +20,7 @@ from millpond.engine.engine import Engine
 from millpond.engine.queue.dispatches import Lanes
 from millpond.engine.verify import verify
 from millpond.errors import NotFoundError, TransientError
+from millpond.services.canceler import canceler
 from millpond.services.expirer import expirer
 from millpond.services.firer import firer
 from millpond.services.reaper import reaper
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from typing import TypeVar
     from uuid import UUID
 
+    from millpond.engine.composition.budgets import Budget
+    from millpond.engine.composition.steps import Question
     from millpond.engine.credits.ledger import Balance, Entry
     from millpond.engine.engine import JobRecord, Submitted
     from millpond.engine.jobs.artifacts import ArtifactRecord
@@ -50,6 +53,9 @@ SQL: Final = queries("millpond.testing", "harness")
 
 TENANT: Final = "test"
 ACCOUNT: Final = "test"
+ACTOR: Final = "test"
+"""Who answers questions."""
+_PAGE: Final = 200
 
 _LEASE: Final = timedelta(seconds=60)
 _TICK: Final = timedelta(milliseconds=1)
@@ -97,10 +103,14 @@ class Harness:
         self._loop.run(self._engine.cancel(found.tenant, found.job_id))
         return self.job(found)
 
-    def answer(self, job: AnyJob, answer: Any) -> JobRecord:
-        """Answer a parked job."""
+    def answer(self, job: AnyJob, answer: Any, *, question: str | None = None) -> JobRecord:
+        """Answer a parked job, or one of its questions; the name may be omitted if only one is open."""
         found = self.job(job)
-        self._loop.run(self._engine.answer(found.tenant, found.job_id, answer))
+        if question is None and found.waits_for is None:
+            self._loop.run(self._engine.answer(found.tenant, found.job_id, answer))
+        else:
+            name = question or self._open_question(found)
+            self._loop.run(self._engine.answer_question(found.tenant, found.job_id, name, answer, actor=ACTOR))
         return self.job(found)
 
     def upload(
@@ -170,6 +180,20 @@ class Harness:
         found = self.job(job)
         return self._loop.run(self._engine.events(found.tenant, found.job_id))
 
+    def children(self, job: AnyJob) -> list[JobRecord]:
+        """The children of a job, in the order of its code."""
+        return self._loop.run(self._children(self.job(job)))
+
+    def questions(self, job: AnyJob) -> list[Question]:
+        """The questions that a job has asked, oldest first."""
+        found = self.job(job)
+        return self._loop.run(self._engine.questions(found.tenant, found.job_id))
+
+    def budget(self, job: AnyJob) -> Budget | None:
+        """What the children of a job may cost, and have cost; None if its kind has no budget."""
+        found = self.job(job)
+        return self._loop.run(self._engine.budget(found.tenant, found.job_id, found.run))
+
     def artifacts(self, job: AnyJob) -> list[ArtifactRecord]:
         """The files of a job: its input files and the files of the last attempt."""
         found = self.job(job)
@@ -228,6 +252,24 @@ class Harness:
         rows = await self._engine.db.run(SQL["jobs"])
         return [await self._engine.read(row["tenant"], row["job_id"]) for row in rows]
 
+    async def _children(self, parent: JobRecord) -> list[JobRecord]:
+        found: list[JobRecord] = []
+        after: UUID | None = None
+        while True:
+            page = await self._engine.children(parent.tenant, parent.job_id, after=after, limit=_PAGE)
+            found += [await self._engine.read(parent.tenant, job_id) for job_id in page.data]
+            after = page.after
+            if after is None:
+                return found
+
+    def _open_question(self, job: JobRecord) -> str:
+        names = [question.name for question in self.questions(job) if question.is_open]
+        if len(names) != 1:
+            raise AssertionError(
+                f"Open questions of {job.id}: {', '.join(names) or 'none'}; expected one, or its name."
+            )
+        return names[0]
+
     def _job_list(self) -> str:
         lines = [f"{job.id} {job.kind} {job.state} {job.tenant}/{job.account} {job.input}" for job in self.jobs()]
         return "\nJobs:\n  " + "\n  ".join(lines or ["no jobs"])
@@ -256,7 +298,7 @@ class Harness:
 
     async def _settle(self, engine: Engine) -> int:
         """Do everything that is due now, and what follows from it."""
-        services = [make(engine) for make in (scheduler, expirer, reaper)]
+        services = [make(engine) for make in (scheduler, expirer, reaper, canceler)]
         if self._offset:
             services.append(firer(engine))
         runs = 0

@@ -99,9 +99,9 @@ async def answer(db: Executor, tenant: str, job_id: UUID, name: str, given: Any,
     found = next((question for question in await questions(db, tenant, job_id) if question.name == name), None)
     if found is None:
         raise NotFoundError(f"The job asks no question {name[:80]!r}.", field="question")
-    text = values.encode(given, field="answer")  # first: the check by a schema takes only values that JSON has
+    text = values.encode(given, field="answer")
     if found.schema is not None:
-        kinds.check_schema(found.schema, given, field="answer")
+        kinds.check_schema(found.schema, msgspec.json.decode(text), field="answer")
     row = await db.run(SQL["answer_question"], tenant, job_id, name, text, actor)
     match row["verdict"]:
         case "answered" | "repeated":
