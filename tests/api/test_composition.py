@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 async def spawned(make: Factory, lease: Lease, count: int, name: str = "parts", **options: Any) -> list[str]:
     """Children of a leased job, as one batch; the ids in order."""
-    kind, given = options.pop("kind", "free"), options.pop("given", {})
-    children = [ChildRequest(kind, given | {"name": name, "n": n}) for n in range(count)]
+    kind, number = options.pop("kind", "free"), options.pop("number", "n")
+    given = options.pop("given", {"name": name})
+    children = [ChildRequest(kind, given | {number: n}) for n in range(count)]
     step = await make.engine.spawn(SpawnRequest(lease, name, None, children, total=count, **options))
     assert step.batch_id is not None
     return [job.id for job in await make.engine.members(TENANT, step.batch_id, limit=200)]
@@ -111,6 +112,25 @@ async def test_a_budget_is_shown_with_what_is_spent_and_reserved(site: Site, mak
     await make.engine.spawn(SpawnRequest(lease, "shots", 1, children, total=3))
     await make.serve("priced")
     assert (await children_of(site, job_id))["budget"] == {"amount": 50, "spent": 5, "reserved": 10}
+
+
+async def test_the_detail_of_a_job_has_what_it_is_composed_of(site: Site, make: Factory, clock: Clock) -> None:
+    await make.credits(50)
+    lease = await make.leased("budgeted")
+    job_id = ids.text("job", lease.job_id)
+    await spawned(make, lease, 3, kind="priced", given={}, number="size")
+    await make.engine.record(question(lease, "take", "operator"))
+    await make.engine.record(StepRequest(lease, "sleep", 3, "sleep", wait=timedelta(hours=1)))
+    detail = (await site.order("GET", f"/v1/board/jobs/{job_id}")).json()["composition"]
+    assert detail["counts"] == {"submitted": 3, "ended": 0, "succeeded": 0, "failed": 0, "canceled": 0}
+    assert detail["budget"] == {"amount": 50, "spent": 0, "reserved": 15}
+    assert [asked["name"] for asked in detail["questions"]] == ["take"]
+    assert detail["wakes_at"] is not None
+    await make.engine.suspend(lease, "sleep")
+    await clock.advance(timedelta(hours=2))
+    assert (await site.order("GET", f"/v1/board/jobs/{job_id}")).json()["composition"]["wakes_at"] is None
+    plain = await site.submitted()
+    assert (await site.order("GET", f"/v1/board/jobs/{plain}")).json()["composition"] is None
 
 
 async def test_only_the_account_and_its_operators_see_the_children(site: Site, make: Factory) -> None:

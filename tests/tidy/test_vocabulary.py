@@ -52,6 +52,7 @@ SAME_THING = {
         "products.actions.wire products.effects.wire products.guard.wire products.partner.wire "
         "products.studio.wire wire.jobs worker.context"
     ),
+    "JobComposition": "engine.reads.details wire.views",
     "JobDetail": "engine.reads.details wire.views",
     "JobError": "products.partner.wire wire.jobs",
     "JobSummaries": "engine.reads.summaries wire.bulk",

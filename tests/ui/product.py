@@ -175,6 +175,36 @@ async def compose(job: Any, composition: Composition) -> dict[str, Any]:
     return msgspec.to_builtins(composition)
 
 
+@app.kind("frame", price=1)
+async def frame(job: Any, n: int) -> int:
+    """Draws a frame."""
+    return n
+
+
+@app.kind("scene", price=2)
+async def scene(job: Any, n: int, frames: int = 0) -> int:
+    """Draws the frames of a scene."""
+    await job.gather(*(job.child("frame", {"n": frame}) for frame in range(frames)))
+    return n
+
+
+class Cut(msgspec.Struct):
+    """What to do with the scenes."""
+
+    scene: Annotated[int, Meta(ge=0, description="The best scene.")]
+    style: Literal["fast", "slow"] = "fast"
+
+
+@app.kind("film", price=5, budget=500)
+async def film(job: Any, scenes: int = 2, frames: int = 0, who: str = "client") -> dict[str, Any]:
+    """Makes scenes, and asks which one is best and what to call the film."""
+    await job.gather(*(job.child("scene", {"n": n, "frames": frames if n == 0 else 0}) for n in range(scenes)))
+    cut = await job.ask("Which scene is best?", schema=Cut, who="operator", within="2d", name="cut")
+    title = await job.ask("What is it called?", who=who, name="title")
+    await job.sleep("1h")
+    return {"scene": cut.scene, "title": title}
+
+
 def picture(width: int, height: int) -> bytes:
     """A PNG: dusk over the sea."""
     rows = b"".join(

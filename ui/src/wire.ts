@@ -817,6 +817,16 @@ export interface Job {
   omitted?: ("input" | "output")[];
 }
 
+/** What a job consists of beside its own code. */
+export interface JobComposition {
+  counts: ChildCounts;
+  budget: Budget | null;
+  /** Of the current run, oldest first. */
+  questions: Question[];
+  /** The end of the next sleep of its code. */
+  wakes_at: string | null;
+}
+
 /** A job with its related objects. */
 export interface JobDetail {
   job: Job;
@@ -840,6 +850,8 @@ export interface JobDetail {
   retries: string[];
   /** Null for a kind that this server does not know. */
   lifecycle: LifecycleInfo | null;
+  /** Null if the job has no steps, children or budget. */
+  composition: JobComposition | null;
 }
 
 /** The error of a job. */

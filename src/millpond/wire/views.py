@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from millpond.wire.artifacts import Artifact
 from millpond.wire.credits import Entry
-from millpond.wire.jobs import Job
+from millpond.wire.jobs import Budget, ChildCounts, Job, Question
 from millpond.wire.kinds import LifecycleInfo
 from millpond.wire.shapes import Answer, Credits, Phase, Time, WorkerStatus
 from millpond.wire.webhooks import Delivery
@@ -57,6 +57,15 @@ class PredictionInfo(Answer):
     over_at: Time | None
 
 
+class JobComposition(Answer):
+    """What a job consists of beside its own code."""
+
+    counts: ChildCounts
+    budget: Budget | None
+    questions: Annotated[list[Question], Meta(description="Of the current run, oldest first.")]
+    wakes_at: Annotated[Time | None, Meta(description="The end of the next sleep of its code.")]
+
+
 class JobDetail(Answer):
     """A job with its related objects."""
 
@@ -77,6 +86,7 @@ class JobDetail(Answer):
     key: Annotated[str | None, Meta(description="The idempotency key; null if it is not indexed.")]
     retries: Annotated[list[str], Meta(description="Retries of the job, among the next 2,000 jobs of its account.")]
     lifecycle: Annotated[LifecycleInfo | None, Meta(description="Null for a kind that this server does not know.")]
+    composition: Annotated[JobComposition | None, Meta(description="Null if the job has no steps, children or budget.")]
 
 
 SearchResultType = Literal[

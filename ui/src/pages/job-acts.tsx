@@ -6,7 +6,7 @@ import { ask } from "../parts/dialogs";
 import type { FieldSpec } from "../parts/forms";
 import { toast } from "../parts/toasts";
 import { go, part } from "../router";
-import type { Accepted, Canceled, Entry, Job, JobDetail, Refund } from "../wire";
+import type { Accepted, Canceled, Entry, Job, JobComposition, JobDetail, Refund } from "../wire";
 import { credits, plain, shortId } from "../words";
 
 /** An action, or the reason why it is not available. */
@@ -46,7 +46,8 @@ export function actsOn(subject: Subject): JobActs {
       ? null
       : (refusal("admin") ?? unless(refundable(subject) <= 0 && "The full price was already refunded.", refund)),
     priority: job.phase === "ready" || job.phase === "waiting" ? unless(null, prioritize) : null,
-    answer: job.phase === "parked" ? unless(null, answer) : null,
+    // Questions have forms of their own on the page.
+    answer: job.phase === "parked" && !job.waits_for ? unless(null, answer) : null,
   };
 }
 
@@ -98,7 +99,8 @@ function retry({ job, detail, reload }: Subject): Promise<unknown> {
   });
 }
 
-function cancel({ job, reload }: Subject): Promise<unknown> {
+function cancel({ job, detail, reload }: Subject): Promise<unknown> {
+  const held = heldFor(job, detail.composition);
   return ask({
     title: `Cancel ${named(job)}`,
     text: (
@@ -106,7 +108,8 @@ function cancel({ job, reload }: Subject): Promise<unknown> {
         {job.phase === "leased"
           ? "The worker is asked to stop and has a grace period to do so."
           : "The job is not running and ends immediately."}{" "}
-        {job.price ? `The ${credits(job.price)} held for it are released to the wallet of ${job.account}.` : ""}
+        {held ? `The ${credits(held)} held for it are released to the wallet of ${job.account}. ` : ""}
+        {hasOpenChildren(detail) && "Its children are canceled with it, unless they are detached."}
       </p>
     ),
     action: "Cancel job",
@@ -118,6 +121,16 @@ function cancel({ job, reload }: Subject): Promise<unknown> {
       reload();
     },
   });
+}
+
+/** What is held for a job that has not ended: its price, and what its children have not spent of its budget. */
+export function heldFor(job: Job, composition: JobComposition | null): number {
+  const budget = composition?.budget;
+  return job.price + (budget ? budget.amount - budget.spent : 0);
+}
+
+function hasOpenChildren({ composition }: JobDetail): boolean {
+  return composition !== null && composition.counts.ended < composition.counts.submitted;
 }
 
 export function isRefund(entry: Entry): boolean {

@@ -33,9 +33,11 @@ import { Timeline } from "../parts/timeline";
 import { attempt, toast } from "../parts/toasts";
 import { Traceback, tracebackOf } from "../parts/traceback";
 import { Link, part, place, setQuery } from "../router";
-import type { Artifact, Entry, Events, Job, JobDetail, Event as JobEvent } from "../wire";
+import type { Artifact, Budget, Entry, Events, Job, JobComposition, JobDetail, Event as JobEvent } from "../wire";
 import { between, clock, credits, number, plain, plural, shortId, span } from "../words";
-import { type Action, actsOn, isRefund, type JobActs, refunded } from "./job-acts";
+import { type Action, actsOn, heldFor, isRefund, type JobActs, refunded } from "./job-acts";
+import { Questions } from "./job-questions";
+import { Children, Wait } from "./job-tree";
 import "./job.css";
 
 /** The number of newest events read when the page opens; earlier ones are loaded on request. */
@@ -75,12 +77,18 @@ function Shown({ detail, reload, stale }: { detail: JobDetail; reload: () => voi
     <Page
       title={job.kind}
       tab={`${plain(job.state)} ${job.kind} ${shortId(job.id)}`}
-      aside={<Headline job={job} />}
+      aside={<Headline job={job} composition={detail.composition} />}
       acts={<Acts job={job} acts={acts} />}
     >
       {eventLog.last !== null && <Follow key={job.run} job={job} after={eventLog.last} onEvent={receive} />}
       {stale && <p class="stale">Out of date: {stale}</p>}
       <Trouble detail={detail} job={job} acts={acts} />
+      {detail.composition && (
+        <>
+          <Questions job={job} questions={detail.composition.questions} reload={reload} />
+          <Children job={job} composition={detail.composition} />
+        </>
+      )}
       <Panel title="Timeline" aside={detail.events_left_out > 0 && <LeftOut events={detail.events_left_out} />}>
         <Timeline spans={detail.spans} isOver={job.outcome !== null} />
       </Panel>
@@ -192,11 +200,12 @@ function passed(events: readonly JobEvent[]): string[] {
 
 // The head
 
-function Headline({ job }: { job: Job }) {
+function Headline({ job, composition }: { job: Job; composition: JobComposition | null }) {
   return (
     <div class="job-line">
       <StateBadge state={job.state} phase={job.phase} outcome={job.outcome} />
       {job.cancel_requested_at && !job.outcome && <Badge tone="warn">canceling</Badge>}
+      <Wait job={job} wakesAt={composition?.wakes_at ?? null} />
       {job.phase === "leased" && (
         <>
           {job.stage && <span>{plain(job.stage)}</span>}
@@ -204,13 +213,23 @@ function Headline({ job }: { job: Job }) {
           <span class="soft numeric">{Math.round(job.progress * 100)} %</span>
         </>
       )}
-      <strong>{cost(job)}</strong>
+      <strong>{cost(job, composition)}</strong>
       <Id id={job.id} whole />
+      {job.parent_id && (
+        <span>
+          <span class="soft">child of</span> <Id id={job.parent_id} tenant={job.tenant} />
+        </span>
+      )}
     </div>
   );
 }
 
-function cost(job: Job): string {
+function cost(job: Job, composition: JobComposition | null): string {
+  const budget = composition?.budget;
+  if (budget)
+    return job.outcome
+      ? `${credits((job.captured ?? 0) + budget.spent)} captured`
+      : `${credits(heldFor(job, composition))} held`;
   if (!job.price) return "free";
   if (!job.outcome) return `${credits(job.price)} held`;
   if (!job.captured) return `${credits(job.price)} released`;
@@ -352,7 +371,10 @@ function Trouble({ detail, job, acts }: { detail: JobDetail; job: Job; acts: Job
 // Credits
 
 /** A sentence about what the job costs and why. */
-function costSentence(job: Job, entries: readonly Entry[]): string {
+function costSentence(job: Job, { entries, composition }: JobDetail): string {
+  const budget = composition?.budget;
+  if (budget) return budgetSentence(job, budget, entries);
+  if (job.price && job.parent_id && !entries.some((entry) => entry.type === "hold")) return sharedSentence(job);
   if (!job.price) return "This kind is free; no credits are held.";
   if (!job.outcome)
     return `${credits(job.price)} are held until the job ends. They are captured if it succeeds and released if it does not.`;
@@ -369,11 +391,30 @@ function costSentence(job: Job, entries: readonly Entry[]): string {
   return `The job succeeded, and the ${credits(job.captured)} held were captured.${after}`;
 }
 
+/** The same for a job with a budget, which is held with its price. */
+function budgetSentence(job: Job, budget: Budget, entries: readonly Entry[]): string {
+  const own = job.price ? `${credits(job.price)} for the job and ${credits(budget.amount)}` : credits(budget.amount);
+  if (!job.outcome) return `${own} for its children are held until the job ends. What they do not use is released.`;
+  const back = refunded(entries);
+  const total = (job.captured ?? 0) + budget.spent;
+  const after = back ? ` ${credits(back)} were refunded later.` : "";
+  return `The job cost ${credits(job.captured ?? 0)} and its children ${credits(budget.spent)}, ${credits(total)} in all; the rest was released.${after}`;
+}
+
+/** The same for a job that the budget of an ancestor pays for. */
+function sharedSentence(job: Job): string {
+  const where = "the budget of a job above";
+  if (!job.outcome) return `${credits(job.price)} are reserved in ${where} until the job ends.`;
+  return job.captured
+    ? `The job cost ${credits(job.captured)}, paid from ${where}.`
+    : `The job cost nothing; ${credits(job.price)} went back to ${where}.`;
+}
+
 function Money({ detail, job }: { detail: JobDetail; job: Job }) {
   const wallet = `/credits/${part(job.tenant)}/${part(job.account)}`;
   return (
     <Panel title="Credits" aside={<Link to={wallet}>Wallet of {job.account}</Link>}>
-      <p class="job-sum">{costSentence(job, detail.entries)}</p>
+      <p class="job-sum">{costSentence(job, detail)}</p>
       {detail.entries.length > 0 && (
         <Table
           label="Ledger entries"

@@ -153,6 +153,37 @@ export function SchemaForm({ value, turn, onChange, ...form }: FormProps) {
   return <Fields key={turn} form={form} schema={schema} path="input" depth={0} value={value} onChange={onChange} />;
 }
 
+interface ValueProps extends Form {
+  label: string;
+  /** The path of the value, with which its errors begin. */
+  path: string;
+  value: unknown;
+  onChange: (value: unknown) => void;
+}
+
+/** Fields for a value of any type, such as the answer to a question. */
+export function SchemaValue({ label, path, value, onChange, ...form }: ValueProps) {
+  return (
+    <Member
+      form={form}
+      given={form.root}
+      label={label}
+      path={path}
+      depth={0}
+      isRequired
+      value={value}
+      onChange={onChange}
+    />
+  );
+}
+
+/** The value with which such fields begin: what is not chosen yet is undefined. */
+export function initialValue(root: Schema): unknown {
+  const { schema } = resolved(root, root);
+  if (schema.properties) return initialInput(schema, root);
+  return schema.default ?? schema.const ?? { boolean: false, array: [] }[String(schema.type)];
+}
+
 interface FieldsProps {
   form: Form;
   schema: Schema;

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from millpond import errors, ids, wire
 from millpond.api import parameters
-from millpond.api.calls import Reply, cursor, reply
+from millpond.api.calls import Reply, copied, cursor, reply
 from millpond.api.jobs import jobs, questions
 from millpond.api.routes import Route
 from millpond.api.scopes import CLIENTS, READERS
@@ -35,10 +35,8 @@ async def children(call: Call) -> Reply:
     body = wire.Children(
         data=[jobs.listed(call, view, estimates.get(view.job_id)) for view in views],
         parents=[view.id for view in views if view.job_id in parents],
-        counts=wire.ChildCounts(**{name: getattr(counts, name) for name in wire.ChildCounts.__struct_fields__}),
-        budget=None
-        if budget is None
-        else wire.Budget(amount=budget.amount, spent=budget.spent, reserved=budget.reserved),
+        counts=copied(wire.ChildCounts, counts),
+        budget=None if budget is None else copied(wire.Budget, budget),
         next_cursor=None if page.after is None else ids.text("job", page.after),
     )
     return reply(body)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from millpond import wire
+from millpond.api.calls import copied
 from millpond.api.scopes import OPERATORS, READERS
 from millpond.errors import AnswerUnavailableError, ForbiddenError, InvalidError, NotFoundError
 
@@ -21,8 +22,7 @@ def may_see(call: Call, question: Question) -> bool:
 
 
 def to_wire(question: Question) -> wire.Question:
-    fields: dict[str, Any] = {name: getattr(question, name) for name in wire.Question.__struct_fields__}
-    return wire.Question(**fields)
+    return copied(wire.Question, question)
 
 
 async def is_asked(call: Call, job: JobView) -> bool:

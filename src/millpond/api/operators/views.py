@@ -13,7 +13,7 @@ from millpond.api import parameters, principals
 from millpond.api.calls import copied, cursor, job_text, reply
 from millpond.api.credits import wallets
 from millpond.api.fleet import workers
-from millpond.api.jobs import artifacts, jobs, kinds
+from millpond.api.jobs import artifacts, jobs, kinds, questions
 from millpond.api.principals import check_all_tenants
 from millpond.api.routes import Route
 from millpond.api.scopes import READERS
@@ -25,7 +25,7 @@ from millpond.errors import InvalidError, NotFoundError, StorageUnavailableError
 if TYPE_CHECKING:
     from millpond.api.calls import Call, Reply
     from millpond.engine.fleet.scaling import RouteLoad
-    from millpond.engine.reads.details import JobDetail
+    from millpond.engine.reads.details import JobComposition, JobDetail
     from millpond.engine.reads.fleet import FleetView
 
 _BETWEEN: Final = "~"
@@ -53,7 +53,19 @@ async def detail(call: Call) -> Reply:
             key=None,
             retries=list(found.retries),
             lifecycle=None if kind is None else kinds.lifecycle_to_wire(kind.lifecycle),
+            composition=_composition(found.composition),
         )
+    )
+
+
+def _composition(found: JobComposition | None) -> wire.JobComposition | None:
+    if found is None:
+        return None
+    return wire.JobComposition(
+        counts=copied(wire.ChildCounts, found.counts),
+        budget=None if found.budget is None else copied(wire.Budget, found.budget),
+        questions=[questions.to_wire(question) for question in found.questions],
+        wakes_at=found.wakes_at,
     )
 
 

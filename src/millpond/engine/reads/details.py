@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from millpond import ids
+from millpond.engine.composition import batches, budgets, steps
 from millpond.engine.credits.ledger import Entry
 from millpond.engine.jobs import tracebacks
 from millpond.engine.reads import timelines
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from millpond.engine.composition.batches import ChildCounts
+    from millpond.engine.composition.budgets import Budget
+    from millpond.engine.composition.steps import Question
     from millpond.engine.engine import Engine
     from millpond.engine.jobs.artifacts import ArtifactRecord
     from millpond.engine.reads.timelines import Attempt
@@ -59,6 +63,17 @@ class PredictionRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class JobComposition:
+    """What a job consists of beside its own code."""
+
+    counts: ChildCounts
+    budget: Budget | None
+    questions: Sequence[Question]
+    wakes_at: datetime | None
+    """The end of the next sleep of its code."""
+
+
+@dataclass(frozen=True, slots=True)
 class JobDetail:
     """A job and what belongs to it."""
 
@@ -73,6 +88,8 @@ class JobDetail:
     retries: Sequence[str]
     tracebacks: dict[int, str]
     """Where the code of the job raised the errors of its attempts, by the attempt."""
+    composition: JobComposition | None
+    """None if the job has no steps, children or budget."""
     names: dict[str, str] = field(default_factory=dict[str, str])
     """The names of the fleet workers above, by id, except those that have left."""
 
@@ -93,7 +110,18 @@ async def read(engine: Engine, tenant: str | None, job_id: UUID | str, account: 
         [PredictionRecord(*row) for row in await database.run(SQL["predictions"], job.job_id, job.tenant, _PARTS_MAX)],
         await _retries(database, job),
         await tracebacks.of_job(database, job.tenant, job.job_id),
+        None if job.depth is None else await _composition(database, job),
         await _names(engine, (held_by, *(attempt.worker for attempt in timeline.attempts))),
+    )
+
+
+async def _composition(database: Database, job: JobView) -> JobComposition:
+    waking = await database.run(SQL["waking"], job.job_id, job.run)
+    return JobComposition(
+        await batches.counts(database, job.tenant, job.job_id),
+        await budgets.read(database, job.job_id, job.run),
+        await steps.questions(database, job.tenant, job.job_id),
+        waking["at"],
     )
 
 

@@ -30,6 +30,11 @@ from (
 where e.tenant = $2
 order by e.seq;
 
+-- name: waking :one
+-- The end of the next sleep of a run of a job. Database: tenant.
+select min(s.due_at) as at from millpond.steps s
+where s.job_id = $1 and s.run = $2 and s.type = 'sleep' and s.due_at > millpond.clock();
+
 -- name: predictions :many
 -- What providers were asked to do for a job, the oldest first. Database: tenant.
 select s.id as prediction_id, s.provider, s.external_id, s.status, s.part, s.run, s.created_at, s.over_at
