@@ -236,7 +236,7 @@ async def jobs(db: Database, clock: Clock, engine: Engine) -> dict[str, str]:
     parent = await make.leased("budgeted")
     await engine.spawn(SpawnRequest(parent, "shots", 1, [ChildRequest("priced", {"size": n}) for n in (2, 3)], total=2))
     await engine.suspend(parent, "shots")
-    (child, _) = await engine.children("acme", parent.job_id)
+    child = (await engine.children("acme", parent.job_id)).data[0]
     await engine.outbound.close()
     found = {
         "succeeded": done.job_id,

@@ -36,8 +36,6 @@ READS: Final = {
     "/v1/jobs/{id}/children": "job",
     "/v1/jobs/{id}/questions": "job",
     "/v1/jobs/{id}/artifacts": "job",
-    "/v1/jobs/{id}/children": "job",
-    "/v1/jobs/{id}/questions": "job",
     "/v1/board/jobs/{id}": "job",
     "/v1/artifacts/{id}": "artifact",
     "/v1/endpoints/{id}": "endpoint",
