@@ -117,12 +117,12 @@ async def _connections(db: Database) -> CheckResult:
 
 async def _services(db: Database) -> CheckResult:
     row = await db.run(SQL["overdue"])
-    if row["leases"] or row["dispatches"]:
+    if any(row):
         return CheckResult(
             "services",
             is_well=False,
-            detail=f"{row['leases']} leases and {row['dispatches']} jobs are overdue; check that a "
-            "process runs the services",
+            detail=f"{row['leases']} leases, {row['dispatches']} jobs and {row['schedules']} schedules are overdue; "
+            "check that a process of each app runs the services",
         )
     return CheckResult("services", is_well=True, detail="nothing is overdue")
 

@@ -29,7 +29,8 @@ from pg_stat_activity where backend_type = 'client backend';
 -- What the services should have processed by now.
 select
     (select count(*) from (select from millpond.leases where expires_at < millpond.clock() - interval '30 seconds' limit 1000) l) as leases,
-    (select count(*) from (select from millpond.dispatches where wakes_at < millpond.clock() - interval '30 seconds' limit 1000) d) as dispatches;
+    (select count(*) from (select from millpond.dispatches where wakes_at < millpond.clock() - interval '30 seconds' limit 1000) d) as dispatches,
+    (select count(*) from (select from millpond.schedules where next_at < millpond.clock() - interval '2 minutes' limit 1000) s) as schedules;
 
 -- name: counters :one
 -- The number of changes that are not merged yet, up to a limit.
