@@ -12,6 +12,7 @@ from millpond.engine.queue import leases
 from millpond.engine.queue.dispatches import Lanes
 from millpond.engine.queue.leases import End
 from millpond.outbound import Outbound
+from millpond.schedules import Schedule, Timing
 from millpond.webhooks import Hook
 from millpond.work import ChildRequest, SpawnRequest
 from tests.factories import ERROR, HOUR, MINUTE, Factory, attempt, progress
@@ -198,6 +199,23 @@ OFFENCES = {
         "update millpond.batches set parent_id = {succeeded}",
         "update millpond.batches set run = 0",
     ],
+    "schedules_stay_due": [
+        "update millpond.schedules set due_at = null, next_at = null",
+    ],
+    "fires_come_before_the_next_due_time": [
+        "update millpond.fires f set cause = 'schedule', due_at = s.due_at from millpond.schedules s",
+    ],
+    "fires_are_settled": [
+        "update millpond.fires set outcome = 'pending', tries = 0, try_at = now(), at = at - interval '1 day'",
+    ],
+    "fires_name_their_job": [
+        "update millpond.fires set job_id = gen_random_uuid()",
+        "update millpond.fires set tenant = 'globex'",
+    ],
+    "scheduled_jobs_have_a_fire": [
+        "delete from millpond.fires",
+        "update millpond.fires set job_id = {ready}",
+    ],
     "provided_jobs_have_a_prediction": [
         """update millpond.kinds set declaration = declaration || '{{"runs": "provider"}}' where kind = 'brief'""",
     ],
@@ -238,6 +256,9 @@ async def jobs(db: Database, clock: Clock, engine: Engine) -> dict[str, str]:
     await engine.suspend(parent, "shots")
     child = (await engine.children("acme", parent.job_id)).data[0]
     await engine.outbound.close()
+    declared = Schedule(name="hourly", kind="free", timing=Timing(every=HOUR), tenant="acme", account="ann")
+    schedule, _ = await engine.schedules.make(declared, actor="op")
+    await engine.fires.run(schedule, actor="op")
     found = {
         "succeeded": done.job_id,
         "failed": failed.job_id,

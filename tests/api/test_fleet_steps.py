@@ -71,9 +71,9 @@ def children(count: int, kind: str = "shot", first: int = 1) -> dict[str, Any]:
 async def test_a_step_is_recorded_once_whatever_is_sent_later(fleet_server: FleetServer) -> None:
     worker = await fleet_server.joined()
     lease = await leased(fleet_server, worker)
-    first = (await worker.call("record", **lease, name="facts", type="call", result={"a": 1}, position=1)).json()
+    first = (await worker.call("record", **lease, name="facts", result={"a": 1}, position=1)).json()
     assert (first["result"], first["is_done"], first["position"]) == ({"a": 1}, True, 1)
-    for more in ({"type": "call", "result": 2}, {"type": "sleep", "seconds": 5}, {"type": "call", "position": 7}):
+    for more in ({"result": 2}, {"seconds": 5}, {"position": 7}):
         assert (await worker.call("record", **lease, name="facts", **more)).json() == first
     again = await worker.call("spawn", **lease, **children(1) | {"name": "facts"})
     assert again.json() == first, "a name that is taken submits nothing"
@@ -108,7 +108,7 @@ async def test_parts_of_children_come_in_order_and_each_once(fleet_server: Fleet
     for verb, body in (
         ("suspend", {"name": "shots"}),
         ("recall", {}),
-        ("record", {"name": "late", "type": "call"}),
+        ("record", {"name": "late"}),
         ("spawn", children(1)),
         ("results", {"batch_id": first["batch_id"]}),
     ):
