@@ -72,6 +72,9 @@ TARGETS = (
     Target("1,000 workers' heartbeats, % of a core, at most", "fleet_heartbeats_share", None, "", 1.0, limit=15),
     Target("one event to 5,000 streams of one job, at most", "streams_one_job_all_max", None, "", 1.0, limit=1_000),
     Target("one event to each of 5,000 streams, at most", "streams_own_job_all_max", None, "", 1.0, limit=1_000),
+    Target(
+        "text of 500 jobs, 50 pieces a second each, to its readers, p99, at most", "text_p99", None, "", 1.0, limit=300
+    ),
     Target("100 rules for 4 kB of text, p50, at most", "rules_p50", None, "", 1.0, limit=1),
     Target("100 rules for 4 kB of text, p99, at most", "rules_p99", None, "", 1.0, limit=1),
     Target("webhooks delivered / a bare loop of the same client", "webhooks_courier", "millpond", "webhooks_bare", 0.5),
@@ -151,6 +154,7 @@ def commands(dsn: str, rounds: int, *, quick: bool) -> Iterator[tuple[str, Seque
         yield "bench.startup", []
         yield "bench.rules", []
     yield "bench.streams", server
+    yield "bench.text", server
     yield "bench.webhooks", server
     yield "bench.flat", [*server, *(["--jobs", "200000", "--pinned", "20"] if quick else [])]
 
@@ -186,7 +190,8 @@ def render(numbers: Numbers, server: str, *, quick: bool) -> str:
             "job, dispatch, events, capture. The queues are measured in turn, round after round, each with its best",
             "settings, and each number is the median over the rounds (of two, the higher); the methods are in",
             "`bench/peers/harness.py`, `bench/callers.py`, `bench/flat.py`, `bench/http.py`, `bench/fleet.py`,",
-            "`bench/streams.py`, `bench/webhooks.py`, `bench/rules.py` and `bench/startup.py`. Compare the ratios.",
+            "`bench/streams.py`, `bench/text.py`, `bench/webhooks.py`, `bench/rules.py` and `bench/startup.py`.",
+            "Compare the ratios.",
             "If a target is missed, `docs/why/batching.md` explains why.",
             "",
             "## Targets",

@@ -230,6 +230,16 @@ def read_tags(given: Iterable[str], *, separator: str = ":", field: str = "tag")
     return check_tags(tags, field=field)
 
 
+def check_text(given: Any, *, field: str) -> int:
+    """The size of a text, in bytes; rejects what cannot be stored."""
+    if not isinstance(given, str):
+        raise InputError(f"The value must be a text, not {type(given).__name__}.", field=field)
+    if given.isascii() and "\0" not in given:
+        return len(given)
+    _check_text(given, (None, field))
+    return len(given.encode())
+
+
 def check_limit(given: Any, limit: int) -> int:
     """The number of items of a page."""
     if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= limit:

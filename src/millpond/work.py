@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 StepType = Literal["call", "children", "sleep", "question"]
 
 NOTE_TYPES: Final = ("log", "progress", "stage")  # never one that the engine itself uses for a transition
+CHUNK_MAX: Final = 64 * 1024
+"""The maximum size of a chunk, in bytes."""
+TEXT_MAX: Final = 1024 * 1024
+"""How much text an attempt may emit, in bytes."""
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
@@ -187,6 +191,33 @@ class BatchResults:
     is_over: bool
     total: int
     children: Sequence[ChildResult]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of the text that a running job emits. The chunks of an attempt are numbered from 1."""
+
+    lease: Lease
+    number: int
+    text: str
+
+
+def gated(kind: str) -> InvalidError:
+    """The refusal of text of a kind with a gate.
+
+    A gate checks an output as a whole. What it would remove may be spread over several chunks, and what was sent to a
+    reader cannot be taken back.
+    """
+    return InvalidError(
+        f"Jobs of kind {kind!r} cannot emit text, because the kind has a gate.",
+        field="text",
+        hint="The gate checks the output as a whole: return the text in the output.",
+    )
+
+
+def too_long() -> InvalidError:
+    """The refusal of text beyond the limit of an attempt."""
+    return InvalidError(f"An attempt may emit at most {TEXT_MAX:,} bytes of text.", field="text")
 
 
 @dataclass(frozen=True, slots=True)

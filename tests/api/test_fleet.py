@@ -201,6 +201,41 @@ async def test_a_job_may_fail_be_retried_requeued_and_parked(fleet_server: Fleet
     assert [job["attempts"] for job in seen] == [0, 1, 0, 0]
 
 
+async def test_text_is_written_once_in_order_and_within_limits(fleet_server: FleetServer) -> None:
+    remote_worker = await fleet_server.joined()
+    await fleet_server.job()
+    (job,) = await remote_worker.polled()
+
+    async def emit(*chunks: tuple[int, str]) -> dict[str, Any]:
+        numbered = [{"number": number, "text": text} for number, text in chunks]
+        emitted = await remote_worker.call("emit", jobs=[{**lease_of(job), "chunks": numbered}])
+        assert emitted.status_code == 200, emitted.text
+        (result,) = emitted.json()["jobs"]
+        return result
+
+    assert await emit((1, "Once "), (2, "upon ")) == {
+        **lease_of(job),
+        "is_held": True,
+        "cancel_requested": False,
+        "error": None,
+    }
+    assert (await emit((2, "upon "), (3, "a time")))["error"] is None
+    refusals = {
+        "number 4": (5, "later"),
+        "NUL character": (4, "a\0b"),
+        "65,537 bytes": (4, "x" * 65_537),
+        "is empty": (4, ""),
+    }
+    for message, chunk in refusals.items():
+        error = (await emit(chunk))["error"]
+        assert message in error["message"]
+        assert error["field"] == ("number" if message == "number 4" else "chunks[0].text")
+    text = (await fleet_server.site.get(f"/v1/jobs/{job['job_id']}/text")).json()
+    assert (text["text"], text["number"]) == ("Once upon a time", 3)
+    await fleet_server.site.post(f"/v1/jobs/{job['job_id']}/cancel")
+    assert (await emit((4, "!")))["cancel_requested"]
+
+
 async def test_a_cancel_reaches_the_worker(fleet_server: FleetServer) -> None:
     remote_worker = await fleet_server.joined()
     await fleet_server.job()
@@ -318,7 +353,7 @@ async def test_a_name_and_the_cap_are_kept(engine: Engine, clock: Clock) -> None
 
 VERBS = (
     *("poll", "heartbeat", "note", "complete", "fail", "requeue", "park", "upload", "download", "deregister"),
-    *("recall", "record", "spawn", "results", "suspend"),
+    *("recall", "record", "spawn", "results", "suspend", "emit"),
 )
 
 
@@ -381,6 +416,28 @@ async def test_a_stale_or_foreign_lease_changes_nothing(fleet_server: FleetServe
     assert not beat["is_held"]
 
 
+async def test_text_under_a_stale_or_foreign_lease_is_not_written(fleet_server: FleetServer) -> None:
+    """Each job of a request has a result of its own."""
+    remote_worker, other = await fleet_server.joined("w1"), await fleet_server.joined("w2")
+    await fleet_server.job()
+    await fleet_server.job()
+    (mine,), (theirs,) = await remote_worker.polled(), await other.polled()
+    stale = {**lease_of(mine), "lease_token": str(uuid4())}
+    unknown = {**lease_of(mine), "job_id": ids.text("job", uuid4())}
+    asked = [lease_of(mine), lease_of(theirs), stale, unknown]
+    chunks = [{"number": 1, "text": "mine"}]
+    emitted = await remote_worker.call("emit", jobs=[{**lease, "chunks": chunks} for lease in asked])
+    assert emitted.status_code == 200, emitted.text
+    results = emitted.json()["jobs"]
+    assert [{name: result[name] for name in lease_of(mine)} for result in results] == asked
+    assert [result["is_held"] for result in results] == [True, False, False, False]
+    assert [result["error"] for result in results] == [None] * 4
+    texts = [(await fleet_server.site.get(f"/v1/jobs/{job['job_id']}/text")).json()["text"] for job in (mine, theirs)]
+    assert texts == ["mine", ""]
+    wrong = await remote_worker.call("emit", jobs=[{**lease_of(mine), "job_id": "job_x", "chunks": chunks}])
+    assert (*code(wrong), wrong.json()["field"]) == (404, "not_found", "jobs[0].job_id")
+
+
 async def test_a_revoke_takes_the_jobs_away_now(fleet_server: FleetServer) -> None:
     remote_worker = await fleet_server.joined()
     job_id = await fleet_server.job()
@@ -407,6 +464,11 @@ NONSENSE = [
     ("heartbeat", '{"jobs": [{"job_id": "job_x"}]}', "jobs[0].lease_token"),
     ("heartbeat", '{"jobs": [' + ",".join(["{}"] * 1_001) + "]}", "jobs"),
     ("complete", '{"job_id": "x", "lease_token": "nonsense"}', "lease_token"),
+    ("emit", '{"jobs": []}', "jobs"),
+    ("emit", '{"jobs": [{LEASE, "chunks": []}]}', "jobs[0].chunks"),
+    ("emit", '{"jobs": [{LEASE, "chunks": [{"number": 0, "text": "x"}]}]}', "jobs[0].chunks[0].number"),
+    ("emit", '{"jobs": [{LEASE, "chunks": [{"number": 1}]}]}', "jobs[0].chunks[0].text"),
+    ("emit", '{"jobs": [{LEASE, "chunks": [{"number": 1, "text": 7}]}]}', "jobs[0].chunks[0].text"),
     ("note", '{LEASE, "notes": []}', "notes"),
     ("note", '{LEASE, "notes": [{"number": 0, "type": "log"}]}', "notes[0].number"),
     ("note", '{LEASE, "notes": [{"number": 1, "type": "progress", "value": 1.5}]}', "notes[0].value"),

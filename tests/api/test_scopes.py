@@ -40,6 +40,7 @@ GET    /v1/jobs/{id}/stream                        client viewer operator admin 
 GET    /v1/jobs/{id}/logs                          client viewer operator admin reading-token
 GET    /v1/jobs/{id}/children                      client viewer operator admin
 GET    /v1/jobs/{id}/questions                     client viewer operator admin
+GET    /v1/jobs/{id}/text                          client viewer operator admin reading-token
 POST   /v1/jobs/{id}/tokens                        client operator admin
 GET    /v1/jobs/{id}/artifacts                     client viewer operator admin reading-token
 POST   /v1/artifacts                               client operator admin
@@ -70,6 +71,7 @@ POST   /v1/callbacks/{provider}/{token}            anybody
 POST   /v1/worker/register                         worker
 POST   /v1/worker/poll                             fleet
 POST   /v1/worker/heartbeat                        fleet
+POST   /v1/worker/emit                             fleet
 POST   /v1/worker/note                             fleet
 POST   /v1/worker/readiness                        fleet
 POST   /v1/worker/traceback                        fleet

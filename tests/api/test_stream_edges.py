@@ -10,6 +10,7 @@ import pytest
 
 from millpond.api.jobs import streams
 from millpond.api.jobs.streams import NATIVE, StreamFrame, WatchedJob
+from millpond.engine.reads.streams import Position
 from tests.api.test_streams import chat, hub, names, read, whole
 from tests.checks import until
 
@@ -24,9 +25,11 @@ KEPT = 4
 
 def test_what_comes_after_an_event_does_not_include_it() -> None:
     """A stream that met its last event again would never come to rest."""
-    watch = WatchedJob(None, UUID(int=1), 0, NATIVE)
-    watch.add(StreamFrame(seq, b"x") for seq in (1, 2, 3))
-    assert [[frame.seq for frame in watch.after(seen)] for seen in range(4)] == [[1, 2, 3], [2, 3], [3], []]
+    places = [Position(1), Position(1, 1), Position(1, 2), Position(2)]
+    watch = WatchedJob(None, UUID(int=1), Position(0), NATIVE)
+    watch.add(StreamFrame(place, b"x") for place in places)
+    for index, seen in enumerate([Position(0), *places]):
+        assert [frame.position for frame in watch.after(seen)] == places[index:]
 
 
 @pytest.mark.parametrize("behind", [-2, -1, 0, 1, 2])
@@ -41,11 +44,11 @@ async def test_a_reader_at_the_edge_of_the_buffer_gets_every_event_once(
         (watch,) = hub._all()
 
         async def is_known() -> bool:
-            return watch.last == 12
+            return watch.last == Position(12)
 
         await until(is_known)
-        assert (watch.floor, len(watch._frames)) == (12 - KEPT, KEPT)
-        after = watch.floor + behind
+        assert (watch.floor, len(watch._frames)) == (Position(12 - KEPT), KEPT)
+        after = watch.floor.seq + behind
         await make.finish(lease)
         received = await whole(hub, lease.job_id, after)
         assert [message.id for message in received] == [*map(str, range(after + 1, 14)), None]
@@ -61,7 +64,7 @@ async def test_a_buffer_that_was_full_once_keeps_what_comes_later(hub: Hub, make
             await chat(make.engine, lease, n, n, size=50_000)
 
         async def is_known() -> bool:
-            return watch.last == 13
+            return watch.last == Position(13)
 
         await until(is_known)
         assert watch._size == sum(len(frame.text) for frame in watch._frames) > 0

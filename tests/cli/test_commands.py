@@ -26,6 +26,13 @@ async def good(job: Job, text: str = "", number: int = 0) -> dict:
     await job.log("half way")
     return {"text": text, "number": number}
 
+@app.kind("talking", price=2)
+async def talking(job: Job) -> dict:
+    await job.log("listen")
+    for word in ("Once ", "upon ", "a \\x1b[31mtime"):
+        await job.emit(word)
+    return {"words": 4}
+
 @app.kind("bad", price=2)
 async def bad(job: Job) -> None:
     raise PermanentError("It cannot be done.")
@@ -192,6 +199,30 @@ async def test_logs_are_followed_to_the_end(sh: Shell, product: Up) -> None:
     followed = sh.run("jobs", "logs", job_id, "--follow", "--json")
     (line,) = [msgspec.json.decode(line) for line in followed.stdout.splitlines()]
     assert line["text"] == "half way"
+
+
+async def test_text_is_printed_as_it_comes(sh: Shell, product: Up) -> None:
+    ran = sh.run("run", "talking")
+    assert (ran.process.returncode, data(ran)) == (0, {"words": 4})
+    assert "  listen\nOnce upon a \ufffd[31mtime\nsucceeded" in ran.stderr  # not a command to the terminal
+    job_id = await product.submit("talking")
+    read = sh.run("jobs", "text", job_id)
+    assert (read.process.returncode, read.stdout) == (0, "Once upon a \x1b[31mtime")
+    assert f"{job_id} succeeded" in read.stderr
+    read = sh.run("jobs", "text", job_id, "--json")
+    *chunks, job = [msgspec.json.decode(line) for line in read.stdout.splitlines()]
+    assert "".join(chunk["text"] for chunk in chunks) == "Once upon a \x1b[31mtime"
+    assert (chunks[0]["number"], job["id"], job["outcome"]) == (1, job_id, "succeeded")
+    watched = sh.run("jobs", "watch", job_id, "--json")
+    assert "chunk" not in watched.stdout
+
+
+async def test_the_text_of_a_job_is_read_where_only_a_database_is(sh: Shell, product: Up) -> None:
+    """There are no streams: the text is polled."""
+    job_id = await product.submit("talking")
+    await product.until("ended", job_id)
+    read = sh.run("jobs", "text", job_id, "--database-url", str(sh.dsn))
+    assert (read.process.returncode, read.stdout) == (0, "Once upon a \x1b[31mtime"), read.stderr
 
 
 async def test_a_parked_job_gets_its_answer_and_an_ended_one_runs_again(sh: Shell, product: Up) -> None:

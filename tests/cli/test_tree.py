@@ -82,6 +82,7 @@ TRIED: dict[str, list[tuple[list[str], int]]] = {
     "jobs refund": [([NOBODY, "--reason", "x", "--yes"], 3), ([NOBODY, "--reason", "x"], 2), ([NOBODY], 2)],
     "jobs retry": [([NOBODY], 3)],
     "jobs tree": [([NOBODY], 3), (["nonsense"], 3)],
+    "jobs text": [([NOBODY], 3)],
     "jobs wait": [([NOBODY], 3), ([NOBODY, "--timeout", "soon"], 5)],
     "jobs watch": [([NOBODY], 3)],
     "keys create": [

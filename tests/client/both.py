@@ -14,6 +14,7 @@ from millpond.client import WaitTimeoutError
 LISTS = {
     "accounts",
     "as_completed",
+    "chunks",
     "audit",
     "deliveries",
     "entries",
@@ -25,7 +26,9 @@ LISTS = {
     "logs",
     "pages",
     "schedules",
+    "stream_text",
     "tenants",
+    "watch",
 }
 _OVER = object()
 

@@ -200,9 +200,9 @@ async def test_a_slow_consumer_of_a_huge_stream_keeps_it_waiting(api: NativeApi,
     sent = 0
     frames = api._frames
 
-    async def counted(job: FakeJob, after: int) -> Any:
+    async def counted(job: FakeJob, *after: int) -> Any:
         nonlocal sent
-        async for frame in frames(job, after):
+        async for frame in frames(job, *after):
             sent += len(frame)
             yield frame
 
@@ -258,7 +258,7 @@ def test_streams_of_a_blocking_client_can_be_read_side_by_side(api: NativeApi, d
 # The parser
 
 
-def frames(*chunks: bytes) -> list[tuple[str, bytes]]:
+def frames(*chunks: bytes) -> list[tuple[str, bytes, str]]:
     parser = sse.Parser()
     return [tuple(frame) for chunk in chunks for frame in parser.feed(chunk)]  # type: ignore[misc]
 
@@ -269,7 +269,7 @@ STREAM = b': ping\n\nretry: 100\n\nid: 1\nevent: a\ndata: {"x":\ndata: 1}\n\neve
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1_000])
 def test_frames_are_the_same_however_the_bytes_fall(size: int) -> None:
     chunks = [STREAM[start : start + size] for start in range(0, len(STREAM), size)]
-    assert frames(*chunks) == [("a", b'{"x":\n1}'), ("b", b"2")]
+    assert frames(*chunks) == [("a", b'{"x":\n1}', "1"), ("b", b"2", "")]
 
 
 def test_a_frame_without_an_end_is_not_collected_for_ever() -> None:

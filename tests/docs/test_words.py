@@ -134,6 +134,7 @@ ALIASES = {
     "callers_transaction": "transaction",
     "copywriting": "copy",
     "databases": "tenant database",
+    "emitter": "emit",
     "groups": "auto scaling group",
     "idempotency": "idempotency key",
     "limits": "rate limit",

@@ -48,6 +48,8 @@ class FleetDouble:
     asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     refusals: dict[str, MillpondError] = field(default_factory=dict)
     """The next answer to a verb."""
+    texts: dict[str, list[str]] = field(default_factory=dict)
+    """The chunks that were emitted, by job."""
     files: dict[str, bytes] = field(default_factory=dict)
     uploads: dict[str, str] = field(default_factory=dict)
     spoiled: set[str] = field(default_factory=set)
@@ -184,6 +186,23 @@ class FleetDouble:
 
     def on_note(self, body: dict[str, Any]) -> dict[str, Any]:
         return {"cancel_requested": self.check(body) in self.canceling}
+
+    def on_emit(self, body: dict[str, Any]) -> dict[str, Any]:
+        return {"jobs": [self.emitted(job) for job in body["jobs"]]}
+
+    def emitted(self, job: dict[str, Any]) -> dict[str, Any]:
+        is_held = self.held.get(job["job_id"]) == job["lease_token"]
+        known = self.texts.setdefault(job["job_id"], []) if is_held else []
+        for chunk in job["chunks"]:
+            if chunk["number"] == len(known) + 1:
+                known.append(chunk["text"])
+        return {
+            "job_id": job["job_id"],
+            "lease_token": job["lease_token"],
+            "is_held": is_held,
+            "cancel_requested": job["job_id"] in self.canceling,
+            "error": None,
+        }
 
     def on_upload(self, body: dict[str, Any]) -> dict[str, Any]:
         self.check(body)

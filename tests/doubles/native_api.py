@@ -44,6 +44,7 @@ class FakeJob:
     kind: str
     input: Any
     events: list[wire.Event] = field(default_factory=list)
+    chunks: list[wire.Chunk] = field(default_factory=list)
     output: Any = None
     error: dict[str, Any] | None = None
 
@@ -51,6 +52,20 @@ class FakeJob:
         self.output, self.error = output or self.output, error or self.error
         event = wire.Event(seq=len(self.events) + 1, at=datetime.now(UTC), type=type, state=type, data=data or None)
         self.events.append(event)
+
+    def emit(self, *texts: str, restart: bool = False) -> None:
+        if restart or not self.chunks:
+            self.happen("text_started")
+            self.chunks = []
+        for text in texts:
+            chunk = wire.Chunk(seq=len(self.events), number=len(self.chunks) + 1, at=datetime.now(UTC), text=text)
+            self.chunks.append(chunk)
+
+    def after(self, position: tuple[int, int]) -> list[tuple[tuple[int, int], str, Any]]:
+        """What comes after a position in the stream."""
+        items: list[tuple[tuple[int, int], str, Any]] = [((event.seq, 0), event.type, event) for event in self.events]
+        items += [((chunk.seq, chunk.number), "chunk", chunk) for chunk in self.chunks]
+        return sorted((item for item in items if item[0] > position), key=lambda item: item[0])
 
     @property
     def outcome(self) -> Any:
@@ -129,6 +144,7 @@ class NativeApi:
                 Route("/v1/jobs/{id}/retry", self._retry, methods=["POST"]),
                 Route("/v1/jobs/{id}/events", self._events),
                 Route("/v1/jobs/{id}/stream", self._stream),
+                Route("/v1/jobs/{id}/text", self._text),
                 Route("/v1/wallet", self._wallet),
                 Route("/v1/grants", self._wallet, methods=["POST"]),
             ],
@@ -215,18 +231,26 @@ class NativeApi:
     async def _stream(self, request: Request) -> Response:
         if not self.streams_come_through:
             return Response("<html>no streams here</html>", 200, media_type="text/html")
-        job, after = self._find(request), int(request.headers.get("last-event-id", 0))
-        return StreamingResponse(self._frames(job, after), media_type="text/event-stream")
+        job, (seq, _, number) = self._find(request), request.headers.get("last-event-id", "0").partition(".")
+        return StreamingResponse(self._frames(job, int(seq), int(number or 0)), media_type="text/event-stream")
 
-    async def _frames(self, job: FakeJob, after: int) -> AsyncIterator[bytes]:
+    async def _text(self, request: Request) -> Response:
+        job = self._find(request)
+        number = len(job.chunks)
+        position = f"{len(job.events)}.{number}" if number else f"{len(job.events)}"
+        text = "".join(chunk.text for chunk in job.chunks)
+        return answer(wire.JobText(text=text, number=number, at=None, epoch=1, last_event_id=position))
+
+    async def _frames(self, job: FakeJob, seq: int, number: int = 0) -> AsyncIterator[bytes]:
         yield b"retry: 100\n\n"
-        sent = 0
+        after, sent = (seq, number), 0
         while True:
-            for event in job.events[after:]:
+            for position, name, item in job.after(after):
                 if sent == self.streams_cut_after:
                     raise ConnectionAbortedError  # in the middle of the stream
-                yield b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.type.encode(), msgspec.json.encode(event))
-                after, sent = event.seq, sent + 1
+                id_ = f"{position[0]}.{position[1]}" if position[1] else f"{position[0]}"
+                yield b"id: %s\nevent: %s\ndata: %s\n\n" % (id_.encode(), name.encode(), msgspec.json.encode(item))
+                after, sent = position, sent + 1
             if job.outcome is not None:
                 yield b"event: end\ndata: {}\n\n"
                 return

@@ -20,6 +20,7 @@ from millpond.store.doctor import examine
 from millpond.store.embedded import open_embedded
 from millpond.store.migrate import migrate
 from millpond.store.queries import NamedQuery
+from millpond.work import Chunk
 from tests.databases import DatabaseServer, plain_user
 from tests.factories import ACCOUNT, STRANGER, TENANT
 from tests.product import app
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from millpond.store.doctor import CheckResult
     from tests.factories import Factory
 
-WALLED = ("accounts", "artifacts", "entries", "events", "idempotency", "jobs")
+WALLED = ("accounts", "artifacts", "chunks", "entries", "events", "idempotency", "jobs")
 WHO: NamedQuery = NamedQuery("test.who", "one", "select current_user::text as name")
 MANY = 10
 LAST = UUID(int=2**128 - 1)
@@ -54,6 +55,7 @@ async def two(engine: Engine, make: Factory) -> dict[str, UUID]:
         submitted = await engine.submit("priced", tenant=tenant, account=ACCOUNT, idempotency_key="k")
         made[tenant] = submitted.job_id
         await engine.artifacts.save(tenant, ACCOUNT, name="x", content_type="text/plain", data=b"x")
+    await engine.emit(*([Chunk(lease, 1, "x")] for lease in await make.claimed("priced", want=2)))
     return made
 
 

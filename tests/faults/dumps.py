@@ -22,6 +22,7 @@ _ID_VERSION = "7"
 _WRITTEN = (
     "accounts",
     "audit",
+    "chunks",
     "deliveries",
     "delivery_tries",
     "dispatches",

@@ -21,7 +21,7 @@ from millpond.schedules import Schedule, Timing
 from millpond.services.firer import firer
 from millpond.services.pruner import pruner
 from millpond.webhooks import NATIVE, Hook
-from millpond.work import ChildRequest, SpawnRequest, StepRequest
+from millpond.work import ChildRequest, Chunk, SpawnRequest, StepRequest
 from tests.checks import Snapshot
 from tests.factories import ACCOUNT, ERROR, HOUR, MINUTE, OWNER, TENANT, Factory, attempt, interruption, progress
 from tests.faults.dumps import story, wipe
@@ -381,6 +381,14 @@ async def extend(engine: Engine, held: list[Lease]) -> Any:
 @verb(held)
 async def note(engine: Engine, lease: Lease) -> Any:
     return await engine.note(progress(lease, 1, 0.5))
+
+
+@verb(held)
+async def emit(engine: Engine, lease: Lease) -> Any:
+    (result,) = await engine.emit([Chunk(lease, 1, "Once "), Chunk(lease, 2, "upon")])
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 @verb(held)

@@ -151,6 +151,20 @@ table millpond.callbacks
     constraint callbacks_pkey PRIMARY KEY (provider, message_id)
     policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
+table millpond.chunks
+    -- database: tenant. The text that running jobs have emitted, in pieces. Rows are never updated. They are deleted when a later attempt emits text, or soon after the job has ended.
+    with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=10000, autovacuum_vacuum_cost_delay=0)
+    job_id uuid not null
+    after integer not null -- The number of the job's last event when the chunk was written: its place between the events.
+    number integer not null -- Counts the chunks of an attempt from 1 without gaps.
+    epoch integer not null -- The epoch of the attempt.
+    tenant text collate "C" not null
+    at timestamp with time zone not null
+    total integer not null -- The bytes of text of the attempt up to and including this chunk.
+    text text not null
+    constraint chunks_pkey PRIMARY KEY (job_id, after, number)
+    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
+
 table millpond.counter_changes
     -- database: tenant. What a statement changed in the numbers of jobs: written by that statement, merged into the tables of counters, then deleted. Without an index: statements only append to it.
     with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=10000, autovacuum_vacuum_insert_threshold=-1, autovacuum_vacuum_cost_delay=0)

@@ -11,6 +11,7 @@ from uuid import uuid4
 from millpond.api.jobs.jobs import export_line
 from millpond.api.jobs.streams import Hub, Listener
 from millpond.engine.engine import Engine
+from millpond.engine.reads.streams import Position
 from millpond.engine.webhooks.vault import Vault
 from millpond.errors import OverdueError, UnavailableError
 from millpond.retry import Backoff
@@ -46,7 +47,7 @@ async def test_no_pause_grows_beyond_a_few_seconds(anyio_backend: str, monkeypat
     engine = Engine(await Database.open("postgresql://127.0.0.1:1/nowhere", patience=1), app)
     notifier = Notifier(engine)
     hub = Hub(engine, notifier)
-    hub.join(Listener(), "acme", uuid4(), 0)
+    hub.join(Listener(), "acme", uuid4(), Position(0))
     stop = asyncio.Event()
     services = {each.name: each.run for each in all_services(engine, Settings(), export_line)}
     parts = services | {"hub": hub.run, "notifier": notifier.run}

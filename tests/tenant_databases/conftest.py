@@ -39,6 +39,7 @@ TENANTS = (
     "accounts",
     "batches",
     "budgets",
+    "chunks",
     "deliveries",
     "delivery_tries",
     "endpoints",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,8 @@ from millpond.store.migrate import status
 from millpond.store.moving import move_out
 from millpond.webhooks import NATIVE
 from millpond.wire import JobFilter
-from millpond.work import End, Return
+from millpond.work import Chunk, End, Return
+from tests.api.test_text_streams import read_text
 from tests.checks import until
 from tests.factories import ACCOUNT, ERROR, HOUR, MINUTE, OWNER, STRANGER, TENANT, Factory, Owner
 from tests.faults.verbs import MARGIN, delivering
@@ -177,10 +179,12 @@ async def test_a_tenant_moves_out_with_all_it_has(server: DatabaseServer, templa
         stays = await make.submitted("free", **NEIGHBOUR)
         with pytest.raises(ConflictError, match="not ended"):
             await move_out(central, TENANT, database)
+        assert await engine.emit([Chunk(running, 1, "text")]) == [False]
         await make.finish(running)
         await engine.close()
         transitioned = await move_out(central, TENANT, database)
         assert (transitioned["jobs"], transitioned["accounts"], transitioned["entries"]) == (2, 1, 3)
+        assert transitioned["chunks"] == 1
         with pytest.raises(ConflictError, match="already been moved out"):  # and loses nothing by it
             await move_out(central, TENANT, database)
         engine = await Engine.open(central, app, tenant_databases={TENANT: database}, pool_size=2)
@@ -188,6 +192,8 @@ async def test_a_tenant_moves_out_with_all_it_has(server: DatabaseServer, templa
             assert await engine.verify() == []
             assert (await engine.read(TENANT, done.job_id)).output == done.output
             assert await count(engine.db, "jobs") == 1
+            assert await count(engine.db, "chunks") == 0
+            assert (await engine.views.text(TENANT, ACCOUNT, running.job_id)).text == "text"
             assert [job.job_id for job in (await engine.views.jobs(TENANT, tags={"team": "ads"})).data] == [
                 running.job_id
             ]
@@ -205,6 +211,22 @@ async def test_a_tenant_moves_out_with_all_it_has(server: DatabaseServer, templa
 
 
 # Side by side
+
+
+async def test_text_of_both_is_written_and_read_together(system: SystemUnderTest) -> None:
+    for owner in (OWNER, NEIGHBOUR):
+        await system.make.submitted("free", **owner)
+    claimed = await system.make.claimed("free", want=2)
+    assert await system.engine.emit(*([Chunk(lease, 1, lease.tenant)] for lease in claimed)) == [False, False]
+    stop, hub = asyncio.Event(), Hub(system.engine)
+    running = asyncio.create_task(hub.run(stop))
+    for lease in claimed:
+        async with aclosing(hub.stream(lease.tenant, lease.job_id)) as stream:
+            await read_text(stream, lease.tenant)
+    stop.set()
+    await running
+    assert await count(system.database, "chunks") == await count(system.engine.db, "chunks") == 1
+    await asyncio.gather(*map(system.make.finish, claimed))
 
 
 async def test_jobs_of_both_are_handed_out_in_one_order(system: SystemUnderTest) -> None:

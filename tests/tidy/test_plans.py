@@ -19,11 +19,11 @@ from millpond import ids
 from millpond.engine.bulk import operations
 from millpond.engine.credits import holds, ledger
 from millpond.engine.credits.ledger import Bill
-from millpond.engine.jobs import events, idempotency, jobs
+from millpond.engine.jobs import chunks, events, idempotency, jobs
 from millpond.engine.providers import callbacks, predictions
 from millpond.engine.queue import dispatches, fires, leases, schedules
 from millpond.engine.queue.dispatches import Lanes
-from millpond.engine.reads import details, fleet, search, summaries, views
+from millpond.engine.reads import details, fleet, search, streams, summaries, views
 from millpond.engine.webhooks import deliveries, endpoints
 from millpond.store.db import CLIENT_ROLE, connect, fetch
 from tests.product import app
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 HOT = (
     "accounts",
+    "chunks",
     "deliveries",
     "dispatches",
     "endpoints",
@@ -89,6 +90,11 @@ from made;
 
 insert into millpond.events (job_id, seq, at, type, state, tenant)
 select id, seq, clock_timestamp(), 'log', 'queued', 'acme' from made, generate_series(1, 2) seq;
+
+-- Those that run emit text, and those that have ended a short while ago have.
+insert into millpond.chunks (job_id, after, number, epoch, tenant, at, total, text)
+select id, 2, number, 1, 'acme', clock_timestamp(), number * 5, 'word '
+from made, generate_series(1, 10) number where n between 98000 and 99999 or phase = 'leased';
 
 insert into millpond.entries (
     tenant, account, seq, at, type, available, held, outside, available_after, held_after, job_id, run
@@ -337,6 +343,16 @@ VERBS: dict[str, tuple[NamedQuery, Call, set[str]]] = {
         lambda ear: (*held(ear), [1] * 10, ["log"] * 10, [None] * 10, [None] * 10, ["{}"] * 10),
         {"dispatches_pkey"},
     ),
+    "emit": (
+        chunks.SQL["emit"],
+        lambda ear: (*held(ear), [11] * 10, ["word "] * 10, 1024 * 1024),
+        {"dispatches_pkey", "chunks_pkey"},
+    ),
+    "begin to emit": (
+        chunks.SQL["emit"],
+        lambda ear: (*held(ear), [1] * 10, ["word "] * 10, 1024 * 1024),
+        {"dispatches_pkey", "chunks_pkey"},
+    ),
     "park": (leases.SQL["park"], lambda ear: (*held(ear), ["{}"] * 10), {"dispatches_pkey"}),
     "lapse": (leases.SQL["lapse"], lambda _: (10,), {"dispatches_pkey"}),
     "abandon": (leases.SQL["abandon"], lambda ear: (held(ear)[1][0],), {"dispatches_pkey"}),
@@ -422,6 +438,17 @@ READS: dict[str, tuple[NamedQuery, Call, set[str]]] = {
     ),
     "present": (jobs.SQL["present"], lambda ear: (held(ear)[0],), {"entries_hold"}),
     "after": (events.SQL["after"], lambda ear: (one(ear, "ended"), "acme", 0, 500), {"events_*_pkey"}),
+    "changes of watched jobs": (
+        streams.SQL["look"],
+        lambda ear: (held(ear)[0], ["acme"] * 10, [1] * 10),
+        {"chunks_pkey"},
+    ),
+    "stream of watched jobs": (
+        streams.SQL["after"],
+        lambda ear: (held(ear)[0], ["acme"] * 10, [2] * 10, [7] * 10, [True] * 10, 8),
+        {"chunks_pkey", "events_*_pkey"},
+    ),
+    "text of jobs that have ended": (chunks.SQL["prune"], lambda _: (MINUTE, FIRST, 200), {"chunks_pkey"}),
     "entries": (ledger.SQL["entries"], lambda _: ("acme", "account-7", 2**62, 50), {"entries_pkey"}),
     "post": (ledger.SQL["post"], lambda _: ("grant", "acme", "account-7", 5, "order", None), {"entries_reference"}),
     "answers": (
@@ -684,6 +711,8 @@ VIEWS: dict[str, tuple[str, Call, str]] = {
     ),
     "events": ("events", lambda ear: ("acme", None, one(ear, "ended"), 0, None, 501), "events_*_pkey"),
     "logs": ("events", lambda ear: ("acme", None, one(ear, "ended"), 0, "log", 501), "events_*_pkey"),
+    "text": ("text", lambda ear: ("acme", None, one(ear, "leased")), "chunks_pkey"),
+    "last chunk": ("last_chunk", lambda ear: ("acme", "account-7", one(ear, "leased")), "chunks_pkey"),
     "wallet": ("wallet", lambda _: ("acme", "account-7"), "accounts_pkey"),
     "entries": ("entries", lambda _: ("acme", "account-7", 2**62, 51), "entries_pkey"),
 }

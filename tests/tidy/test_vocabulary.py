@@ -34,6 +34,7 @@ SAME_THING = {
     "BulkOperations": "engine.bulk.operations wire.bulk",
     "Canceled": "products.partner.wire wire.jobs",
     "ChildCounts": "engine.composition.batches wire.jobs",
+    "Chunk": "wire.jobs work",
     "Deliveries": "engine.webhooks.deliveries wire.webhooks",
     "DeliveryTry": "engine.webhooks.deliveries wire.webhooks",
     "Durations": "engine.reads.estimates wire.kinds",

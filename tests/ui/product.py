@@ -82,6 +82,28 @@ async def paint(
     return {"picture": made.id, "prompt": prompt}
 
 
+@app.kind("narrate", attempts_max=2, backoff=Backoff(first=timedelta(milliseconds=10), jitter=0))
+async def narrate(job: Any, folder: str) -> dict[str, Any]:
+    """Emits what is in the files 1, 2, 3 … of a folder as they appear, until one is empty.
+
+    The first attempt fails at a file that says so, and the second begins after it.
+    """
+    is_behind = job.attempt == 1
+    for number in range(1, 1_000):
+        path = Path(folder) / str(number)
+        while not path.exists():
+            await asyncio.sleep(0.02)
+        text = path.read_text("utf-8")
+        if text == "fail" and job.attempt == 1:
+            raise RuntimeError("again")
+        if not text:
+            break
+        if is_behind:
+            await job.emit(text)
+        is_behind = is_behind or text == "fail"
+    return {"files": number}
+
+
 @app.kind("slow", price=2, stages=("warming", "working"))
 async def slow(job: Any, note: str = "", lines: int = 0) -> None:
     """Runs until it is canceled."""

@@ -69,6 +69,61 @@ async def test_a_job_is_seen_moving_from_queued_to_completed_without_reload(dash
             await photograph(page, "ui/job-3-succeeded")
 
 
+async def test_text_is_shown_as_it_is_emitted(dash: Dash) -> None:
+    client = await dash.client()
+    folder = dash.file()
+    folder.mkdir()
+
+    def emit(number: int, text: str) -> None:
+        (folder / "part").write_text(text, "utf-8")
+        (folder / "part").rename(folder / str(number))
+
+    emit(1, "Once upon\n")
+    job_id = await client.submit("narrate", {"folder": str(folder)})
+    async with dash.page(f"/jobs/{job_id}") as page:
+        box = page.get_by_role("log", name="Text")
+        await expect(box).to_have_text("Once upon\n", use_inner_text=False)  # what came before the page was opened
+        height = await box.evaluate("box => box.clientHeight")
+        await page.evaluate("window.node = document.querySelector('.live-text').firstChild")
+        emit(2, EVIL)
+        await expect(box).to_contain_text(EVIL)
+        assert await page.evaluate("window.hacked") is None
+        emit(3, "".join(f"line {number}\n" for number in range(200)))
+        await expect(box).to_contain_text("line 199")
+        assert await box.evaluate("box => box.clientHeight") == height  # nothing moves
+        assert await box.evaluate("box => box.scrollTop + box.clientHeight >= box.scrollHeight - 24")
+        assert await page.evaluate("window.node === document.querySelector('.live-text').firstChild")
+        assert await serious(page) == []
+        await photograph(page, "ui/job-text")
+
+        # The reader goes back, and stays there.
+        await box.evaluate(
+            "box => new Promise(done => { box.addEventListener('scroll', done, {once: true}); box.scrollTop = 0 })"
+        )
+        emit(4, "one more")
+        await expect(box).to_contain_text("one more")
+        assert await box.evaluate("box => box.scrollTop") == 0
+
+        emit(5, "fail")
+        await expect(page.locator(".job-side")).to_contain_text("1 failed")
+        emit(6, "There was")
+        await expect(box).to_have_text("There was")  # the second attempt restarts it
+        emit(7, "")
+        await state_is(page, "succeeded")
+        await expect(page.get_by_role("tab", name="Output")).to_have_attribute("aria-selected", "true")
+        await page.get_by_role("tab", name="Text").click()
+        await expect(box).to_have_text("There was")
+
+
+async def test_a_page_that_is_opened_later_has_the_output_only(dash: Dash) -> None:
+    folder = dash.file()
+    folder.mkdir()
+    (folder / "1").write_text("", "utf-8")
+    job = await (await dash.client()).done("narrate", {"folder": str(folder)})
+    async with dash.page(f"/jobs/{job['id']}?tab=text") as page:
+        await expect(page.get_by_text("The output is its result.")).to_be_visible()
+
+
 async def test_a_picture_is_fetched_once_however_often_the_job_is_looked_at(dash: Dash) -> None:
     """Each look signs its files again. A new address would draw the picture again, and begin a film again."""
     job = await (await dash.client()).done("paint")

@@ -5,7 +5,7 @@ import { effect, signal } from "@preact/signals";
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { asProblem, get, onUserChange, type Problem, session, signInReason, streamOf } from "./api";
 import { place } from "./router";
-import type { Board, Event as JobEvent } from "./wire";
+import type { Board, Chunk, Event as JobEvent } from "./wire";
 
 export type Liveness = "live" | "paused" | "manual" | "lost" | "off";
 
@@ -191,30 +191,34 @@ export function useLoaded<T>(
 const EVENT_TYPES = [
   ...["submitted", "queued", "started", "requeued", "parked", "answered", "resumed", "delivering", "retried"],
   ...["succeeded", "failed", "canceled", "expired", "blocked"],
-  ...["progress", "stage", "log", "cancel_requested", "prioritized"],
+  ...["progress", "stage", "log", "text_started", "cancel_requested", "prioritized"],
 ];
 
-/** Follow the events of a job after a given number, while the tab is visible and the job has not ended. */
-export function useEvents(id: string, tenant: string, after: number | null, onEvent: (event: JobEvent) => void): void {
-  const latest = useRef(onEvent);
-  latest.current = onEvent;
-  const last = useRef(after ?? 0);
-  const isReady = after !== null;
+export interface Following {
+  onEvent: (event: JobEvent) => void;
+  onChunk: (chunk: Chunk) => void;
+}
+
+/** Follow the stream of a job after a given position, while the tab is visible and the job has not ended. */
+export function useStream(id: string, tenant: string, after: string, following: Following): void {
+  const latest = useRef(following);
+  latest.current = following;
+  const last = useRef(after);
   useEffect(() => {
-    if (!isReady) return;
-    last.current = Math.max(last.current, after ?? 0);
     let stream: EventSource | null = null;
     const start = () => {
       stream?.close();
       stream = null;
       if (document.hidden) return;
       stream = new EventSource(streamOf(`jobs/${id}/stream`, { tenant, last_event_id: last.current }));
-      const receive = (event: Event) => {
+      const receive = (event: Event): string => {
         const { data, lastEventId } = event as MessageEvent<string>;
-        last.current = Number(lastEventId) || last.current;
-        latest.current(JSON.parse(data) as JobEvent);
+        last.current = lastEventId || last.current;
+        return data;
       };
-      for (const type of EVENT_TYPES) stream.addEventListener(type, receive);
+      for (const type of EVENT_TYPES)
+        stream.addEventListener(type, (event) => latest.current.onEvent(JSON.parse(receive(event)) as JobEvent));
+      stream.addEventListener("chunk", (event) => latest.current.onChunk(JSON.parse(receive(event)) as Chunk));
       stream.addEventListener("end", () => stream?.close());
     };
     start();
@@ -223,5 +227,5 @@ export function useEvents(id: string, tenant: string, after: number | null, onEv
       document.removeEventListener("visibilitychange", start);
       stream?.close();
     };
-  }, [id, tenant, isReady]);
+  }, [id, tenant]);
 }

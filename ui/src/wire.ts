@@ -340,6 +340,16 @@ export interface Children {
   next_cursor: string | null;
 }
 
+/** A piece of the text that a running job emits. The chunk with number 1 restarts the text. */
+export interface Chunk {
+  /** The number of the last event before it. */
+  seq: number;
+  /** Counts the chunks of an attempt from 1 without gaps. */
+  number: number;
+  at: string;
+  text: string;
+}
+
 /** A completed job. */
 export interface CompleteJob {
   job_id: string;
@@ -444,6 +454,42 @@ export interface Durations {
   p90: number;
   /** The number of jobs in the sample. */
   jobs: number;
+}
+
+/** Text that jobs of the worker have emitted. */
+export interface EmitText {
+  jobs: EmittedText[];
+}
+
+/** The results, in the order of the jobs. */
+export interface Emitted {
+  jobs: EmittedResult[];
+}
+
+/** A piece of the text of a job. */
+export interface EmittedChunk {
+  /** Counts the chunks of the lease from 1, without gaps. */
+  number: number;
+  /** Up to 64 KiB. */
+  text: string;
+}
+
+/** Whether the chunks of a job were written. Chunks that were written before are not written again. */
+export interface EmittedResult {
+  job_id: string;
+  lease_token: string;
+  /** False if the lease is lost: discard the job. */
+  is_held: boolean;
+  cancel_requested: boolean;
+  /** Why no chunk of the job was written; null if they are written. */
+  error: Record<string, unknown> | null;
+}
+
+/** Text that a job has emitted: its next chunks, in order. */
+export interface EmittedText {
+  job_id: string;
+  lease_token: string;
+  chunks: EmittedChunk[];
 }
 
 /** A webhook endpoint without its secret. */
@@ -928,6 +974,19 @@ export interface JobSummary {
   worker: string | null;
   is_canceling: boolean;
   tags?: Record<string, string>;
+}
+
+/** The text that a running job has emitted so far. */
+export interface JobText {
+  text: string;
+  /** The number of its last chunk; 0 if there is none. */
+  number: number;
+  /** When its last chunk was written. */
+  at: string | null;
+  /** Identifies the attempt that emitted it: with another epoch, it was restarted. */
+  epoch: number | null;
+  /** Where the stream of the job continues it: the Last-Event-ID. */
+  last_event_id: string;
 }
 
 /** A webhook for one job, in addition to the endpoints of its tenant. */

@@ -42,6 +42,14 @@ EventNumber = Annotated[
         extra_json_schema={"pattern": "^[0-9]{0,9}$"},
     ),
 ]
+StreamPosition = Annotated[
+    str,
+    Meta(
+        max_length=40,
+        description="For streams: the value of Last-Event-ID, if the header cannot be set.",
+        extra_json_schema={"pattern": r"^([0-9]{1,9}(\.[0-9]{1,9})?)?$"},
+    ),
+]
 Tenant = Annotated[Name, Meta(description="The tenant; required for admin keys that have none.")]
 Account = Annotated[Name, Meta(description="The account; client keys have their own.")]
 After = Annotated[int, Meta(ge=0, le=2**31 - 1, description="Return only items after this number.")]
@@ -76,7 +84,7 @@ class ReadEvents(OfTenant):
     """Which events."""
 
     after: After = 0
-    last_event_id: EventNumber | None = None
+    last_event_id: StreamPosition | None = None
     limit: Annotated[int, Meta(ge=1, le=1_000, description="The limit of items; ignored for streams.")] = 100
 
 

@@ -146,6 +146,33 @@ async def logs(
                 yield wire.LogLine(seq=event.seq, at=event.at, text=event.data["text"], level=event.data.get("level"))
 
 
+@command(app, "text", status=status)
+async def text(api: ApiConnection, job: JobId, timeout: Timeout = None) -> AsyncGenerator[Any]:
+    """Print the text that a running job emits, as it comes, until the job ends.
+
+    The exit status depends on the outcome of the job.
+    """
+    import contextlib
+    import sys
+
+    from millpond import wire
+    from millpond.cli import follow
+    from millpond.cli.output import report
+    from millpond.client import WaitTimeoutError
+
+    has_text = False
+    with contextlib.suppress(WaitTimeoutError):
+        async for chunk in api.client.chunks(job, timeout=patience(timeout)):
+            if chunk.number == 1 and has_text:
+                report(f"\n{follow.RESTARTED}")
+            has_text = True
+            yield chunk
+    if has_text and not api.as_json and sys.stdout.isatty():
+        yield ""  # ends the line
+    ended: wire.Job = await api.get(follow.path(job), wire.Job)
+    yield follow.EndedText(follow.conclude(ended).job)
+
+
 @command(app, "cancel")
 async def cancel(api: ApiConnection, job: JobId, yes: Yes = False) -> wire.Canceled:
     """Cancel a job.

@@ -90,8 +90,8 @@ async def run(
     if wait or api.as_json:
         job = await follow.wait(api, accepted.id, seconds)
     else:
-        with follow.bar(kind) as on_event:
-            job = await follow.watch(api, accepted.id, seconds, on_event)
+        with follow.bar(kind) as on_item:
+            job = await follow.watch(api, accepted.id, seconds, on_item)
     return follow.conclude(job)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from millpond import wire
-from millpond.cli.follow import FailedJob, Outcome
+from millpond.cli.follow import EndedText, FailedJob, Outcome, harmless
 from millpond.cli.forward import Forwarded
 from millpond.cli.output import print_json, report, verdict_line
 from millpond.cli.tree import TreeLine
@@ -66,7 +66,7 @@ def _bare(value: Any) -> Any:
     match value:
         case Document(content=content):
             return content
-        case Outcome(job=job):
+        case Outcome(job=job) | EndedText(job=job):
             return job
         case FailedJob(job=job, traceback=traceback):
             return msgspec.structs.asdict(job) | {"traceback": traceback}
@@ -97,6 +97,10 @@ def _show_failed_job(failed: FailedJob) -> None:
 def _show_event(event: wire.Event) -> None:
     data = "" if event.data in (None, {}) else _cell(event.data)
     _show_text(f"{_cell(event.at)}  {event.seq:>4}  {event.type:<12} {event.state:<12} {data}".rstrip())
+
+
+def _show_chunk(chunk: wire.Chunk) -> None:
+    sys.stdout.write(harmless(chunk.text) if sys.stdout.isatty() else chunk.text)
 
 
 def _show_line(line: wire.LogLine) -> None:
@@ -218,6 +222,8 @@ _VIEWS: Final[dict[type, Callable[[Any], None]]] = {
     Outcome: _show_outcome,
     FailedJob: _show_failed_job,
     wire.Event: _show_event,
+    wire.Chunk: _show_chunk,
+    EndedText: lambda _: None,
     wire.LogLine: _show_line,
     wire.Children: _show_children,
     TreeLine: _show_tree_line,

@@ -140,6 +140,19 @@ class AsyncJobHandle(Handle):
         """The events of the job as they occur, until the job has ended."""
         return self._verbs.events(self, after=after, timeout=timeout)
 
+    def chunks(self, *, timeout: float | None = None) -> AsyncIterator[wire.Chunk]:
+        """The text that the job emits while it runs, in chunks; the chunk with number 1 restarts it."""
+        return self._verbs.chunks(self, timeout=timeout)
+
+    def stream_text(
+        self, *, timeout: float | None = None, on_restart: Callable[[], object] | None = None
+    ) -> AsyncIterator[str]:
+        """The text that the job emits while it runs, piece by piece, until the job has ended.
+
+        If another attempt restarts the text, ``on_restart`` is called: the pieces so far are void.
+        """
+        return self._verbs.stream_text(self, timeout=timeout, on_restart=on_restart)
+
     def logs(self, *, after: int = 0) -> AsyncIterator[wire.LogLine]:
         """The lines of the job's log."""
         return self._verbs.logs(self, after=after)
@@ -206,6 +219,8 @@ class JobHandle(Handle):
     wait = _same(AsyncJobHandle.wait)
     result = _verb(AsyncJobHandle.result)
     events = _list(AsyncJobHandle.events)
+    chunks = _list(AsyncJobHandle.chunks)
+    stream_text = _list(AsyncJobHandle.stream_text)
     logs = _list(AsyncJobHandle.logs)
     cancel = _verb(AsyncJobHandle.cancel)
     retry = _same(AsyncJobHandle.retry)

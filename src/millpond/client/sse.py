@@ -15,6 +15,7 @@ class StreamMessage(NamedTuple):
 
     event: str
     data: bytes
+    id: str = ""
 
 
 class Parser:
@@ -24,6 +25,7 @@ class Parser:
         self._rest = b""
         self._event = ""
         self._data: list[bytes] = []
+        self._id = ""
 
     def feed(self, chunk: bytes) -> Iterator[StreamMessage]:
         """The frames completed by these bytes; raises ValueError if a frame is too long."""
@@ -40,7 +42,9 @@ class Parser:
             self._event = value.decode("utf-8", "replace")
         elif name == b"data":
             self._data.append(value)
+        elif name == b"id":
+            self._id = value.decode("utf-8", "replace")
         elif not line:
             if self._data or self._event:
-                yield StreamMessage(self._event, b"\n".join(self._data))
-            self._event, self._data = "", []
+                yield StreamMessage(self._event, b"\n".join(self._data), self._id)
+            self._event, self._data, self._id = "", [], ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 import msgspec
@@ -13,7 +14,7 @@ from millpond.client.errors import WaitTimeoutError, check_outcome, from_problem
 from millpond.client.files import Files
 from millpond.client.handles import Handle
 from millpond.client.requests import ANYTHING, Deadline, encode, given, length, new_key, plain, segment
-from millpond.client.watching import EventReader
+from millpond.client.watching import EventReader, TextReader
 from millpond.errors import InputError, InvalidError, MillpondError
 
 if TYPE_CHECKING:
@@ -203,8 +204,44 @@ class Verbs(Admin, Files, Generic[H]):
 
         A broken stream is resumed after the last event. If streams do not work, the client polls.
         """
+        return self._reader(job, after, timeout).events(can_stream=self._can_stream)
+
+    def chunks(self, job: Handle | str, *, timeout: float | None = None) -> AsyncIterator[wire.Chunk]:
+        """The text that a job emits while it runs, in chunks, each once, until the job has ended.
+
+        The chunk with number 1 restarts the text, because another attempt has begun. Of a job that ended some
+        minutes ago there are no chunks: its output is its result.
+        """
+        return self._text_reader(job, timeout).chunks(can_stream=self._can_stream)
+
+    def watch(self, job: Handle | str, *, timeout: float | None = None) -> AsyncIterator[wire.Event | wire.Chunk]:
+        """The events and the chunks of a job in one stream."""
+        return self._text_reader(job, timeout).items(can_stream=self._can_stream)
+
+    async def stream_text(
+        self, job: Handle | str, *, timeout: float | None = None, on_restart: Callable[[], object] | None = None
+    ) -> AsyncIterator[str]:
+        """The text that a job emits while it runs, piece by piece, until the job has ended.
+
+        If another attempt restarts the text, ``on_restart`` is called: the pieces so far are void.
+        """
+        has_text, reader = False, self._text_reader(job, timeout)
+        async with aclosing(reader.chunks(can_stream=self._can_stream)) as chunks:
+            async for chunk in chunks:
+                if chunk.number == 1 and has_text and on_restart is not None:
+                    on_restart()
+                has_text = True
+                yield chunk.text
+
+    def _text_reader(self, job: Handle | str, timeout: float | None) -> EventReader:
+        path = f"/v1/jobs/{_id(job)}/text"
+        return self._reader(job, 0, timeout, TextReader(lambda: self.request("GET", path, type=wire.JobText)))
+
+    def _reader(
+        self, job: Handle | str, after: int, timeout: float | None, text: TextReader | None = None
+    ) -> EventReader:
         handle, path, deadline = self._of(job), f"/v1/jobs/{_id(job)}", Deadline(timeout)
-        watch = EventReader(
+        return EventReader(
             port=self._port,
             job=handle,
             path=f"{path}/stream",
@@ -212,8 +249,8 @@ class Verbs(Admin, Files, Generic[H]):
             page=lambda seen: self._numbered(f"{path}/events", wire.Events, seen),
             deadline=deadline,
             seen=after,
+            text=text,
         )
-        return watch.events(can_stream=self._can_stream)
 
     async def as_completed(self, jobs: Iterable[Handle | str], *, timeout: float | None = None) -> AsyncIterator[H]:
         """The jobs in the order in which they end, with any outcome."""

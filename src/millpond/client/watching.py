@@ -1,9 +1,10 @@
-"""The events of a job, each once and in order, over connections that may break at any time."""
+"""The events of a job and the text that it emits, once and in order, over connections that may break at any time."""
 
 from __future__ import annotations
 
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import httpx2
@@ -38,8 +39,48 @@ _BROKEN: Final = (httpx2.HTTPError, msgspec.DecodeError, ValueError)
 
 
 @dataclass
+class TextReader:
+    """The text of a job, as far as it was read. It is needed to continue where streams do not work."""
+
+    read: Callable[[], Coroutine[Any, Any, wire.JobText]]
+    """Read the whole text so far; retries while the server is unavailable."""
+    number: int = 0
+    """The number of the last chunk."""
+    position: str = "0"
+    """Where the stream continues, as its server named it."""
+    _pieces: list[str] = field(default_factory=list[str])
+
+    def take(self, chunk: wire.Chunk) -> wire.Chunk | None:
+        """A chunk from a stream, unless it was seen before; a gap breaks the stream."""
+        if 1 < chunk.number <= self.number:
+            return None
+        if chunk.number == 1:
+            self._pieces = []
+        elif chunk.number > self.number + 1:
+            raise ValueError(f"chunk {chunk.number} after {self.number}")
+        self._pieces.append(chunk.text)
+        self.number = chunk.number
+        return chunk
+
+    async def catch_up(self) -> wire.Chunk | None:
+        """What is new since the last chunk, as one chunk; it has number 1 if the text was restarted."""
+        found, known = await self.read(), "".join(self._pieces)
+        self.position = found.last_event_id
+        if not found.number or (found.number == self.number and found.text == known):
+            return None
+        is_restart = not known or not found.text.startswith(known)
+        self.number, self._pieces = found.number, [found.text]
+        return wire.Chunk(
+            seq=int(found.last_event_id.partition(".")[0]),
+            number=1 if is_restart else found.number,
+            at=found.at or datetime.now(UTC),
+            text=found.text if is_restart else found.text[len(known) :],
+        )
+
+
+@dataclass
 class EventReader:
-    """A reader of a job's events."""
+    """A reader of a job's events and, with a reader of its text, of the chunks between them."""
 
     port: Port
     job: Handle
@@ -50,24 +91,39 @@ class EventReader:
     """All events after a number; retries while the server is unavailable."""
     deadline: Deadline
     seen: int
+    text: TextReader | None = None
     is_over: bool = False
     empty_streams: int = 0
 
     async def events(self, *, can_stream: bool) -> AsyncGenerator[wire.Event]:
-        """The events of the job: as a stream if streams work, otherwise by polling."""
+        """The events of the job only."""
+        async with aclosing(self.items(can_stream=can_stream)) as items:
+            async for item in items:
+                if isinstance(item, wire.Event):
+                    yield item
+
+    async def chunks(self, *, can_stream: bool) -> AsyncGenerator[wire.Chunk]:
+        """The chunks of the job's text only."""
+        async with aclosing(self.items(can_stream=can_stream)) as items:
+            async for item in items:
+                if isinstance(item, wire.Chunk):
+                    yield item
+
+    async def items(self, *, can_stream: bool) -> AsyncGenerator[wire.Event | wire.Chunk]:
+        """The events and chunks of the job: as a stream if streams work, otherwise by polling."""
         breaks = 0
         while not self.is_over:
             seen = self.seen
             is_live = can_stream and self.empty_streams < _EMPTY_STREAMS_MAX and self.deadline.left() > _PING
             if is_live:
                 async with aclosing(self._streamed()) as streamed:
-                    async for event in streamed:
-                        yield event
+                    async for item in streamed:
+                        yield item
             if self.is_over:
                 return
             # The stream broke, or there is none: read the missed events in pages, which also waits for the server.
-            async for event in self._caught_up(0 if is_live else _POLL):
-                yield event
+            async for item in self._caught_up(0 if is_live else _POLL):
+                yield item
             self._check_time()
             breaks = 0 if self.seen > seen else breaks + 1
             if breaks > 1:
@@ -79,20 +135,22 @@ class EventReader:
                 f"{self.job.id} has not ended within the timeout. It continues to run.", job=self.job
             )
 
-    async def _caught_up(self, wait: float) -> AsyncGenerator[wire.Event]:
+    async def _caught_up(self, wait: float) -> AsyncGenerator[wire.Event | wire.Chunk]:
         record = await self.read(self.deadline.left(wait))
         self.job.learn(record)
+        if self.text is not None and (chunk := await self.text.catch_up()) is not None:
+            yield chunk
         async for event in self.page(self.seen):
             self.seen = event.seq
             yield event
-        self.is_over = record.phase == "ended"  # the pages were read after the record, so none is missing
+        self.is_over = record.phase == "ended"  # the rest was read after the record, so nothing is missing
 
-    async def _streamed(self) -> AsyncGenerator[wire.Event]:
-        """The events of one stream, until it ends, breaks or stalls."""
+    async def _streamed(self) -> AsyncGenerator[wire.Event | wire.Chunk]:
+        """The events and chunks of one stream, until it ends, breaks or stalls."""
         headers = {
             "Accept": "text/event-stream",
             "Accept-Encoding": "identity",  # compression delays events
-            "Last-Event-ID": str(self.seen),
+            "Last-Event-ID": str(self.seen) if self.text is None else self.text.position,
         }
         limits = httpx2.Timeout(10.0, read=self.deadline.left(SILENCE_MAX))
         request = self.port.build("GET", self.path, headers=headers, timeout=limits)
@@ -104,8 +162,8 @@ class EventReader:
                 self.empty_streams += 1
                 async for chunk in chunks:
                     self.empty_streams = 0
-                    for event in filter(None, map(self._take, parser.feed(chunk))):
-                        yield event
+                    for item in filter(None, map(self._take, parser.feed(chunk))):
+                        yield item
                     if self.is_over or self.deadline.left() <= _PING:
                         return
         except _BROKEN:
@@ -122,11 +180,20 @@ class EventReader:
         self.empty_streams += 1
         return False
 
-    def _take(self, frame: StreamMessage) -> wire.Event | None:
+    def _take(self, frame: StreamMessage) -> wire.Event | wire.Chunk | None:
         """The event of a frame, unless it was seen before; a gap breaks the stream."""
         if frame.event == "end":
             self.is_over = True
             return None
+        item = self._take_chunk(frame) if frame.event == "chunk" else self._take_event(frame)
+        if self.text is not None and frame.id:
+            self.text.position = frame.id
+        return item
+
+    def _take_chunk(self, frame: StreamMessage) -> wire.Chunk | None:
+        return None if self.text is None else self.text.take(msgspec.json.decode(frame.data, type=wire.Chunk))
+
+    def _take_event(self, frame: StreamMessage) -> wire.Event | None:
         event = msgspec.json.decode(frame.data, type=wire.Event)
         if event.seq <= self.seen:
             return None

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final, Protocol, Unpack
+from typing import TYPE_CHECKING, Any, Final, Protocol, Unpack, cast
 from uuid import UUID
 
 import msgspec
@@ -22,7 +22,7 @@ from millpond.engine.credits import ledger
 from millpond.engine.fleet.scaling import RouteLoads
 from millpond.engine.fleet.source import HEARTBEAT, LEASE, EngineSource
 from millpond.engine.fleet.workers import Workers
-from millpond.engine.jobs import events, gates, jobs, tracebacks, transactions
+from millpond.engine.jobs import chunks, events, gates, jobs, tracebacks, transactions
 from millpond.engine.jobs.artifacts import Artifacts
 from millpond.engine.jobs.gates import Gates
 from millpond.engine.jobs.jobs import Submission, Submitted
@@ -85,7 +85,7 @@ if TYPE_CHECKING:
     from millpond.storage import Storage
     from millpond.store.callers_transaction import CallersTransaction
     from millpond.webhooks import Hook
-    from millpond.work import BatchResults, ChildRequest, SpawnRequest, Step, StepRequest
+    from millpond.work import BatchResults, ChildRequest, Chunk, SpawnRequest, Step, StepRequest
 
 BULK_MAX: Final = 10_000
 _BULK_SIZE: Final = 1_000
@@ -162,6 +162,9 @@ class Engine:
         self._parents: dict[str, set[UUID]] = {}
         """Parents of jobs that have just ended, by tenant."""
         self._is_notifying_parents = False
+        self._emits: Batcher[Sequence[Chunk], bool] = Batcher(
+            self._emit_batch, apart=lambda group: executor(group[0].lease.tenant), weigh=len
+        )
         self._watchers: set[asyncio.Task[None]] = set()
         self._is_shared = False
         """Whether everything but the connections belongs to another engine."""
@@ -712,6 +715,21 @@ class Engine:
         self.audience.touch((notes[0].lease.job_id,))
         return must_stop
 
+    async def emit(self, *groups: Sequence[Chunk]) -> list[bool | Exception]:
+        """Write text that running jobs emit. Each group has the chunks of one lease, which are all written, or none.
+
+        Each result is whether the job must stop, or why its text was refused.
+        """
+        emitted = await asyncio.gather(*map(self._emits.add, groups), return_exceptions=True)
+        return cast("list[bool | Exception]", emitted)
+
+    async def _emit_batch(self, groups: Sequence[Sequence[Chunk]]) -> list[bool | Exception]:
+        written = await chunks.emit(self.tenant_databases.executor(groups[0][0].lease.tenant), groups)
+        self.audience.emitted(
+            group[0].lease.job_id for group, result in zip(groups, written, strict=True) if isinstance(result, bool)
+        )
+        return written
+
     async def keep_traceback(self, lease: Lease, text: str) -> None:
         """Store where the handler raised the error of this attempt, for operators."""
         await tracebacks.keep(self.tenant_databases.executor(lease.tenant), lease, text)
@@ -992,6 +1010,10 @@ class Audience(Protocol):
         """These jobs have changed."""
         ...
 
+    def emitted(self, job_ids: Iterable[UUID]) -> None:
+        """These jobs have emitted text."""
+        ...
+
 
 class _NoNotifier:
     def notify(self, topics: set[str], *, is_sent: bool = False) -> None: ...
@@ -1003,3 +1025,5 @@ class _NoNotifier:
 
 class _NoAudience:
     def touch(self, job_ids: Iterable[UUID]) -> None: ...
+
+    def emitted(self, job_ids: Iterable[UUID]) -> None: ...

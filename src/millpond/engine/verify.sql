@@ -235,6 +235,26 @@ full join (
 where (j.events, j.events) is distinct from (coalesce(e.events, 0), coalesce(e.last, 0))
 limit 100;
 
+-- name: chunks_have_no_gap :many
+-- The chunks of a job are those of one attempt, numbered from 1, each at its place between the events, after the one
+-- that says that the text begins; each has the size of the text so far.
+select c.job_id::text as subject, c.job_id,
+    format('chunk %s of epoch %s after event %s, with %s bytes so far, does not follow from the one before',
+        c.number, c.epoch, c.after, c.total) as detail
+from (
+    select c.*, row_number() over chunk as place, min(c.after) over (partition by c.job_id) as first,
+        lag(c.epoch) over chunk as epoch_before, coalesce(lag(c.total) over chunk, 0) as total_before
+    from millpond.chunks c
+    where c.job_id >= $1
+    window chunk as (partition by c.job_id order by c.after, c.number)
+) c
+left join millpond.jobs j on j.id = c.job_id and j.tenant = c.tenant
+left join millpond.events e on e.job_id = c.job_id and e.seq = c.first
+where j.id is null or c.number <> c.place or c.after > j.events or c.epoch > j.epoch
+    or c.epoch_before <> c.epoch or c.total <> c.total_before + octet_length(c.text)
+    or e.type is distinct from 'text_started'
+limit 100;
+
 -- name: states_follow_from_events :many
 -- The state of each event follows from the one before it by a transition of the lifecycle; the last one is the state of
 -- the job, with the outcome that the lifecycle gives it.

@@ -11,7 +11,7 @@ from millpond.services.courier import courier
 from millpond.services.ensurer import ensurer
 from millpond.services.expirer import expirer
 from millpond.services.firer import firer
-from millpond.services.pruner import pruner
+from millpond.services.pruner import chunk_pruner, pruner
 from millpond.services.reaper import reaper
 from millpond.services.reconciler import reconciler
 from millpond.services.scheduler import scheduler
@@ -39,6 +39,7 @@ def all_services(engine: Engine, settings: Settings, export_line: Callable[[JobV
             key_window=settings.idempotency_window,
             webhook_retention=settings.webhook_retention,
         ),
+        chunk_pruner(engine),
         reaper(engine),
         *(reconciler(engine, client.name) for client in engine.providers.clients),
         scheduler(engine),

@@ -1,4 +1,4 @@
-"""The pruner: creates the coming weeks' partitions, drops old ones, deletes old keys, deliveries, fires, sessions."""
+"""The pruner: creates the coming weeks' partitions, drops old ones, deletes old keys, fires, deliveries and text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from millpond import logs
 from millpond.engine.access import sessions
-from millpond.engine.jobs import idempotency
+from millpond.engine.jobs import chunks, idempotency
 from millpond.engine.providers import callbacks, predictions
 from millpond.engine.reads import counters
 from millpond.engine.webhooks import deliveries, endpoints
@@ -29,6 +29,7 @@ SILENCE: Final = timedelta(hours=1)
 LISTENERS_MAX: Final = 100
 SESSIONS_MAX: Final = 1_000
 FIRES_MAX: Final = 5_000
+EMITTERS_MAX: Final = 200
 
 
 def pruner(
@@ -69,6 +70,15 @@ def pruner(
         return done
 
     return Service("pruner", every, run_once)
+
+
+def chunk_pruner(engine: Engine, *, every: timedelta = timedelta(minutes=1)) -> Service:
+    """Deletes the text of jobs that have ended. It is a service of its own, because there may be much of it soon."""
+
+    async def run_once() -> int:
+        return sum(await engine.tenant_databases.each(lambda db: chunks.prune(db, EMITTERS_MAX)))
+
+    return Service("chunk_pruner", every, run_once)
 
 
 async def _close_abandoned(engine: Engine, db: Database, logged: set[str]) -> int:

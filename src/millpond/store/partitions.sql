@@ -96,7 +96,7 @@ language sql as 'select pg_advisory_xact_lock_shared(1885695604)';
 
 -- function: drop_partitions
 -- Drops the weeks that ended before this age and whose jobs have all ended, with their idempotency keys, webhook
--- URLs, tracebacks, steps and budgets. Batches stay until their last job has ended.
+-- URLs, tracebacks, chunks, steps and budgets. Batches stay until their last job has ended.
 create or replace function millpond.drop_partitions(age interval) returns setof text
 language plpgsql as $$
 declare
@@ -130,6 +130,8 @@ begin
         where t.root_id >= millpond.first_id(part.monday) and t.root_id < millpond.first_id(part.monday + interval '7 days');
         delete from millpond.batches b
         where b.id < millpond.first_id(part.monday + interval '7 days') and b.ended_at < part.monday + interval '7 days';
+        delete from millpond.chunks c
+        where c.job_id >= millpond.first_id(part.monday) and c.job_id < millpond.first_id(part.monday + interval '7 days');
         return next part.jobs::text;  -- before the drop, while the table has a name
         execute format('drop table %s, %s', part.events, part.jobs);
     end loop;

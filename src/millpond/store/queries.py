@@ -33,6 +33,7 @@ SOURCES: Final = (
     ("millpond.engine.composition", "budgets"),
     ("millpond.engine.credits", "ledger"),
     ("millpond.engine.jobs", "events"),
+    ("millpond.engine.jobs", "chunks"),
     ("millpond.engine.jobs", "idempotency"),
     ("millpond.engine.jobs", "transactions"),
     ("millpond.engine.tenant_databases", "remote"),

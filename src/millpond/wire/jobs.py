@@ -303,6 +303,27 @@ class Events(Answer):
     next: int | None
 
 
+class Chunk(Answer):
+    """A piece of the text that a running job emits. The chunk with number 1 restarts the text."""
+
+    seq: Annotated[int, Meta(description="The number of the last event before it.")]
+    number: Annotated[int, Meta(description="Counts the chunks of an attempt from 1 without gaps.")]
+    at: Time
+    text: str
+
+
+class JobText(Answer):
+    """The text that a running job has emitted so far."""
+
+    text: str
+    number: Annotated[int, Meta(description="The number of its last chunk; 0 if there is none.")]
+    at: Annotated[Time | None, Meta(description="When its last chunk was written.")]
+    epoch: Annotated[
+        int | None, Meta(description="Identifies the attempt that emitted it: with another epoch, it was restarted.")
+    ]
+    last_event_id: Annotated[str, Meta(description="Where the stream of the job continues it: the Last-Event-ID.")]
+
+
 class LogLine(Answer):
     """A line of a job's log."""
 

@@ -76,6 +76,7 @@ POLL_SECONDS_MAX: Final = 30
 RENEW_MAX: Final = 100
 NOTES_MAX: Final = 500
 CHILDREN_MAX: Final = 500
+CHUNKS_MAX: Final = 100
 ARTIFACTS_MAX: Final = 200
 PULL_MAX: Final = 100
 JOB_EVENTS: Final = tuple(f"job.{event}" for event in LIFECYCLE_EVENTS)

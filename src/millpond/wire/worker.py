@@ -10,6 +10,7 @@ from msgspec import Meta
 from millpond.wire.shapes import (
     ARTIFACTS_MAX,
     CHILDREN_MAX,
+    CHUNKS_MAX,
     NOTES_MAX,
     POLL_MAX,
     POLL_SECONDS_MAX,
@@ -204,6 +205,43 @@ class Noted(Answer):
     """Whether the job must stop."""
 
     cancel_requested: bool
+
+
+class EmittedChunk(Request):
+    """A piece of the text of a job."""
+
+    number: Annotated[int, Meta(ge=1, le=2**31 - 1, description="Counts the chunks of the lease from 1, without gaps.")]
+    text: Annotated[str, Meta(description="Up to 64 KiB.")]
+
+
+class EmittedText(OfLease):
+    """Text that a job has emitted: its next chunks, in order."""
+
+    chunks: Annotated[list[EmittedChunk], Meta(min_length=1, max_length=CHUNKS_MAX)]
+
+
+class EmitText(Request):
+    """Text that jobs of the worker have emitted."""
+
+    jobs: Annotated[list[EmittedText], Meta(min_length=1, max_length=SLOTS_MAX)]
+
+
+class EmittedResult(Answer):
+    """Whether the chunks of a job were written. Chunks that were written before are not written again."""
+
+    job_id: str
+    lease_token: UUID
+    is_held: Annotated[bool, Meta(description="False if the lease is lost: discard the job.")]
+    cancel_requested: bool
+    error: Annotated[
+        dict[str, Any] | None, Meta(description="Why no chunk of the job was written; null if they are written.")
+    ]
+
+
+class Emitted(Answer):
+    """The results, in the order of the jobs."""
+
+    jobs: list[EmittedResult]
 
 
 class MakeUpload(OfLease):

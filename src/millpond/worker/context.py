@@ -21,7 +21,8 @@ import msgspec
 from millpond import ids, values
 from millpond.errors import CanceledError, InputError, InvalidError, LeaseLostError, MillpondError, UnavailableError
 from millpond.retry import Backoff
-from millpond.work import ChildRequest, Note
+from millpond.work import ChildRequest, Note, gated
+from millpond.worker.emitter import TextBuffer
 from millpond.worker.note_queue import NoteQueue
 from millpond.worker.steps import (
     NO_DEFAULT,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from millpond.kinds import Kind
     from millpond.work import Artifact, ChildResult, Lease, Step
+    from millpond.worker.emitter import Emitter
     from millpond.worker.source import Source
     from millpond.worker.steps import Place
 
@@ -66,13 +68,18 @@ class Job:
     raises :class:`~millpond.CanceledError` if the job must stop.
     """
 
-    def __init__(self, source: Source, lease: Lease, kind: Kind, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, source: Source, lease: Lease, kind: Kind, loop: asyncio.AbstractEventLoop, emitter: Emitter
+    ) -> None:
         self._source = source
         self._lease = lease
         self._kind = kind
         self._loop = loop
         self._notes = 0
         self._note_queue = NoteQueue(self._send_notes)
+        self._emitter = emitter
+        self._text: TextBuffer | None = None
+        """The text that was emitted, if any."""
         self._written_at = 0.0
         self._value = round(lease.progress, 6)  # the database keeps fewer digits than Python shows
         self._stage = -1 if lease.stage is None or lease.stage not in kind.stages else kind.stages.index(lease.stage)
@@ -178,6 +185,18 @@ class Job:
         """
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._add_line, _line(text, level))
+
+    def emit(self, text: str) -> Awaitable[None]:
+        """Emit a piece of text, such as a token, which the readers of the job's stream receive at once and in order.
+
+        Pieces are sent together, at most twenty times a second. An attempt may emit 1 MiB; a later attempt restarts the
+        text. The text is deleted soon after the end of the job, so return what matters of it. A kind with a gate cannot
+        emit text.
+        """
+        self.checkpoint()
+        if self._is_on_loop():
+            return self._accept(text)
+        return self._run(self._emit(text))
 
     def checkpoint(self) -> Awaitable[None]:
         """Raise if the job must stop."""
@@ -347,6 +366,22 @@ class Job:
         await asyncio.sleep(0)  # lines of a thread that has just ended are added first
         if self._unwritten:
             await asyncio.wait(self._unwritten, timeout=_FLUSH_SECONDS)
+
+    @property
+    def has_unwritten_text(self) -> bool:
+        """Whether emitted text is not written yet."""
+        return self._text is not None and self._text.unwritten > 0
+
+    async def flush_text(self) -> None:
+        """Wait until the emitted text is written. Called by the worker."""
+        if self._text is not None and (written := self._emitter.flush(self._text)) is not None:
+            with self._doing():
+                await written
+
+    def drop_text(self) -> None:
+        """Forget text that is not written. Called by the worker."""
+        if self._text is not None:
+            self._emitter.drop(self._text)
 
     def _add_line(self, line: dict[str, str]) -> None:
         if self._stop is not None or self.steps.is_replaying or len(self._unwritten) >= _UNWRITTEN_MAX:
@@ -533,6 +568,27 @@ class Job:
                 if self._stop is not None:
                     raise self._stop from None
         raise AssertionError  # the count has no end
+
+    def _accept(self, text: str) -> Awaitable[None]:
+        if self._kind.gate is not None:
+            raise gated(self.kind)
+        size = values.check_text(text, field="text")
+        if not size:
+            return _DONE
+        if self._text is None:
+            self._text = TextBuffer(self._lease, self.stop, lambda: self._stop)
+        written = self._emitter.add(self._text, text, size)
+        if written is not None:
+            return self._until_written(written)
+        return asyncio.sleep(0) if self._emitter.is_late(self._text) else _DONE
+
+    async def _emit(self, text: str) -> None:
+        await self._accept(text)
+
+    async def _until_written(self, written: asyncio.Future[None]) -> None:
+        with self._doing():
+            await written
+        await self.checkpoint()
 
     def _run(self, call: Coroutine[Any, Any, Answer], *, is_plain: bool = False) -> Any:
         """On the event loop's thread, returns an awaitable; on others, returns when done.

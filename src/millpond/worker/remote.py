@@ -19,7 +19,7 @@ import httpx2
 import msgspec
 
 from millpond import ids, logs, wire
-from millpond.client.errors import UnreadableError, retry_after
+from millpond.client.errors import UnreadableError, from_problem, retry_after
 from millpond.client.ports import AwaitingPort
 from millpond.client.requests import Requests, ServerAddress
 from millpond.client.trust import trusted
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from millpond.app import Millpond
     from millpond.wire import Assignment, Signed
-    from millpond.work import End, Note, Return, SpawnRequest, StepRequest
+    from millpond.work import Chunk, End, Note, Return, SpawnRequest, StepRequest
     from millpond.worker.source import SourceListener
 
     Identify = Callable[[], Awaitable[Mapping[str, str] | None]]
@@ -370,6 +370,22 @@ class RemoteSource:
         if answer.cancel_requested:
             self._ears.cancel(lease.job_id)
 
+    async def emit(self, *groups: Sequence[Chunk]) -> list[bool | Exception]:
+        leases = [group[0].lease for group in groups]
+        held = [group for group in groups if (group[0].lease.job_id, group[0].lease.token) in self._held]
+        found: dict[tuple[str, UUID], bool | Exception] = {}
+        if held:
+            body = wire.EmitText(jobs=[_job_text(group) for group in held])
+            answer = await self._ask("emit", body, wire.Emitted)
+            found = {(job.job_id, job.lease_token): _emitted(job) for job in answer.jobs}
+        results = [found.get((ids.text("job", lease.job_id), lease.token), LeaseLostError()) for lease in leases]
+        for lease, result in zip(leases, results, strict=True):
+            if isinstance(result, LeaseLostError):
+                self._ears.lose([lease])
+            elif result is True:
+                self._ears.cancel(lease.job_id)
+        return results
+
     async def keep_traceback(self, lease: Lease, text: str) -> None:
         await self._ask("traceback", wire.KeepTraceback(**_lease_fields(lease), text=text), None)
 
@@ -614,6 +630,18 @@ def _step(step: wire.RecordedStep) -> Step:
         msgspec.json.encode(step.result).decode() if step.is_done else None,
         step.submitted,
     )
+
+
+def _job_text(group: Sequence[Chunk]) -> wire.EmittedText:
+    chunks = [wire.EmittedChunk(number=chunk.number, text=chunk.text) for chunk in group]
+    return wire.EmittedText(**_lease_fields(group[0].lease), chunks=chunks)
+
+
+def _emitted(job: wire.EmittedResult) -> bool | Exception:
+    """The result of a request for one job, as a source returns it."""
+    if not job.is_held:
+        return LeaseLostError()
+    return job.cancel_requested if job.error is None else from_problem(job.error, InvalidError.status)
 
 
 def _text(value: Any) -> str | None:

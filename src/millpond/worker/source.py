@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from millpond.work import (
         Artifact,
         BatchResults,
+        Chunk,
         End,
         HeartbeatAnswer,
         Lease,
@@ -88,6 +89,14 @@ class Source(Protocol):
 
     async def note(self, *notes: Note) -> bool:
         """Write notes about a job, all or none. Returns whether the job must stop, as far as that is known yet."""
+        ...
+
+    async def emit(self, *groups: Sequence[Chunk]) -> list[bool | Exception]:
+        """Write text that jobs emit. Each group has the chunks of one lease, which are all written, or none.
+
+        Each result is whether the job must stop, as far as that is known yet, or why its text was not written. Chunks
+        that were written before are not written again.
+        """
         ...
 
     async def keep_traceback(self, lease: Lease, text: str) -> None:

@@ -38,6 +38,7 @@ from millpond.work import End, Lease, Notice, Return
 from millpond.worker import job_logging, tracebacks
 from millpond.worker.calls import contained, describe, in_thread, interrupt
 from millpond.worker.context import Job
+from millpond.worker.emitter import Emitter
 from millpond.worker.steps import Parked
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ SAFETY: Final = 15.0
 """Seconds before the end of a notice that are reserved for giving back unfinished jobs."""
 _MARGIN: Final = 0.8  # the share of a lease for which it is trusted if it cannot be extended
 _CUT_TIMEOUT: Final = 3.0  # seconds that an interrupted handler has to end
+_TEXT_TIMEOUT: Final = 5.0  # seconds for writing the text of an attempt that has failed
 _TRACEBACK_TIMEOUT: Final = 5.0  # seconds for storing a traceback, before the failure is reported
 _UNKNOWN_KIND_DELAY: Final = timedelta(seconds=5)  # before a job of an unknown kind is offered again
 _REPORT_PAUSE: Final = 0.5  # seconds between two reports of the same outcome
@@ -114,6 +116,10 @@ class Worker:
     _beating: asyncio.Task[None] | None = field(default=None, init=False)
     _busy_reported: bool = field(default=False, init=False)
     _busy_task: asyncio.Task[None] | None = field(default=None, init=False)
+    _emitter: Emitter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._emitter = Emitter(self.source)
 
     @property
     def name(self) -> str:
@@ -240,7 +246,7 @@ class Worker:
         if lease.job_id in self._runs:  # its lease expired unnoticed, and it was claimed again
             self._drop([self._runs[lease.job_id]])
         kind = self._kind(lease)
-        run = Run(lease, kind, Job(self.source, lease, kind, asyncio.get_running_loop()))
+        run = Run(lease, kind, Job(self.source, lease, kind, asyncio.get_running_loop(), self._emitter))
         self._runs[lease.job_id] = run
         self._held[lease.token] = self._held.get(lease.token, 0) + 1
         run.task = asyncio.create_task(self._work(run))
@@ -292,6 +298,8 @@ class Worker:
             run.is_reporting = True
             with contextlib.suppress(asyncio.CancelledError):  # its code has ended: the outcome is reported in any case
                 await run.job.flush_log()
+                if run.job.has_unwritten_text:
+                    await self._flush_text(run, outcome)
                 await self._keep_traceback(run)
             await self._report(run, outcome)
         except LeaseLostError:
@@ -388,6 +396,22 @@ class Worker:
             return error.retry_after
         return run.kind.backoff.delay(run.lease.attempts + 1, random.random())  # noqa: S311 - jitter
 
+    async def _flush_text(self, run: Run, outcome: End | Return | Parked | None) -> None:
+        """Write what the handler has emitted before its end, so that readers get all of it first.
+
+        Text of an attempt that has failed is soon replaced, so it is not waited for long. What is blocked is not shown.
+        """
+        if isinstance(outcome, End) and outcome.outcome == "blocked":
+            return
+        is_whole = isinstance(outcome, Parked) or (isinstance(outcome, End) and outcome.outcome == "succeeded")
+        try:
+            async with asyncio.timeout(None if is_whole else _TEXT_TIMEOUT):
+                await run.job.flush_text()
+        except (LeaseLostError, TimeoutError):
+            pass  # the report is refused too; or readers lack text that is void
+        except MillpondError as error:
+            self._log_failure(error, job_id=run.lease.job_id)
+
     async def _keep_traceback(self, run: Run) -> None:
         """Store the traceback for operators, if that is possible: the outcome of the job does not depend on it.
 
@@ -457,6 +481,7 @@ class Worker:
             return
         run.is_over = True
         run.job.stop(LeaseLostError())  # code that is still running gets this at its next checkpoint
+        run.job.drop_text()
         if self._runs.get(run.lease.job_id) is run:
             del self._runs[run.lease.job_id]
         self._held[run.lease.token] -= 1
@@ -548,6 +573,7 @@ class Worker:
             self._forget(run)
         with contextlib.suppress(MillpondError):
             await self.source.close_leases(self._closed)
+        self._emitter.close()
         if self._busy_task is not None:
             await asyncio.wait([self._busy_task], timeout=_CUT_TIMEOUT)
         await self.source.close()

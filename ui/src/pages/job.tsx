@@ -1,9 +1,10 @@
 // One job: its state, cost, history and actions, updated live.
 
+import { type Signal, useComputed, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { act, get, refusal } from "../api";
-import { useEvents, useLoaded } from "../live";
+import { type Following, useLoaded, useStream } from "../live";
 import {
   Ago,
   Badge,
@@ -26,6 +27,7 @@ import {
 import { Diagram } from "../parts/diagram";
 import { isAsking } from "../parts/dialogs";
 import { Json } from "../parts/json";
+import { type EmittedText, LiveText, NO_TEXT, textSoFar, withChunk } from "../parts/livetext";
 import { Media } from "../parts/media";
 import { asCurl, asPython } from "../parts/snippets";
 import { Table } from "../parts/table";
@@ -33,7 +35,18 @@ import { Timeline } from "../parts/timeline";
 import { attempt, toast } from "../parts/toasts";
 import { Traceback, tracebackOf } from "../parts/traceback";
 import { Link, part, place, setQuery } from "../router";
-import type { Artifact, Budget, Entry, Events, Job, JobComposition, JobDetail, Event as JobEvent } from "../wire";
+import type {
+  Artifact,
+  Budget,
+  Chunk,
+  Entry,
+  Events,
+  Job,
+  JobComposition,
+  JobDetail,
+  Event as JobEvent,
+  JobText,
+} from "../wire";
 import { between, clock, credits, number, plain, plural, shortId, span } from "../words";
 import { type Action, actsOn, heldFor, isRefund, type JobActs, refunded } from "./job-acts";
 import { Questions } from "./job-questions";
@@ -64,7 +77,8 @@ export function JobPage({ id }: { id: string }) {
 function Shown({ detail, reload, stale }: { detail: JobDetail; reload: () => void; stale: string | null }) {
   const [live, setLive] = useState<Partial<Job>>({});
   const again = useDebounced(reload);
-  const eventLog = useEventLog(detail.job);
+  const emitted = useSignal(NO_TEXT);
+  const eventLog = useEventLog(detail.job, emitted);
   const isNewer = (live.events ?? 0) > detail.job.events;
   const job: Job = isNewer ? { ...detail.job, ...live } : detail.job;
   const receive = (event: JobEvent) => {
@@ -72,7 +86,11 @@ function Shown({ detail, reload, stale }: { detail: JobDetail; reload: () => voi
     setLive((before) => ({ ...before, ...moved(event), events: event.seq }));
     if (event.type !== "log" && event.type !== "progress") again();
   };
+  const receiveChunk = (chunk: Chunk) => {
+    emitted.value = withChunk(emitted.value, chunk);
+  };
   const acts = actsOn({ job, detail, reload });
+  const start = eventLog.startOf(job.run);
   return (
     <Page
       title={job.kind}
@@ -80,7 +98,7 @@ function Shown({ detail, reload, stale }: { detail: JobDetail; reload: () => voi
       aside={<Headline job={job} composition={detail.composition} />}
       acts={<Acts job={job} acts={acts} />}
     >
-      {eventLog.last !== null && <Follow key={job.run} job={job} after={eventLog.last} onEvent={receive} />}
+      {start !== null && <Follow key={job.run} job={job} after={start} onEvent={receive} onChunk={receiveChunk} />}
       {stale && <p class="stale">Out of date: {stale}</p>}
       <Trouble detail={detail} job={job} acts={acts} />
       {detail.composition && (
@@ -95,7 +113,7 @@ function Shown({ detail, reload, stale }: { detail: JobDetail; reload: () => voi
       <div class="job-body">
         <div>
           <Panel>
-            <Parts detail={detail} job={job} eventLog={eventLog} reload={reload} />
+            <Parts detail={detail} job={job} eventLog={eventLog} emitted={emitted} reload={reload} />
           </Panel>
           <Money detail={detail} job={job} />
         </div>
@@ -130,9 +148,9 @@ function useDebounced(call: () => void): () => void {
   };
 }
 
-/** Follows the events of one run, at whose end the stream ends. A run after a retry in place is followed anew. */
-function Follow({ job, after, onEvent }: { job: Job; after: number; onEvent: (event: JobEvent) => void }) {
-  useEvents(job.id, job.tenant, after, onEvent);
+/** Follows the stream of one run, at whose end it ends. A run after a retry in place is followed anew. */
+function Follow({ job, after, ...following }: { job: Job; after: string } & Following) {
+  useStream(job.id, job.tenant, after, following);
   return null;
 }
 
@@ -150,14 +168,17 @@ interface EventLog {
   /** In order, without a gap. */
   events: readonly JobEvent[];
   last: number | null;
+  /** Where to follow a run; null until that is known. */
+  startOf: (run: number) => string | null;
   add: (more: readonly JobEvent[]) => void;
   /** Loads earlier events; null if there are none, or the limit is reached. */
   earlier: (() => Promise<void>) | null;
 }
 
-/** The newest events of a job: read once, then received from the stream. */
-function useEventLog(job: Job): EventLog {
+/** The newest events of a job, and the text that it has emitted: read once, then received from the stream. */
+function useEventLog(job: Job, emitted: Signal<EmittedText>): EventLog {
   const [events, setEvents] = useState<readonly JobEvent[] | null>(null);
+  const begun = useRef({ run: job.run, at: "" });
   const add = (more: readonly JobEvent[]) => setEvents((before) => joined(before ?? [], more));
   const read = async (after: number, limit: number) => {
     const page = await get<Events>(`jobs/${part(job.id)}/events`, { tenant: job.tenant, after, limit });
@@ -165,16 +186,29 @@ function useEventLog(job: Job): EventLog {
   };
   const hasMore = events !== null && (events.at(-1)?.seq ?? 0) < job.events;
   useEffect(() => {
-    read(Math.max(0, job.events - EVENTS), EVENTS).catch((error: Error) => toast(error.message, "bad"));
+    const begin = async () => {
+      if (!job.outcome) {
+        // Read before the events, so that the stream continues both: it repeats events rather than missing one.
+        const text = await get<JobText>(`jobs/${part(job.id)}/text`, { tenant: job.tenant });
+        emitted.value = textSoFar(text);
+        begun.current.at = text.last_event_id;
+      }
+      await read(Math.max(0, job.events - EVENTS), EVENTS);
+    };
+    begin().catch((error: Error) => toast(error.message, "bad"));
   }, [job.id]);
   useEffect(() => {
     // Events that were missed because the stream was closed or had ended.
     if (hasMore) read(events?.at(-1)?.seq ?? 0, EVENTS).catch(() => null);
   }, [job.events]);
   const first = events?.[0]?.seq ?? 1;
+  const last = events === null ? null : (events.at(-1)?.seq ?? 0);
+  const startOf = (run: number) =>
+    last === null ? null : (run === begun.current.run && begun.current.at) || String(last);
   return {
     events: events ?? [],
-    last: events === null ? null : (events.at(-1)?.seq ?? 0),
+    last,
+    startOf,
     add,
     earlier:
       first > 1 && (events?.length ?? 0) < EVENTS_MAX
@@ -545,8 +579,8 @@ function Side({ detail, job }: { detail: JobDetail; job: Job }) {
 
 // The parts, behind tabs
 
-/** The default tab, by outcome: output, input or log. It does not change while the tabs are hovered or focused. */
-function useDefaultTab() {
+/** The default tab: output, input, text or log. It does not change while the tabs are hovered or focused. */
+function useDefaultTab(hasText: boolean) {
   const box = useRef<HTMLDivElement>(null);
   const shown = useRef("");
   return {
@@ -554,7 +588,7 @@ function useDefaultTab() {
     of: (job: Job): string => {
       const isInUse = box.current?.matches(":hover, :focus-within") ?? false;
       if (!isInUse || !shown.current)
-        shown.current = job.outcome === "succeeded" ? "output" : job.outcome ? "input" : "log";
+        shown.current = job.outcome === "succeeded" ? "output" : job.outcome ? "input" : hasText ? "text" : "log";
       return shown.current;
     },
   };
@@ -564,11 +598,13 @@ interface PartsProps {
   detail: JobDetail;
   job: Job;
   eventLog: EventLog;
+  emitted: Signal<EmittedText>;
   reload: () => void;
 }
 
-function Parts({ detail, job, eventLog, reload }: PartsProps) {
-  const first = useDefaultTab();
+function Parts({ detail, job, eventLog, emitted, reload }: PartsProps) {
+  const hasText = useComputed(() => emitted.value.text !== "").value;
+  const first = useDefaultTab(hasText);
   const counts: Record<string, number> = {
     log: eventLog.events.filter((event) => event.type === "log").length,
     events: job.events,
@@ -577,7 +613,7 @@ function Parts({ detail, job, eventLog, reload }: PartsProps) {
     files: detail.files.length,
     provider: detail.predictions.length,
   };
-  const names = ["input", "output", "log", "events", "attempts", "deliveries", "files", "provider"];
+  const names = ["input", "output", "text", "log", "events", "attempts", "deliveries", "files", "provider"];
   const tabs = names.map((name) => ({
     name,
     title: (
@@ -595,6 +631,7 @@ function Parts({ detail, job, eventLog, reload }: PartsProps) {
       <div role="tabpanel" aria-labelledby={`tab-${chosen}`}>
         {chosen === "input" && <Json value={job.input} label="input" />}
         {chosen === "output" && <Output detail={detail} job={job} />}
+        {chosen === "text" && <Text emitted={emitted} hasText={hasText} isOver={job.outcome !== null} />}
         {chosen === "log" && <Log eventLog={eventLog} isOver={job.outcome !== null} />}
         {chosen === "events" && <AllEvents eventLog={eventLog} />}
         {chosen === "attempts" && <Attempts detail={detail} />}
@@ -631,6 +668,15 @@ function Output({ detail, job }: { detail: JobDetail; job: Job }) {
         <Json value={detail.job.output} label="output" />
       )}
     </>
+  );
+}
+
+function Text({ emitted, hasText, isOver }: { emitted: Signal<EmittedText>; hasText: boolean; isOver: boolean }) {
+  if (hasText || !isOver) return <LiveText emitted={emitted} />;
+  return (
+    <Empty title="No text.">
+      <p>The text that a job emits is shown while it runs. The output is its result.</p>
+    </Empty>
   );
 }
 

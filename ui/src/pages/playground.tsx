@@ -1,9 +1,10 @@
 // The playground: a form for each kind with a price preview and live results, and the pages of the served products.
 
+import { useComputed, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { act, asProblem, freshKey, get, may, onUserChange, type Problem, refusal, session } from "../api";
-import { useEvents, useLoaded } from "../live";
+import { useLoaded, useStream } from "../live";
 import {
   Badge,
   Button,
@@ -23,6 +24,7 @@ import { ask } from "../parts/dialogs";
 import { useDraft } from "../parts/forms";
 import { hasFields, initialInput, type Schema, SchemaForm } from "../parts/inputs";
 import { Json } from "../parts/json";
+import { LiveText, NO_TEXT, withChunk } from "../parts/livetext";
 import { Media } from "../parts/media";
 import { asCurl, asPython } from "../parts/snippets";
 import { Table } from "../parts/table";
@@ -32,6 +34,7 @@ import type {
   Accepted,
   Artifact,
   Artifacts,
+  Chunk,
   Job,
   Event as JobEvent,
   KindInfo,
@@ -556,7 +559,12 @@ function Result({ id, tenant }: { id: string; tenant: string }) {
       job.reload();
     }
   };
-  useEvents(id, tenant, 0, receive);
+  const emitted = useSignal(NO_TEXT);
+  const hasText = useComputed(() => emitted.value.text !== "").value;
+  const receiveChunk = (chunk: Chunk) => {
+    emitted.value = withChunk(emitted.value, chunk);
+  };
+  useStream(id, tenant, "0", { onEvent: receive, onChunk: receiveChunk });
   return (
     <Panel title="Result" aside={<Id id={id} tenant={tenant} />}>
       <Show of={job}>
@@ -606,6 +614,12 @@ function Result({ id, tenant }: { id: string; tenant: string }) {
           </>
         )}
       </Show>
+      {hasText && (
+        <>
+          <h3>Text</h3>
+          <LiveText emitted={emitted} />
+        </>
+      )}
       {lines.length > 0 && (
         <>
           <h3>Log</h3>

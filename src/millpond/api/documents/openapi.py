@@ -111,7 +111,10 @@ _REQUEST_HEADERS: Final = {
     "Idempotency-Key": ("Makes the request safe to repeat; printable ASCII.", _IDEMPOTENCY_KEY),
     "Prefer": ("wait=SECONDS: respond when the job has ended, or after that time.", {"type": "string"}),
     "If-None-Match": ("The ETag of a previous response.", {"type": "string"}),
-    "Last-Event-ID": ("Continue after this event.", {"type": "string", "pattern": "^[0-9]{0,9}$"}),
+    "Last-Event-ID": (
+        "Continue after this event.",
+        {"type": "string", "pattern": r"^([0-9]{1,9}(\.[0-9]{1,9})?)?$"},
+    ),
 }
 _SENT: Final = {
     "POST /v1/jobs": ("Idempotency-Key",),

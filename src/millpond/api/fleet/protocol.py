@@ -247,6 +247,24 @@ async def note(call: Call) -> Reply:
     return reply(wire.Noted(cancel_requested=must_stop))
 
 
+async def emit(call: Call) -> Reply:
+    body: wire.EmitText = call.body
+    texts = [(_job_id(job.job_id, f"jobs[{n}].job_id"), job.lease_token, job.chunks) for n, job in enumerate(body.jobs)]
+    results = await call.engine.workers.emit(call.worker, texts)
+    return reply(wire.Emitted(jobs=[_emitted(job, result) for job, result in zip(body.jobs, results, strict=True)]))
+
+
+def _emitted(job: wire.EmittedText, result: bool | MillpondError) -> wire.EmittedResult:  # noqa: FBT001 - a result
+    is_lost = isinstance(result, errors.LeaseLostError)
+    return wire.EmittedResult(
+        job_id=job.job_id,
+        lease_token=job.lease_token,
+        is_held=not is_lost,
+        cancel_requested=result is True,
+        error=result.as_dict() if isinstance(result, MillpondError) and not is_lost else None,
+    )
+
+
 async def complete(call: Call) -> Reply:
     body: wire.CompleteJob = call.body
     state = await call.engine.workers.complete(
@@ -387,8 +405,8 @@ def _step(step: Step) -> wire.RecordedStep:
     )
 
 
-def _job_id(given: str) -> UUID:
-    return _parse("job", given, "job_id")
+def _job_id(given: str, field: str = "job_id") -> UUID:
+    return _parse("job", given, field)
 
 
 def _parse(prefix: str, given: str, field: str) -> UUID:
@@ -557,6 +575,20 @@ ROUTES: Final = (
         body=wire.WriteNotes,
         answers={200: wire.Noted},
         errors=_HELD,
+    ),
+    Route(
+        method="POST",
+        path="/v1/worker/emit",
+        handle=emit,
+        summary="Emit text of jobs.",
+        description="Readers of a job's stream receive the text at once. Send the text of all jobs of the worker in "
+        "one request, at most twenty times a second, and before a job is completed. The chunks of a job are written "
+        "all or none; repeating a request is safe. A lease may emit 1 MiB of text. Jobs of a kind with a gate cannot "
+        "emit text.",
+        who=FLEET,
+        body=wire.EmitText,
+        answers={200: wire.Emitted},
+        errors=(*_LET_IN, errors.NotFoundError),
     ),
     Route(
         method="POST",

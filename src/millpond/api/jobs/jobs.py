@@ -22,6 +22,7 @@ from millpond.api.scopes import CLIENTS, OPERATORS, READERS
 from millpond.engine.jobs.jobs import JobFields
 from millpond.engine.queue import registry
 from millpond.engine.reads import summaries, views
+from millpond.engine.reads.streams import Position
 from millpond.engine.reads.views import JobPage
 from millpond.errors import ConflictError, ForbiddenError, InvalidError, MillpondError, NotFoundError
 
@@ -438,7 +439,7 @@ async def events(call: Call) -> Reply:
     if call.form == EVENT_STREAM:
         return await stream(call)
     job = await view(call)
-    _, after = _resume(call)
+    _, (after, _) = _resume(call)
     page = await call.engine.views.events(
         job.tenant, job.account, job.job_id, after=min(after, job.events), limit=call.query.limit
     )
@@ -452,12 +453,21 @@ async def events(call: Call) -> Reply:
 async def stream(call: Call) -> Reply:
     job = await view(call)
     field, after = _resume(call)
-    if after > job.events:
+    if after.seq > job.events:
         raise ConflictError(
             f"The event number is too high: the last event of this job is {job.events}.", field=field, hint=FIRST
         )
+    if after.number:
+        await _check_chunk(call, job, field, after)
     frames = call.state.hub.stream(job.tenant, job.job_id, after)
     return Reply(200, headers=STREAM.copy(), frames=frames, owner=(job.tenant, job.account))
+
+
+async def _check_chunk(call: Call, job: JobView, field: str, after: Position) -> None:
+    """Refuse a chunk that does not exist yet. Chunks that existed may be deleted; then the job has other events."""
+    last = await call.engine.views.last_chunk(job.tenant, job.account, job.job_id) or (job.events, 0)
+    if after.seq >= last[0] and after.number > last[1]:
+        raise ConflictError(f"The job has no chunk {after}; its last one is {last[1]}.", field=field, hint=FIRST)
 
 
 async def logs(call: Call) -> Reply:
@@ -471,13 +481,21 @@ async def logs(call: Call) -> Reply:
     return reply(wire.Logs(data=data, next=page.after))
 
 
-def _resume(call: Call) -> tuple[str, int]:
-    """The number of the event after which to continue, and its source: Last-Event-ID or the query."""
+async def read_text(call: Call) -> Reply:
+    job = await view(call)
+    text = await call.engine.views.text(job.tenant, job.account, job.job_id)
+    position = str(Position(text.seq, text.number))
+    return reply(wire.JobText(text=text.text, number=text.number, at=text.at, epoch=text.epoch, last_event_id=position))
+
+
+def _resume(call: Call) -> tuple[str, Position]:
+    """The position after which to continue, and its source: Last-Event-ID or the query."""
     header = call.header(b"last-event-id")
     field, given = ("last_event_id", call.query.last_event_id) if not header else ("Last-Event-ID", header)
     if not given:
-        return "after", call.query.after
-    return field, event_number(given, field)
+        return "after", Position(call.query.after)
+    seq, point, number = given.partition(".")
+    return field, Position(event_number(seq, field), event_number(number, field) if point else 0)
 
 
 def event_number(given: str, field: str) -> int:
@@ -624,16 +642,31 @@ ROUTES: Final = (
         method="GET",
         path="/v1/jobs/{id}/stream",
         handle=stream,
-        summary="Stream the events of a job as server-sent events.",
-        description="The id of each event is its number within the job. To resume without loss after a "
-        "disconnect, send the last id as Last-Event-ID (or ?last_event_id=). The stream ends after "
-        "the end of the job, and within 5 seconds after the key or token is revoked or expires.",
+        summary="Stream the events of a job as server-sent events, and the text that it emits.",
+        description="The id of each event is its number within the job. Text comes as events of type `chunk`, between "
+        "the others; the chunk with number 1 restarts the text. Its id is the number of the event before it and its "
+        "own: 4.17. To resume without loss after a disconnect, send the last id as Last-Event-ID (or "
+        "?last_event_id=). The stream ends after the end of the job, and within 5 seconds after the key or token is "
+        "revoked or expires.",
         who=CLIENTS | READERS,
         token="read",  # noqa: S106 - a permission, not a secret
         query=parameters.ReadEvents,
         offers=(EVENT_STREAM,),
         answers={200: None},
         errors=(errors.NotFoundError, errors.ConflictError),
+    ),
+    Route(
+        method="GET",
+        path="/v1/jobs/{id}/text",
+        handle=read_text,
+        summary="Get the text that a running job has emitted so far.",
+        description="For pages that show the text and then follow the stream of the job, and for clients that cannot "
+        "use streams. The text is deleted five minutes after the end of the job, whose output is its result.",
+        who=CLIENTS | READERS,
+        token="read",  # noqa: S106 - a permission, not a secret
+        query=parameters.OfTenant,
+        answers={200: wire.JobText},
+        errors=(errors.NotFoundError,),
     ),
     Route(
         method="GET",

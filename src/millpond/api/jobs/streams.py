@@ -1,9 +1,12 @@
-"""Live streams: every event of a job is sent to all its readers soon after its commit.
+"""Live streams: every event of a job is sent to all its readers soon after its commit, and the text that it emits.
 
 The hub of a process polls the database for all watched jobs in one statement; a write in the same process makes it poll
 at once. Each new event is read and encoded once per form, and all streams of its job in that form send the same bytes.
-A stream stores only the number of its last event: one that falls behind reads the rest from the database, and one whose
-reader stops reading is dropped.
+A stream stores only its position: one that falls behind reads the rest from the database, and one whose reader stops
+reading is dropped.
+
+Text does not change the job, so a poll does not notice it. A job that begins to emit writes an event, and from then on
+the hub reads its chunks at each poll, or at once if they were written in this process.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from millpond import logs, wire
 from millpond.engine.batcher import Batcher
 from millpond.engine.engine import CANCEL_TOPIC
 from millpond.engine.reads import streams
+from millpond.engine.reads.streams import Position
 from millpond.errors import MillpondError, UnavailableError
 from millpond.retry import DATABASE
 
@@ -44,6 +48,8 @@ PAGE: Final = 100
 _LOOK_MAX: Final = 5_000  # watched jobs in one statement
 _LOOK_SHARE: Final = 10  # the time between two polls is this many times the duration of a poll
 _READ_MAX: Final = 500  # watched jobs whose new events are read in one statement
+_PAGES_MAX: Final = 50  # whole pages that are read in one statement
+_CHUNKS_MAX: Final = 8  # chunks of each job where more jobs emit: more are rare, and each may be large
 _GAP: Final = 0.005  # seconds; writes in this time are read by one poll
 _FRAMES_MAX: Final = 128
 _BYTES_MAX: Final = 256 * 1024  # of the cached frames of a job
@@ -60,23 +66,26 @@ class Form:
     """Encodes an event as a frame; None if the form omits the event. Its number counts as seen nevertheless."""
     end: Callable[[Row], bytes]
     """Encodes the last frame, from the row of the ended job."""
+    chunk: Callable[[Row], bytes] | None = None
+    """Encodes a chunk of text as a frame; without it, the form omits the text."""
     needs_output: bool = False
     """Whether the last frame needs the job's output, which is then read once."""
 
 
 class MissedEvents(NamedTuple):
-    """A request for the events of a job after the number ``seen``."""
+    """A request for the events of a job after the position ``seen``."""
 
     job_id: UUID
     tenant: str | None
-    seen: int
+    seen: Position
     form: Form
+    with_text: bool = True
 
 
 class StreamFrame(NamedTuple):
-    """An encoded event; its text is empty if its form omits the event."""
+    """An encoded event or chunk; its text is empty if its form omits the event."""
 
-    seq: int
+    position: Position
     text: bytes
 
 
@@ -107,9 +116,12 @@ class WatchedJob:
     __slots__ = (
         "_frames",
         "_size",
+        "emitted_at",
         "end",
         "floor",
         "form",
+        "is_blocked",
+        "is_emitting",
         "job_id",
         "known",
         "last",
@@ -118,16 +130,22 @@ class WatchedJob:
         "tenant",
     )
 
-    def __init__(self, tenant: str | None, job_id: UUID, seen: int, form: Form) -> None:
+    def __init__(self, tenant: str | None, job_id: UUID, seen: Position, form: Form) -> None:
         self.tenant = tenant
         self.job_id = job_id
         self.form = form
         self.last = seen
-        """The number of the last known event."""
+        """The position of the last known event or chunk."""
         self.known = -1
         """The job's number of events when none of them was missing here; -1 before the first poll."""
+        self.is_emitting = False
+        """Whether there may be more text without more events."""
+        self.is_blocked = False
+        """Whether the job has ended as blocked. From then on, nobody gets its text."""
+        self.emitted_at = 0.0
+        """When this process last wrote text of the job, which it then reads without waiting for a poll."""
         self.floor = seen
-        """The frames of all events after this number are cached."""
+        """All frames after this position are cached."""
         self.end: bytes | None = None
         """The last frame, once the job has ended; empty if there is no such job."""
         self.listeners: set[Listener] = set()
@@ -135,27 +153,30 @@ class WatchedJob:
         self._frames: deque[StreamFrame] = deque()
         self._size = 0
 
+    def missed(self, seen: Position) -> MissedEvents:
+        return MissedEvents(self.job_id, self.tenant, seen, self.form, with_text=not self.is_blocked)
+
     def add(self, frames: Iterable[StreamFrame], limit: int = _BYTES_MAX) -> None:
         """Append frames, and drop the oldest ones beyond ``limit`` bytes or the limit of their number."""
         for frame in frames:
             self._frames.append(frame)
             self._size += len(frame.text)
-            self.last = frame.seq
+            self.last = frame.position
         while self._size > limit or len(self._frames) > _FRAMES_MAX:
             dropped = self._frames.popleft()
             self._size -= len(dropped.text)
-            self.floor = dropped.seq
+            self.floor = dropped.position
 
-    def skip(self, last: int) -> None:
+    def skip(self, last: Position) -> None:
         """Advance without frames: no stream needs the events themselves."""
         self._frames.clear()
         self._size = 0
         self.last = self.floor = last
 
-    def after(self, seen: int) -> list[StreamFrame]:
+    def after(self, seen: Position) -> list[StreamFrame]:
         fresh: list[StreamFrame] = []
         for frame in reversed(self._frames):
-            if frame.seq <= seen:
+            if frame.position <= seen:
                 break
             fresh.append(frame)
         return fresh[::-1]
@@ -166,11 +187,11 @@ class WatchedJob:
 
 
 class Stream(Listener):
-    """The frames of one job for one reader, after a given event; it ends with the job, or when the hub closes."""
+    """The frames of one job for one reader, after a position; it ends with the job, or when the hub closes."""
 
     __slots__ = ("_form", "_hub", "_is_begun", "_is_open", "_is_pinged", "_job_id", "_seen", "_tenant", "_watch")
 
-    def __init__(self, hub: Hub, tenant: str | None, job_id: UUID, seen: int, form: Form) -> None:
+    def __init__(self, hub: Hub, tenant: str | None, job_id: UUID, seen: Position, form: Form) -> None:
         super().__init__()
         self._hub = hub
         self._tenant = tenant
@@ -209,7 +230,7 @@ class Stream(Listener):
     async def _next(self, watch: WatchedJob) -> bytes:
         """The bytes that can be sent now; empty if there are none."""
         while fresh := await self._fresh(watch):
-            self._seen = fresh[-1].seq
+            self._seen = fresh[-1].position
             if text := fresh[0].text if len(fresh) == 1 else b"".join(frame.text for frame in fresh):
                 return text
         if watch.end is not None and self._seen >= watch.last:
@@ -243,6 +264,7 @@ class Hub:
         self._workers = engine.workers
         self._watches: dict[UUID, dict[tuple[str | None, Form], WatchedJob]] = {}
         self._touched: set[UUID] = set()
+        self._emitted: set[UUID] = set()
         self._wake = asyncio.Event()
         self._took = 0.0
         self.is_open = True
@@ -251,7 +273,7 @@ class Hub:
         """Set when the hub is no longer open."""
         self.is_alive = False
         """Whether it polls: before and after ``run``, no new events arrive."""
-        self._pages: Batcher[MissedEvents, list[StreamFrame]] = Batcher(self._read, size=50)
+        self._pages: Batcher[MissedEvents, list[StreamFrame]] = Batcher(self._read, size=_PAGES_MAX)
         engine.audience = self
         if notifier is not None:
             notifier.listen(self._on_topics)
@@ -261,20 +283,23 @@ class Hub:
         """How many streams are open."""
         return sum(watch.streams for watch in self._all())
 
-    def stream(self, tenant: str | None, job_id: UUID, after: int = 0, *, form: Form | None = None) -> Stream:
+    def stream(
+        self, tenant: str | None, job_id: UUID, after: int | Position = 0, *, form: Form | None = None
+    ) -> Stream:
         """The frames of a job after this event. A caller that does not read to the end must close the stream."""
-        return Stream(self, tenant, job_id, after, form or NATIVE)
+        seen = Position(after) if isinstance(after, int) else after
+        return Stream(self, tenant, job_id, seen, form or NATIVE)
 
     async def wait(
         self, tenant: str | None, job_id: UUID, *, seen: int, seconds: float, until_ended: bool = True
     ) -> None:
         """Wait until the job has ended or the time is up; without ``until_ended``, an event after ``seen`` suffices."""
         listener = Listener()
-        watch = self.join(listener, tenant, job_id, seen)
+        watch = self.join(listener, tenant, job_id, Position(seen))
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    while self.is_open and watch.end is None and (until_ended or watch.last <= seen):
+                    while self.is_open and watch.end is None and (until_ended or watch.last.seq <= seen):
                         await listener.sleep()
         finally:
             self.leave(listener, watch)
@@ -287,10 +312,18 @@ class Hub:
                 self._touched.update(touched)
                 self._wake.set()
 
+    def emitted(self, job_ids: Iterable[UUID]) -> None:
+        """Read the text of these jobs at once: more of it was just written."""
+        if self._watches:
+            now = time.monotonic()
+            for watch in self._watching(job_ids):
+                watch.emitted_at = now
+                self._read_soon(watch)
+
     # Called by listeners
 
     def join(
-        self, listener: Listener, tenant: str | None, job_id: UUID, seen: int, form: Form | None = None
+        self, listener: Listener, tenant: str | None, job_id: UUID, seen: Position, form: Form | None = None
     ) -> WatchedJob:
         form = form or NATIVE
         watches = self._watches.setdefault(job_id, {})
@@ -313,9 +346,9 @@ class Hub:
             if not watches:
                 del self._watches[watch.job_id]
 
-    async def page(self, watch: WatchedJob, seen: int) -> list[StreamFrame]:
+    async def page(self, watch: WatchedJob, seen: Position) -> list[StreamFrame]:
         """Frames that are no longer cached."""
-        return await self._pages.add(MissedEvents(watch.job_id, watch.tenant, seen, watch.form))
+        return await self._pages.add(watch.missed(seen))
 
     # Polling
 
@@ -327,11 +360,10 @@ class Hub:
         try:
             while not stop.is_set():
                 await self._rest(due)
-                touched, self._touched = self._touched, set()
                 began = time.monotonic()
                 is_due = began >= due
                 try:
-                    await self._look(self._watches if is_due else touched)
+                    await self._poll(is_due=is_due)
                     failures = 0
                 except Exception as error:  # noqa: BLE001 - all streams depend on this loop
                     failures += 1
@@ -378,8 +410,25 @@ class Hub:
                 await self._wake.wait()
         self._wake.clear()
 
+    async def _poll(self, *, is_due: bool) -> None:
+        """Look at all watched jobs if that is due, or else at those that were touched; read text that was written."""
+        touched, self._touched = self._touched, set()
+        emitted, self._emitted = self._emitted, set()
+        touched |= self._beginning(emitted)
+        if is_due or touched:
+            await self._look(self._watches if is_due else touched)
+        await self._read_chunks(self._watching(emitted))
+
+    def _watching(self, job_ids: Iterable[UUID]) -> list[WatchedJob]:
+        return [watch for job_id in job_ids for watch in self._watches.get(job_id, {}).values()]
+
+    def _beginning(self, job_ids: Iterable[UUID]) -> set[UUID]:
+        """Those of these jobs of which it is not known yet that they emit text."""
+        watches = self._watching(job_ids)
+        return {watch.job_id for watch in watches if watch.form.chunk is not None and not watch.is_emitting}
+
     async def _look(self, job_ids: Iterable[UUID]) -> None:
-        watches = [watch for job_id in job_ids for watch in self._watches.get(job_id, {}).values()]
+        watches = self._watching(job_ids)
         self._took = 0.0
         for start in range(0, len(watches), _LOOK_MAX):
             await self._look_at(watches[start : start + _LOOK_MAX])
@@ -389,9 +438,15 @@ class Hub:
         seen = [(watch.job_id, watch.tenant, watch.known) for watch in watches]
         changed = [(watches[n], row) for n, row in await streams.changed(self._tenant_databases, seen)]
         self._took += time.monotonic() - began
-        behind = [watch for watch, row in changed if watch.streams and (row["events"] or 0) > watch.last]
+        for watch, row in changed:
+            watch.is_emitting = bool(row["is_emitting"]) and watch.form.chunk is not None
+            watch.is_blocked = row["outcome"] == "blocked"
+        behind = [watch for watch, row in changed if watch.streams and (row["events"] or 0) > watch.last.seq]
         for start in range(0, len(behind), _READ_MAX):
             await self._catch_up(behind[start : start + _READ_MAX])
+        # No other process writes text of a job while this one does.
+        rest = set(watches).difference(behind)
+        await self._read_chunks(watch for watch in rest if watch.emitted_at + LOOK_EVERY < began)
         ended = [watch for watch, row in changed if row["is_ended"] and watch.form.needs_output]
         outputs = await self._outputs(ended) if ended else {}
         for watch, row in changed:
@@ -403,22 +458,35 @@ class Hub:
         ended = await streams.ended(self._tenant_databases, [(watch.job_id, watch.tenant) for watch in watches])
         return {id(watches[n]): row for n, row in ended}
 
-    async def _catch_up(self, watches: Sequence[WatchedJob]) -> None:
-        pages = await self._read(
-            [MissedEvents(watch.job_id, watch.tenant, watch.last, watch.form) for watch in watches]
-        )
+    def _read_soon(self, watch: WatchedJob) -> None:
+        self._emitted.add(watch.job_id)
+        self._wake.set()
+
+    async def _read_chunks(self, watches: Iterable[WatchedJob]) -> None:
+        """Read the text that those of these jobs that emit have emitted since."""
+        emitting = [watch for watch in watches if watch.is_emitting and watch.streams]
+        limit = PAGE if len(emitting) <= _PAGES_MAX else _CHUNKS_MAX
+        for start in range(0, len(emitting), _READ_MAX):
+            await self._catch_up(emitting[start : start + _READ_MAX], limit)
+
+    async def _catch_up(self, watches: Sequence[WatchedJob], limit: int = PAGE) -> None:
+        pages = await self._read([watch.missed(watch.last) for watch in watches], limit)
         share = _BYTES_ALL // max(1, len(self._watches))
         for watch, frames in zip(watches, pages, strict=True):
             watch.add(frames, max(_BYTES_MIN, min(share, _BYTES_MAX)))
+            if frames and watch.is_emitting:
+                watch.wake()
+                if len(frames) == limit:  # another page is missing
+                    self._read_soon(watch)
 
     def _renew(self, watch: WatchedJob, row: Row, ended: Row | None) -> None:
         """Update a watch from a polled row."""
         if row["events"] is None:
             watch.end = b""
             return
-        if not watch.streams and row["events"] > watch.last:
-            watch.skip(row["events"])
-        if watch.last < row["events"]:  # another page is missing
+        if not watch.streams and row["events"] > watch.last.seq:
+            watch.skip(Position(row["events"]))
+        if watch.last.seq < row["events"]:  # another page is missing
             self.touch((watch.job_id,))
         elif not row["is_ended"]:
             watch.known = row["events"]
@@ -427,12 +495,14 @@ class Hub:
             watch.known = row["events"]
             watch.end = watch.form.end(ended or row)
 
-    async def _read(self, pages: Sequence[MissedEvents]) -> list[list[StreamFrame]]:
+    async def _read(self, pages: Sequence[MissedEvents], limit: int = PAGE) -> list[list[StreamFrame]]:
         frames = {page: list[StreamFrame]() for page in pages}
         wanted = list(frames)
-        missed = [(page.job_id, page.tenant, page.seen) for page in wanted]
-        for n, row in await streams.after(self._tenant_databases, missed, PAGE):
-            frames[wanted[n]].append(StreamFrame(row["seq"], wanted[n].form.frame(row) or b""))
+        missed = [
+            (page.job_id, page.tenant, page.seen, page.with_text and page.form.chunk is not None) for page in wanted
+        ]
+        for n, row in await streams.after(self._tenant_databases, missed, limit):
+            frames[wanted[n]].append(_stream_frame(wanted[n].form, row))
         return [frames[page] for page in pages]
 
     def _all(self) -> list[WatchedJob]:
@@ -449,6 +519,12 @@ class Hub:
             logs.emit("db.unavailable", service="hub", error=str(error))
         else:
             logs.emit("service.failed", service="hub", error=f"{type(error).__name__}: {error}")
+
+
+def _stream_frame(form: Form, row: Row) -> StreamFrame:
+    position = Position(row["seq"], row["number"])
+    encode = form.chunk if position.number and form.chunk is not None else form.frame
+    return StreamFrame(position, encode(row) or b"")
 
 
 def _frame(row: Row) -> bytes:
@@ -468,4 +544,10 @@ def _end(row: Row) -> bytes:
     return b"retry: %d\nevent: end\ndata: %s\n\n" % (_OVER, data)
 
 
-NATIVE: Final = Form(_frame, _end)
+def _chunk(row: Row) -> bytes:
+    chunk = wire.Chunk(seq=row["seq"], number=row["number"], at=row["at"], text=row["data"])
+    head = f"id: {chunk.seq}.{chunk.number}\nevent: chunk\ndata: ".encode()
+    return head + msgspec.json.encode(chunk) + b"\n\n"
+
+
+NATIVE: Final = Form(_frame, _end, _chunk)

@@ -26,7 +26,18 @@ if TYPE_CHECKING:
     from millpond.app import Millpond
     from millpond.engine.engine import Engine
     from millpond.engine.jobs.artifacts import ArtifactRecord
-    from millpond.work import BatchResults, End, HeartbeatAnswer, Lease, Note, Return, SpawnRequest, Step, StepRequest
+    from millpond.work import (
+        BatchResults,
+        Chunk,
+        End,
+        HeartbeatAnswer,
+        Lease,
+        Note,
+        Return,
+        SpawnRequest,
+        Step,
+        StepRequest,
+    )
     from millpond.worker.source import SourceListener
 
 LEASE: Final = timedelta(seconds=60)
@@ -100,6 +111,9 @@ class EngineSource:
 
     async def note(self, *notes: Note) -> bool:
         return await self.engine.note(*notes)
+
+    async def emit(self, *groups: Sequence[Chunk]) -> list[bool | Exception]:
+        return await self.engine.emit(*groups)
 
     async def keep_traceback(self, lease: Lease, text: str) -> None:
         await self.engine.keep_traceback(lease, text)

@@ -48,7 +48,7 @@ from millpond.errors import (
 from millpond.kinds import Kind
 from millpond.store.db import fetch, new_id
 from millpond.store.queries import queries
-from millpond.work import End, HeartbeatAnswer, Lease, Note, Return
+from millpond.work import CHUNK_MAX, Chunk, End, HeartbeatAnswer, Lease, Note, Return
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from millpond.settings import Settings
     from millpond.store.db import Connection, Database, Row
     from millpond.store.queries import NamedQuery
+    from millpond.wire import EmittedChunk
 
 SQL: Final = queries("millpond.engine.fleet", "workers")
 
@@ -582,6 +583,33 @@ class Workers:
             self._leases.forget(lease)
             raise
 
+    async def emit(
+        self, worker: WorkerRecord, texts: Sequence[tuple[UUID, UUID, Sequence[EmittedChunk]]]
+    ) -> list[bool | MillpondError]:
+        """Write text that jobs of this worker emit: of each, the id, the lease token and the numbered pieces.
+
+        Each result is whether the job must stop, or why its text was not written.
+        """
+        found = await asyncio.gather(*(self._chunks(worker, *text) for text in texts))
+        groups = [group for group in found if not isinstance(group, MillpondError)]
+        written = iter(await self._engine.emit(*groups))
+        results = [group if isinstance(group, MillpondError) else next(written) for group in found]
+        for group, result in zip(found, results, strict=True):
+            if isinstance(result, Exception) and not isinstance(result, MillpondError):
+                raise result
+            if isinstance(result, LeaseLostError) and not isinstance(group, MillpondError):
+                self._leases.forget(group[0].lease)
+        return cast("list[bool | MillpondError]", results)
+
+    async def _chunks(
+        self, worker: WorkerRecord, job_id: UUID, token: UUID, pieces: Sequence[EmittedChunk]
+    ) -> list[Chunk] | MillpondError:
+        try:
+            lease = await self._find(worker, job_id, token)
+            return [Chunk(lease, piece.number, _checked_piece(piece.text, n)) for n, piece in enumerate(pieces)]
+        except MillpondError as error:
+            return error
+
     async def complete(
         self,
         worker: WorkerRecord,
@@ -952,6 +980,15 @@ def _note(lease: Lease, kind: Kind | None, n: int, item: Any) -> Note:
         case _:
             field = {"progress": "value", "stage": "stage", "log": "text"}[item.type]
             raise InvalidError("The argument is required.", field=f"notes[{n}].{field}")
+
+
+def _checked_piece(text: str, n: int) -> str:
+    field = f"chunks[{n}].text"
+    if (size := values.check_text(text, field=field)) > CHUNK_MAX:
+        raise InvalidError(f"The text has {size:,} bytes; the limit is {CHUNK_MAX:,}.", field=field)
+    if not size:
+        raise InvalidError("The text is empty.", field=field)
+    return text
 
 
 def _json(data: dict[str, Any]) -> str:

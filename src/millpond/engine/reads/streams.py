@@ -1,12 +1,13 @@
 """Streams: what is new about watched jobs. One statement for each database serves the watches of many tenants.
 
 A watch names its job and tenant; one without a tenant may see all jobs. Each result is the index of a watch and a row.
+The stream of a job has its events and, between them, the chunks of text that it emits.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from millpond.store.queries import queries
 
@@ -21,10 +22,21 @@ if TYPE_CHECKING:
 SQL: Final = queries("millpond.engine.reads", "streams")
 
 _Watch: TypeAlias = "tuple[UUID, str | None]"
-_SeenWatch: TypeAlias = "tuple[UUID, str | None, int]"
+_KnownWatch: TypeAlias = "tuple[UUID, str | None, int]"
+_SeenWatch: TypeAlias = "tuple[UUID, str | None, Position, bool]"
 
 
-async def changed(databases: TenantDatabases, watches: Sequence[_SeenWatch]) -> list[tuple[int, Row]]:
+class Position(NamedTuple):
+    """A place in the stream of a job: the number of an event and, of a chunk after it, the number of the chunk."""
+
+    seq: int
+    number: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.seq}.{self.number}" if self.number else str(self.seq)
+
+
+async def changed(databases: TenantDatabases, watches: Sequence[_KnownWatch]) -> list[tuple[int, Row]]:
     """The jobs whose number of events is not the seen one; the columns of a job that does not exist are null.
 
     Jobs whose database cannot be reached are left out.
@@ -42,8 +54,12 @@ async def ended(databases: TenantDatabases, watches: Sequence[_Watch]) -> list[t
 
 
 async def after(databases: TenantDatabases, watches: Sequence[_SeenWatch], limit: int) -> list[tuple[int, Row]]:
-    """The first events of each job after the seen number, in order."""
-    return await _gather(databases, SQL["after"], watches, limit, is_whole=True)
+    """The first events of each job after the seen position, and the chunks if the watch wants them, in order.
+
+    A watch has its position, and whether it wants chunks.
+    """
+    columns = [(job_id, tenant, *seen, with_chunks) for job_id, tenant, seen, with_chunks in watches]
+    return await _gather(databases, SQL["after"], columns, limit, is_whole=True)
 
 
 async def _gather(

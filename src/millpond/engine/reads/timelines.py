@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-NOTES: Final = frozenset({"stage", "progress", "log"})
+NOTES: Final = frozenset({"stage", "progress", "log", "text_started"})
 """The events that only the worker of a job writes."""
 _MAY_WAIT: Final = frozenset({"submitted", "requeued", "retried"})
 """Events after which a job is ready at once, unless it has a start time in the future."""

@@ -18,6 +18,7 @@ from millpond.engine.batcher import Batcher
 from millpond.engine.credits import ledger
 from millpond.engine.credits.ledger import Balance, Entry
 from millpond.engine.jobs import events, jobs
+from millpond.engine.reads.streams import Position
 from millpond.errors import InvalidError, NotFoundError
 from millpond.store.queries import queries
 
@@ -80,6 +81,16 @@ class EventPage:
 
     data: list[EventView]
     after: int | None
+
+
+class TextView(msgspec.Struct, frozen=True, gc=False):
+    """The text that a job has emitted so far, and where the stream of the job continues it."""
+
+    seq: int
+    number: int
+    at: datetime | None
+    epoch: int | None
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +168,20 @@ class Views:
     ) -> EventPage:
         """The log events of a job after this number."""
         return await self._events("log", tenant, account, job_id, after=after, limit=limit)
+
+    async def text(self, tenant: str | None, account: str | None, job_id: UUID | str) -> TextView:
+        """The text that a job has emitted so far."""
+        found_id = ids.parse("job", job_id)
+        rows = await self._read_all(SQL["text"], tenant, account, found_id)
+        row: Sequence[Any] | None = next(filter(None, rows), None)
+        if row is None:
+            raise _absent(found_id)
+        return TextView(*row)
+
+    async def last_chunk(self, tenant: str, account: str, job_id: UUID) -> Position | None:
+        """The position of the last chunk of a job; None if it has none, or has them no longer."""
+        row = await self._read(SQL["last_chunk"], tenant, account, job_id)
+        return None if row is None else Position(*row)
 
     async def wallet(self, tenant: str, account: str) -> Balance:
         """The balance of an account; zero if the account was never used."""

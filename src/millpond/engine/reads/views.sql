@@ -135,6 +135,52 @@ begin
     ) e on true;
 end $$;
 
+-- function: view_text
+-- The text that a job has emitted so far, and its position in the job's stream. That of a job that has ended as blocked
+-- is not returned. No row means that there is no such job.
+create or replace function millpond.view_text(tenant text, account text, job_id uuid)
+returns table (seq integer, number integer, at timestamptz, epoch integer, content text)
+language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
+#variable_conflict use_column
+declare
+    callers text := set_config('millpond.callers', view_text.tenant, true);
+begin
+    return query
+    select j.events, coalesce(c.number, 0), c.at, c.epoch, coalesce(c.content, '')
+    from (
+        select j.id, j.tenant, j.events, j.outcome from millpond.jobs j
+        where j.id = view_text.job_id and (view_text.tenant is null or j.tenant = view_text.tenant)
+            and (view_text.account is null or j.account = view_text.account)
+        limit 1
+    ) j
+    cross join lateral (
+        select max(c.number) as number, max(c.at) as at, max(c.epoch) as epoch,
+            string_agg(c.text, '' order by c.after, c.number) as content
+        from millpond.chunks c
+        where c.job_id = view_text.job_id and c.tenant = j.tenant and j.outcome is distinct from 'blocked'
+    ) c;
+end $$;
+
+-- function: view_last_chunk
+-- The position of the last chunk of a job, if it has any.
+create or replace function millpond.view_last_chunk(tenant text, account text, job_id uuid)
+returns table (seq integer, number integer)
+language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
+#variable_conflict use_column
+declare
+    callers text := set_config('millpond.callers', view_last_chunk.tenant, true);
+begin
+    return query
+    select c.after, c.number
+    from millpond.jobs j
+    cross join lateral (
+        select c.after, c.number from millpond.chunks c
+        where c.job_id = view_last_chunk.job_id and c.tenant = j.tenant order by c.after desc, c.number desc limit 1
+    ) c
+    where j.id = view_last_chunk.job_id and (view_last_chunk.tenant is null or j.tenant = view_last_chunk.tenant)
+        and (view_last_chunk.account is null or j.account = view_last_chunk.account);
+end $$;
+
 -- function: view_wallet
 create or replace function millpond.view_wallet(tenant text, account text)
 returns table (available bigint, held bigint, active integer, active_max integer)
@@ -173,6 +219,12 @@ select job_id from millpond.tagged_jobs($1, $2::jsonb, $3, $4, $5);
 
 -- name: events :many
 select seq, at, type, state, data from millpond.view_events($1, $2, $3, $4, $5, $6);
+
+-- name: text :maybe
+select seq, number, at, epoch, content from millpond.view_text($1, $2, $3);
+
+-- name: last_chunk :maybe
+select seq, number from millpond.view_last_chunk($1, $2, $3);
 
 -- name: wallet :maybe
 select available, held, active, active_max from millpond.view_wallet($1, $2);

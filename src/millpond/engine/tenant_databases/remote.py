@@ -478,12 +478,21 @@ class RemoteExecutor:
 
     async def note(self, job_ids: Sequence[UUID], tokens: Sequence[UUID], *columns: Any) -> Sequence[Row]:
         """Central is only asked who holds the jobs: the epoch is fence enough, since a new lease has another."""
+        epochs = await self._epochs(job_ids, tokens)
+        return await self.database.run(SQL["note_jobs"], job_ids, tokens, epochs, *columns)
+
+    async def emit(
+        self, job_ids: Sequence[UUID], tokens: Sequence[UUID], numbers: Sequence[int], *columns: Any
+    ) -> Sequence[Row]:
+        """As for notes, central is only asked who holds the jobs."""
+        epochs = await self._epochs(job_ids, tokens)
+        return await self.database.run(SQL["emit_chunks"], job_ids, tokens, epochs, numbers, *columns)
+
+    async def _epochs(self, job_ids: Sequence[UUID], tokens: Sequence[UUID]) -> list[int | None]:
+        """The epoch of each lease that holds its job."""
         held = await self.central.run(SQL["held"], job_ids, tokens)
         epochs = {(row["job_id"], row["token"]): row["epoch"] for row in held}
-        named = zip(job_ids, tokens, strict=True)
-        return await self.database.run(
-            SQL["note_jobs"], job_ids, tokens, [epochs.get(name) for name in named], *columns
-        )
+        return [epochs.get(name) for name in zip(job_ids, tokens, strict=True)]
 
     # Services
 
@@ -543,6 +552,7 @@ _VERBS: Final[dict[str, Callable[..., Awaitable[Any]]]] = {
     "steps.suspend": RemoteExecutor.suspend,
     "batches.spawn": RemoteExecutor.spawn,
     "leases.note": RemoteExecutor.note,
+    "chunks.emit": RemoteExecutor.emit,
 }
 """Verbs by the name of their single statement, with the methods that run them in two halves."""
 

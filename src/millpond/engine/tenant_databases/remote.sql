@@ -292,6 +292,10 @@ from millpond.note_jobs(
     $1::uuid[], $2::uuid[], $3::integer[], $4::integer[], $5::text[], $6::real[], $7::text[], $8::jsonb[]
 );
 
+-- name: emit_chunks :many
+select job_id, token, verdict, is_canceling, last
+from millpond.emit_chunks($1::uuid[], $2::uuid[], $3::integer[], $4::integer[], $5::text[], $6);
+
 -- name: cancel_job :one
 select verdict, state, stage, kind, from_state, price, captured from millpond.cancel_job($1, $2, $3, $4);
 
