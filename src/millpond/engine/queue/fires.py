@@ -41,7 +41,7 @@ BACKFILL_MAX: Final = 1_000
 """The limit of due times of one backfill."""
 COUNTED_MAX: Final = 1_000
 """How far the due times are counted that are skipped together."""
-_BATCH: Final = 200
+_BATCH: Final = 100
 _FIRES_MAX: Final = 2_000
 """When so many fires are decided on, the other schedules wait for the next commit."""
 _PATIENCE: Final = timedelta(seconds=5)
