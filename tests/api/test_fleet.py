@@ -389,7 +389,7 @@ FENCED = {
     "upload": {"name": "a.png", "content_type": "image/png", "size": 1},
     "download": {"artifact_id": "art_00000000000000000000000000"},
     "recall": {},
-    "record": {"name": "facts", "type": "call", "result": 1},
+    "record": {"name": "facts", "result": 1},
     "spawn": {"name": "shots", "total": 1, "children": [{"kind": "free"}]},
     "results": {"batch_id": "batch_00000000000000000000000000"},
     "suspend": {"name": "facts"},
@@ -452,7 +452,7 @@ async def test_a_revoke_takes_the_jobs_away_now(fleet_server: FleetServer) -> No
 # Bad input
 
 
-ASK = '{LEASE, "name": "x", "type": "question", "question": {'
+ASK = '{LEASE, "name": "x", "question": {'
 CHILD = '{LEASE, "name": "x", "total": 1, "children": [{'
 NONSENSE = [
     ("poll", '{"want": 0}', "want"),
@@ -481,22 +481,16 @@ NONSENSE = [
     ("fail", '{LEASE, "error": {}, "retry_after": -1}', "retry_after"),
     ("recall", '{LEASE, "after": "' + "x" * 221 + '"}', "after"),
     ("recall", '{LEASE, "after": "a\\u0000b"}', "after"),
-    ("record", '{LEASE, "name": "", "type": "call"}', "name"),
-    ("record", '{LEASE, "name": "a\\u0000b", "type": "call"}', "name"),
+    ("record", '{LEASE, "name": ""}', "name"),
+    ("record", '{LEASE, "name": "a\\u0000b"}', "name"),
     ("record", '{LEASE, "name": "x", "type": "children"}', "type"),
-    ("record", '{LEASE, "name": "x", "type": "sleep"}', "type"),
-    ("record", '{LEASE, "name": "x", "type": "sleep", "seconds": 1, "question": {"question": "?"}}', "type"),
-    ("record", '{LEASE, "name": "x", "type": "call", "question": {"question": "?"}}', "type"),
-    ("record", '{LEASE, "name": "x", "type": "call", "seconds": 1}', "type"),
-    ("record", '{LEASE, "name": "x", "type": "sleep", "seconds": 1, "result": 1}', "type"),
-    ("record", '{LEASE, "name": "x", "type": "question"}', "type"),
-    ("record", '{LEASE, "name": "x", "type": "sleep", "seconds": 0}', "seconds"),
-    ("record", '{LEASE, "name": "x", "type": "sleep", "seconds": 1e300}', "seconds"),
-    ("record", '{LEASE, "name": "x", "type": "call", "position": 0}', "position"),
-    ("record", '{LEASE, "name": "x", "type": "call", "position": 2147483648}', "position"),
-    ("record", '{LEASE, "name": "x", "type": "call", "result": "a\\u0000b"}', "result"),
-    ("record", '{LEASE, "name": "x", "type": "call", "result": 1' + "0" * 30 + "}", "result"),
-    ("record", '{LEASE, "name": "x", "type": "call", "result": "' + "x" * 300_000 + '"}', "result"),
+    ("record", '{LEASE, "name": "x", "seconds": 0}', "seconds"),
+    ("record", '{LEASE, "name": "x", "seconds": 1e300}', "seconds"),
+    ("record", '{LEASE, "name": "x", "position": 0}', "position"),
+    ("record", '{LEASE, "name": "x", "position": 2147483648}', "position"),
+    ("record", '{LEASE, "name": "x", "result": "a\\u0000b"}', "result"),
+    ("record", '{LEASE, "name": "x", "result": 1' + "0" * 30 + "}", "result"),
+    ("record", '{LEASE, "name": "x", "result": "' + "x" * 300_000 + '"}', "result"),
     ("record", ASK + '"question": ""}}', "question.question"),
     ("record", ASK + '"question": "a\\u0000b"}}', "question.question"),
     ("record", ASK + '"question": "?", "who": "anybody"}}', "question.who"),
