@@ -48,6 +48,8 @@ class Scene:
     served: Up
     job: str = ""
     """One that has succeeded."""
+    campaign: str = ""
+    """One with children, which asks a question."""
 
     @asynccontextmanager
     async def dashboard(self, browser: Browser, path: str) -> AsyncIterator[Page]:
@@ -76,6 +78,14 @@ async def job(scene: Scene, browser: Browser) -> AsyncIterator[Page]:
 
 
 @asynccontextmanager
+async def campaign(scene: Scene, browser: Browser) -> AsyncIterator[Page]:
+    async with scene.dashboard(browser, f"/jobs/{scene.campaign}?of=dev") as page:
+        await page.get_by_role("button", name="Children of scene").first.click()
+        await page.get_by_role("list", name="Children of scene").get_by_text("succeeded").first.wait_for()
+        yield page
+
+
+@asynccontextmanager
 async def studio(scene: Scene, browser: Browser) -> AsyncIterator[Page]:
     async with opened(browser, f"{scene.served.url}/studio/", size=SIZE) as page:
         await show_key(page, "Client key", scene.served.ready["client_key"])
@@ -90,6 +100,7 @@ async def studio(scene: Scene, browser: Browser) -> AsyncIterator[Page]:
 PICTURES: dict[Path, Callable[[Scene, Browser], AbstractAsyncContextManager[Page]]] = {
     ROOT / "docs" / "pictures" / "overview.png": overview,
     ROOT / "docs" / "pictures" / "job.png": job,
+    ROOT / "docs" / "pictures" / "campaign.png": campaign,
 }
 PICTURES_OF_PRODUCTS = {ROOT / "products" / "docs" / "pictures" / "studio.png": studio}
 
@@ -100,6 +111,8 @@ async def stage(served: Up) -> Scene:
     made += [await served.submit("caption", {"product": name}) for name in PRODUCTS]
     for each in made:
         await served.until("ended", each)
+    asking = await served.submit("campaign", {"product": "shoe"})
+    await served.until_waiting("question", asking)
     for name in PRODUCTS[:2]:
         await served.submit("video", {"product": name})
     headers = {"Authorization": f"Bearer {served.ready['admin_key']}"}
@@ -110,7 +123,7 @@ async def stage(served: Up) -> Scene:
         return len(board["failures"]) > 0
 
     await until(is_counted)
-    return Scene(served, made[0])
+    return Scene(served, made[0], asking)
 
 
 async def settled(page: Page) -> str:

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import msgspec
+
 from millpond import Job, Millpond, PermanentError
 
 app = Millpond()
@@ -39,3 +41,29 @@ async def video(job: Job, product: str) -> None:
     while True:
         await asyncio.sleep(0.1)
         await job.checkpoint()
+
+
+class Choice(msgspec.Struct):
+    scene: int
+
+
+@app.kind("campaign", price=10, budget=80)
+async def campaign(job: Job, product: str, scenes: int = 4) -> dict[str, str]:
+    """Draw scenes, and ask which one is best."""
+    drawn = await job.gather(*(job.child("scene", {"product": product, "n": n}) for n in range(scenes)))
+    choice = await job.ask("Which scene is best?", schema=Choice, who="operator", within="2d")
+    return drawn[choice.scene].output
+
+
+@app.kind("scene", price=5)
+async def scene(job: Job, product: str, n: int) -> dict[str, str]:
+    """Draw a scene of two frames."""
+    await job.gather(*(job.child("frame", {"scene": n, "n": frame}) for frame in range(2)))
+    return {"title": f"{product}, scene {n}"}
+
+
+@app.kind("frame")
+async def frame(job: Job, scene: int, n: int) -> str:
+    """Draw a frame."""
+    await job.log(f"frame {n} of scene {scene}")
+    return f"{scene}-{n}.png"

@@ -48,6 +48,14 @@ class Up:
         await until(is_there)
         return await self.job(job_id)
 
+    async def until_waiting(self, reason: str, job_id: str) -> None:
+        """Until the job is parked, and waits for this."""
+
+        async def is_there() -> bool:
+            return (await self.job(job_id))["waits_for"] == reason
+
+        await until(is_there)
+
     async def is_serving(self) -> bool:
         with suppress(httpx2.TransportError):
             return (await self.request("GET", "/healthz")).status_code == 200

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.databases import DatabaseServer
 
 NOT_RUN_MAX = 5
-EMBEDDED = {"README.md", "tutorial.md"}
+EMBEDDED = {"README.md", "tutorial.md", "tutorial-campaign.md"}
 """They use the embedded server, as their readers do; the other pages have a database given."""
 
 
