@@ -9,8 +9,9 @@ import pytest
 
 from millpond.engine.credits import holds
 from millpond.errors import ChildFailedError, PermanentError
-from millpond.work import StepRequest
+from millpond.work import ChildRequest, SpawnRequest, StepRequest
 from tests.factories import OWNER, Factory
+from tests.lifecycles import RESTARTABLE
 
 if TYPE_CHECKING:
     from millpond.worker import Job
@@ -378,3 +379,27 @@ async def test_only_detached_children_outlive_their_parent(play: Play) -> None:
     while await play.engine.cancel_orphans(100):
         pass
     assert [child.outcome for child in await play.children(job.job_id)] == [None, "canceled"]
+
+
+async def test_a_retry_in_place_keeps_the_children_of_its_own_run(play: Play) -> None:
+    """Those of the run before are canceled, though the parent runs again by then."""
+
+    @play.kind("shot")
+    async def shot(job: Job, n: int) -> None: ...
+
+    @play.kind("film", lifecycle=RESTARTABLE, price=1)
+    async def film(job: Job) -> None:
+        play.calls.append("film")
+        await job.child("shot", {"n": len(play.calls)}).start()
+        raise PermanentError("It broke.")
+
+    await play.begin(100)
+    await play.engine.pause("shot")
+    job = await play.run("film")
+    await play.engine.retry("acme", job.job_id)
+    (lease,) = await Factory(play.engine, play.clock).claimed("film")
+    shots = [ChildRequest("shot", {"n": 9})]
+    await play.engine.spawn(SpawnRequest(lease, "shot", 1, shots, total=1))
+    while await play.engine.cancel_orphans(100):
+        pass
+    assert [child.outcome for child in await play.children(job.job_id)] == ["canceled", None]

@@ -319,9 +319,13 @@ where j.id = any($1::uuid[]) and j.id >= millpond.least_id($1::uuid[]) and j.id 
 select o.job_id, o.tenant from millpond.orphans o where o.at <= millpond.clock() order by o.at, o.job_id limit $1;
 
 -- name: children :many
--- Children that have not ended and are not detached, of which no cancel was requested.
+-- Children that have not ended and are not detached, of which no cancel was requested. If their parent runs again, its
+-- present run keeps its children.
 select j.id as job_id
 from millpond.batches b
+cross join lateral (
+    select from millpond.jobs p where p.id = b.parent_id and (p.phase = 'ended' or p.run > b.run) limit 1
+) p
 cross join lateral (
     select j.id from millpond.jobs j
     where j.batch_id = b.id and j.phase <> 'ended' and j.cancel_requested_at is null order by j.id limit $2
