@@ -14,7 +14,7 @@ from millpond.engine.queue.leases import End
 from millpond.outbound import Outbound
 from millpond.schedules import Schedule, Timing
 from millpond.webhooks import Hook
-from millpond.work import ChildRequest, SpawnRequest
+from millpond.work import ChildRequest, Chunk, SpawnRequest
 from tests.factories import ERROR, HOUR, MINUTE, Factory, attempt, progress
 from tests.post import LOOPBACK, SECRET, VAULT
 
@@ -216,6 +216,12 @@ OFFENCES = {
         "delete from millpond.fires",
         "update millpond.fires set job_id = {ready}",
     ],
+    "chunks_have_no_gap": [
+        "delete from millpond.chunks where number = 1",
+        "update millpond.chunks set number = 3 where number = 2",
+        "update millpond.chunks set total = total + 1",
+        "update millpond.chunks set epoch = epoch + 1 where number = 2",
+    ],
     "provided_jobs_have_a_prediction": [
         """update millpond.kinds set declaration = declaration || '{{"runs": "provider"}}' where kind = 'brief'""",
     ],
@@ -244,6 +250,7 @@ async def jobs(db: Database, clock: Clock, engine: Engine) -> dict[str, str]:
     leased = await make.leased("priced", idempotency_key="leased")
     await engine.give_back(attempt(leased))
     (leased,) = await make.claimed("priced", duration=HOUR)
+    await engine.emit([Chunk(leased, 1, "once"), Chunk(leased, 2, " upon")])
     ready = await make.submitted("priced", idempotency_key="ready")
     engine.safe.vault, engine.outbound = VAULT, Outbound(LOOPBACK)
     hook = Hook(url="http://127.0.0.1:9/", secret=SECRET, events=("submitted", "started", "delivering"))

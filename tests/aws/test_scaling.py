@@ -250,7 +250,8 @@ def test_under_a_steady_load_the_size_comes_to_rest_and_all_work_is_done(pace: f
     for _ in range(100):
         system.tick()
         sizes.add(system.desired)
-    assert system.ready <= pace * (seconds + boot + 70) + 1  # the queue does not grow
+    # The queue does not grow: nobody waits longer than the target, a look at the queue, and the 10 s between two looks.
+    assert system.ready <= pace * (seconds + boot + 80) + 1
     assert max(sizes) - min(sizes) <= 1 + pace * seconds * 0.5  # nor does the size swing
     assert len(system.changes) - settled <= 100 * 10 / 120 * 2  # each way at most once in a cool-down
 

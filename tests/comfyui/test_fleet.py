@@ -48,7 +48,8 @@ SDK = {"millpond", "httpx2", "httpcore2", "h11", "msgspec", "anyio", "idna", "tr
 class Fence:
     def find_spec(self, name, path=None, target=None):
         top = name.partition(".")[0]
-        if top not in SDK and top not in sys.stdlib_module_names:
+        is_standard = top in sys.stdlib_module_names or top.startswith("_sysconfigdata")
+        if top not in SDK and not is_standard:
             raise ModuleNotFoundError(name, name=name)
 
 sys.meta_path.insert(0, Fence())

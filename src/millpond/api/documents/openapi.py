@@ -111,11 +111,13 @@ _REQUEST_HEADERS: Final = {
     "Idempotency-Key": ("Makes the request safe to repeat; printable ASCII.", _IDEMPOTENCY_KEY),
     "Prefer": ("wait=SECONDS: respond when the job has ended, or after that time.", {"type": "string"}),
     "If-None-Match": ("The ETag of a previous response.", {"type": "string"}),
-    "Last-Event-ID": (
-        "Continue after this event.",
-        {"type": "string", "pattern": r"^([0-9]{1,9}(\.[0-9]{1,9})?)?$"},
-    ),
+    "Last-Event-ID": ("Continue after this event.", {"type": "string", "pattern": "^[0-9]{0,9}$"}),
 }
+_PLACE: Final = (
+    "Continue after this event or chunk.",
+    {"type": "string", "pattern": r"^([0-9]{1,9}(\.[0-9]{1,9})?)?$"},
+)
+"""The header Last-Event-ID where a stream also has the chunks of a job's text."""
 _SENT: Final = {
     "POST /v1/jobs": ("Idempotency-Key",),
     "POST /v1/jobs/{id}/retry": ("Idempotency-Key",),
@@ -353,8 +355,9 @@ def _parameters(route: Route, about: _About) -> Iterator[dict[str, Any]]:
     needed = shape.get("required", ())
     for name, schema in shape["properties"].items():
         yield {"name": name, "in": "query", "required": name in needed, **_query_parameter(schema)}
-    for name in dict.fromkeys((*_SENT.get(f"{route.method} {route.path}", ()), *route.request_headers)):
-        text, schema = _REQUEST_HEADERS[name]
+    sent = _SENT.get(f"{route.method} {route.path}", ())
+    for name in dict.fromkeys((*sent, *route.request_headers)):
+        text, schema = _PLACE if name == "Last-Event-ID" and name in sent else _REQUEST_HEADERS[name]
         if name in about.parameters:
             schema, text = about.parameters[name]
         yield {"name": name, "in": "header", "required": False, "description": text, "schema": schema}
