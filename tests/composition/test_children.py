@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millpond.engine.credits import holds
-from millpond.errors import ChildFailedError, PermanentError
+from millpond.errors import ChildFailedError, NotFoundError, PermanentError
 from millpond.work import ChildRequest, SpawnRequest, StepRequest
 from tests.factories import OWNER, Factory
 from tests.lifecycles import RESTARTABLE
@@ -403,3 +403,29 @@ async def test_a_retry_in_place_keeps_the_children_of_its_own_run(play: Play) ->
     while await play.engine.cancel_orphans(100):
         pass
     assert [child.outcome for child in await play.children(job.job_id)] == ["canceled", None]
+
+
+async def test_what_belongs_to_a_tenant_is_read_by_that_tenant_only(play: Play) -> None:
+    @play.kind("shot")
+    async def shot(job: Job) -> None: ...
+
+    @play.kind("film", budget=10)
+    async def film(job: Job) -> None:
+        await job.child("shot")
+
+    await play.begin(100)
+    job = await play.run("film")
+    (batch,) = await play.engine.batches_of("acme", job.job_id)
+    assert await play.engine.members("acme", batch.batch_id)
+    assert await play.engine.budget("acme", job.job_id, job.run)
+    for read in (
+        play.engine.batches_of("globex", job.job_id),
+        play.engine.members("globex", batch.batch_id),
+        play.engine.budget("globex", job.job_id, job.run),
+    ):
+        assert not await read
+    assert (await play.engine.children("globex", job.job_id)).data == []
+    with pytest.raises(NotFoundError):
+        await play.engine.batch("globex", batch.batch_id)
+    with pytest.raises(NotFoundError):
+        await play.engine.questions("globex", job.job_id)

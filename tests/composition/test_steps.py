@@ -174,6 +174,27 @@ async def test_tasks_of_a_handler_have_steps_in_any_order(play: Play) -> None:
     assert (await play.run("report")).output == ["A", "B", "C"]
 
 
+async def test_a_task_that_another_one_stops_need_not_repeat_its_steps(play: Play) -> None:
+    """Its steps have no fixed place; the log goes on all the same."""
+
+    @play.kind("report")
+    async def report(job: Job) -> str:
+        if not play.calls:
+            play.calls.append("broke")
+            await asyncio.create_task(aside(job))
+            raise RuntimeError
+        await job.log("went on")
+        return "done"
+
+    async def aside(job: Job) -> None:
+        await job.step("aside", int)
+
+    await play.begin()
+    job = await play.run("report")
+    assert (job.outcome, job.output) == ("succeeded", "done"), job.error
+    assert "log" in await play.types(job.job_id)
+
+
 async def test_a_job_sleeps_without_a_worker(play: Play) -> None:
     @play.kind("report")
     async def report(job: Job) -> str:

@@ -940,7 +940,7 @@ class Engine:
 
     async def budget(self, tenant: str, job_id: UUID, run: int) -> Budget | None:
         """The budget of a run of a job, if it has one."""
-        return await budgets.read(self.database(tenant), job_id, run)
+        return await budgets.read(self.database(tenant), tenant, job_id, run)
 
     async def batch(self, tenant: str, batch_id: UUID | str) -> Batch:
         return await batches.read(self.database(tenant), tenant, ids.parse("batch", batch_id))
@@ -950,20 +950,22 @@ class Engine:
     ) -> list[JobRecord]:
         """Some jobs of a batch, in order, after an id."""
         values.check_limit(limit, jobs.PAGE_MAX)
-        return await batches.members(self.database(tenant), batch_id, after, limit)
+        return await batches.members(self.database(tenant), tenant, batch_id, after, limit)
 
     async def cancel_orphans(self, limit: int) -> int:
         """Cancel the children of jobs that ended before them; return how many."""
+        return sum(await self.tenant_databases.each(lambda db: self._cancel_orphans(db, limit)))
+
+    async def _cancel_orphans(self, db: Database, limit: int) -> int:
         canceled = 0
-        for db in self.databases():
-            left = await batches.orphans(db, limit)
-            for job_id, tenant in left:
-                for child in await batches.open_children(db, job_id, limit):
-                    with contextlib.suppress(ConflictError, NotFoundError):  # it cannot be canceled now, or has ended
-                        await self.cancel(tenant, child)
-                        canceled += 1
-            if left:
-                await batches.adopt(db, [job_id for job_id, _ in left])
+        orphans = await batches.orphans(db, limit)
+        for job_id, tenant in orphans:
+            for child in await batches.open_children(db, job_id, limit):
+                with contextlib.suppress(ConflictError, NotFoundError):  # it cannot be canceled now, or has ended
+                    await self.cancel(tenant, child)
+                    canceled += 1
+        if orphans:
+            await batches.drop_orphans(db, [job_id for job_id, _ in orphans])
         return canceled
 
     def _size_max(self, lease: Lease) -> int:

@@ -67,12 +67,16 @@ class Steps:
         self._owner: object = None
         self._recorded: dict[str, Step] = {}
         self._by_position: dict[int, Step] = {}
-        self._repeated: set[str] = set()
+        self._missing: dict[str, Step] = {}
+        """The recorded steps of the handler's own task or thread that this attempt has not repeated yet.
+
+        Other tasks may be stopped by what happens elsewhere, so theirs need not be repeated.
+        """
 
     @property
     def is_replaying(self) -> bool:
         """Whether the code has not yet reached the point at which an earlier attempt stopped."""
-        return len(self._repeated) < len(self._recorded)
+        return bool(self._missing)
 
     async def load(self) -> None:
         """Read what earlier attempts have recorded."""
@@ -81,6 +85,7 @@ class Steps:
             self._recorded |= {step.name: step for step in page}
             after = page[-1].name
         self._by_position = {step.position: step for step in self._recorded.values() if step.position is not None}
+        self._missing = {step.name: step for step in self._by_position.values()}
 
     def enter(self) -> None:
         """Called in the task or thread of the handler, which makes its steps in a fixed order."""
@@ -117,15 +122,13 @@ class Steps:
                 f"and is number {place.position} now.",
                 step=place.name,
             )
-        self._repeated.add(place.name)
+        self._missing.pop(place.name, None)
         return step
 
     def check_end(self) -> None:
         """Raise if the code has ended without a step that an earlier attempt recorded."""
-        if missing := next((step for name, step in self._recorded.items() if name not in self._repeated), None):
-            raise StepOrderError(
-                f"The step {missing.name!r} of an earlier attempt was not repeated.", step=missing.name
-            )
+        for name in self._missing:
+            raise StepOrderError(f"The step {name!r} of an earlier attempt was not repeated.", step=name)
 
     async def record(self, place: Place, **fields: Any) -> Step:
         return await self._source.record(StepRequest(self._lease, place.name, place.position, place.type, **fields))

@@ -184,9 +184,9 @@ async def of_parent(db: Executor, tenant: str, job_id: UUID, after: UUID | None 
     return [Batch(*row) for row in await db.run(SQL["of_parent"], job_id, tenant, after or _FIRST, limit)]
 
 
-async def members(db: Executor, batch_id: UUID, after: UUID | None, limit: int) -> list[JobRecord]:
+async def members(db: Executor, tenant: str, batch_id: UUID, after: UUID | None, limit: int) -> list[JobRecord]:
     """Some jobs of a batch, in order, after an id."""
-    return jobs.records(await db.run(SQL["members"], batch_id, after or _FIRST, limit))
+    return jobs.records(await db.run(SQL["members"], batch_id, after or _FIRST, limit, tenant))
 
 
 async def children(db: Executor, tenant: str, job_id: UUID, after: UUID | None, limit: int) -> ChildPage:
@@ -208,7 +208,7 @@ async def counts(db: Executor, tenant: str, job_id: UUID) -> ChildCounts:
 
 async def ready_queues(db: Executor, job_ids: Sequence[UUID]) -> set[str]:
     """The queues of those of these jobs that are ready."""
-    return {row["queue"] for row in await db.run(SQL["woken"], list(job_ids))}
+    return {row["queue"] for row in await db.run(SQL["ready_queues"], list(job_ids))}
 
 
 async def orphans(db: Executor, limit: int) -> list[tuple[UUID, str]]:
@@ -222,6 +222,6 @@ async def open_children(db: Executor, job_id: UUID, limit: int) -> list[UUID]:
     return [row["job_id"] for row in await db.run(SQL["children"], job_id, limit)]
 
 
-async def adopt(db: Executor, job_ids: Sequence[UUID]) -> int:
+async def drop_orphans(db: Executor, job_ids: Sequence[UUID]) -> int:
     """Forget jobs whose children have ended; look at the others again later."""
-    return len(await db.run(SQL["adopt"], list(job_ids)))
+    return len(await db.run(SQL["drop_orphans"], list(job_ids)))

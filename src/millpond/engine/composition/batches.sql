@@ -9,8 +9,8 @@
 -- detached. The nearest ancestor with a budget pays; without one, the account.
 -- Verdicts: 'spawned'; 'repeated' (they were spawned before); 'lost' (the job is no longer held in this epoch); 'early'
 -- (not all children before `first` are submitted); 'changed' (the batch has another total); 'deep', 'wide' and 'large'
--- (limits of the tree); 'cycle' (a child has the kind and input of an ancestor); 'tagged' (too many
--- tags with those inherited); 'short' (of budget, of which `available` is left).
+-- (limits of the tree); 'cycle' (a child has the kind and input of an ancestor); 'tagged' (too many tags with those
+-- inherited); 'short' (of budget, of which `available` is left).
 create or replace function millpond.spawn(
     parent uuid, epoch integer, name text, "position" integer, batch_id uuid, total integer, first integer,
     is_detached boolean, fails_fast boolean, is_fair boolean, is_remote boolean, job_ids uuid[], tenants text[],
@@ -29,7 +29,7 @@ declare
     size integer := cardinality(job_ids);
     job record;
     batch millpond.batches;
-    trunk uuid;
+    root uuid;
     payer uuid;
     amounts bigint[] := millpond.amounts(prices, budgets, size);
     remaining bigint;
@@ -52,9 +52,9 @@ begin
         return;
     end if;
 
-    trunk := job.id;
+    root := job.id;
     if job.parent_id is not null then
-        select b.root_id into trunk from millpond.batches b where b.id = job.batch_id;
+        select b.root_id into root from millpond.batches b where b.id = job.batch_id;
     end if;
     if batch.id is null then
         batch.before := coalesce((
@@ -71,7 +71,7 @@ begin
         when (select bool_or((select count(*) from jsonb_object_keys(t)) > 16) from unnest(tags) as t) then 'tagged'
         when millpond.is_cycle(job.id, kinds, inputs) then 'cycle'
     end;
-    perform from millpond.trees t where t.root_id = trunk and t.jobs + size > 100000 for update;
+    perform from millpond.trees t where t.root_id = root and t.jobs + size > 100000 for update;
     wrong := case when wrong is not null then wrong when found then 'large' end;
     if wrong is null then
         select r.payer_id, r.remaining into payer, remaining from millpond.reserve(job.id, job.run, job_ids, amounts) r;
@@ -82,13 +82,13 @@ begin
         return;
     end if;
 
-    insert into millpond.trees as t (root_id, tenant, jobs) values (trunk, job.tenant, size)
+    insert into millpond.trees as t (root_id, tenant, jobs) values (root, job.tenant, size)
     on conflict (root_id) do update set jobs = t.jobs + excluded.jobs;
     if batch.id is null then
         insert into millpond.batches (
             id, tenant, account, name, parent_id, run, root_id, before, is_detached, fails_fast, total, submitted, created_at
         ) values (
-            spawn.batch_id, job.tenant, job.account, spawn.name, job.id, job.run, trunk, batch.before, spawn.is_detached,
+            spawn.batch_id, job.tenant, job.account, spawn.name, job.id, job.run, root, batch.before, spawn.is_detached,
             spawn.fails_fast, spawn.total, size, present
         );
         insert into millpond.steps (job_id, run, name, tenant, position, type, at, batch_id)
@@ -123,7 +123,7 @@ begin
 end $$;
 
 -- function: inherit
--- The tags of children: those of the parent, and their own, which come first. Null if none has tags.
+-- The tags of children: those of the parent, and their own, which take precedence. Null if none has tags.
 create or replace function millpond.inherit(inherited jsonb, tags jsonb[], size integer) returns jsonb[]
 language sql immutable as $$
     select case
@@ -306,10 +306,10 @@ where p.id = $1;
 -- name: members :many
 -- The jobs of a batch in order, after an id.
 select {jobs.fields}, input, memo, answer, output, error
-from millpond.jobs where batch_id = $1 and id > $2
+from millpond.jobs where batch_id = $1 and id > $2 and tenant = $4
 order by id limit $3;
 
--- name: woken :many
+-- name: ready_queues :many
 -- The queues of those of these jobs that are ready.
 select distinct j.queue from millpond.jobs j
 where j.id = any($1::uuid[]) and j.id >= millpond.least_id($1::uuid[]) and j.id <= millpond.greatest_id($1::uuid[]) and j.phase = 'ready';
@@ -333,7 +333,7 @@ cross join lateral (
 where b.parent_id = $1 and b.ended_at is null and not b.is_detached
 order by j.id limit $2;
 
--- name: adopt :many
+-- name: drop_orphans :many
 -- Deletes jobs all of whose children have ended or are detached; the others are looked at again later.
 -- A batch of which not all jobs were submitted has no end, so its jobs are counted.
 with over as (

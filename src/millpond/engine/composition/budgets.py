@@ -24,7 +24,7 @@ class Budget:
     reserved: int
 
 
-async def read(db: Executor, job_id: UUID, run: int) -> Budget | None:
+async def read(db: Executor, tenant: str, job_id: UUID, run: int) -> Budget | None:
     """The budget of a run of a job, if it has one."""
-    row = await db.run(SQL["read"], job_id, run)
+    row = await db.run(SQL["read"], job_id, run, tenant)
     return None if row is None else Budget(*row)

@@ -274,4 +274,4 @@ end $$;
 
 -- name: read :maybe
 -- The budget of a run of a job.
-select b.amount, b.spent, b.reserved from millpond.budgets b where b.job_id = $1 and b.run = $2;
+select b.amount, b.spent, b.reserved from millpond.budgets b where b.job_id = $1 and b.run = $2 and b.tenant = $3;

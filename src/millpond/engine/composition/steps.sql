@@ -155,8 +155,7 @@ begin
 end $$;
 
 -- function: answer_question
--- Records the answer to a question of a job, and resumes the job if it waits for that. The caller holds the lock of the
--- job's dispatch, if the dispatch is in this database.
+-- Records the answer to a question of a job, and resumes the job if it waits for that.
 -- Verdicts: 'answered'; 'repeated' (it was given the same answer before); 'late' (its deadline has passed);
 -- 'unavailable' (it has another answer, or its run has ended); 'absent'.
 create or replace function millpond.answer_question(tenant text, job_id uuid, name text, answer jsonb, actor text)

@@ -119,7 +119,7 @@ async def _composition(database: Database, job: JobView) -> JobComposition:
     waking = await database.run(SQL["waking"], job.job_id, job.run)
     return JobComposition(
         await batches.counts(database, job.tenant, job.job_id),
-        await budgets.read(database, job.job_id, job.run),
+        await budgets.read(database, job.tenant, job.job_id, job.run),
         await steps.questions(database, job.tenant, job.job_id),
         waking["at"],
     )
