@@ -123,6 +123,12 @@ class Worker(Caller):
     async def poll(self) -> dict[str, Any] | None:
         return (await self.post("/api/worker/poll", {}))["job"]
 
+    async def take_soon(self) -> dict[str, Any]:
+        async with asyncio.timeout(PATIENCE):
+            while (job := await self.poll()) is None:
+                await asyncio.sleep(0.01)
+        return job
+
     async def take(self) -> dict[str, Any]:
         job = await self.poll()
         assert job is not None

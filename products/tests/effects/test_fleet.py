@@ -278,7 +278,7 @@ async def test_efx_13_operators_manage_workers_and_make_none(deployment: Deploym
     assert await worker.post("/api/worker/poll", {}) == {"job": None, "drain": True}
     await worker.complete(job)
     assert not (await deployment.admin.post(f"{path}/resume"))["is_draining"]
-    job = await worker.take()
+    job = await worker.take_soon()  # a poll that the news of a change meets returns nothing
     rotated = await deployment.admin.post(f"{path}/rotate-token")
     await worker.refused("POST", "/api/worker/heartbeat", lease(job), status=401)
     worker.headers["Authorization"] = f"Bearer {rotated['token']}"
