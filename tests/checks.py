@@ -20,8 +20,12 @@ if TYPE_CHECKING:
 
 Snapshot = dict[str, list[str]]
 
+# When a key was used last is stored a moment later, in the background.
 _EVERY_ROW = """
-select string_agg(format('select %L, t::text from millpond.%I t', relname, relname), ' union all ')
+select string_agg(
+    format(case relname when 'keys' then 'select %L, (to_jsonb(t) - ''last_used_at'')::text from millpond.%I t'
+        else 'select %L, t::text from millpond.%I t' end, relname, relname), ' union all '
+)
 from pg_class where relnamespace = 'millpond'::regnamespace and relkind in ('r', 'p') and not relispartition
 """
 
