@@ -42,6 +42,8 @@ DISCARD_MAX: Final = 1024 * 1024
 CLOSE_SECONDS: Final = 5.0
 DRAIN_SECONDS: Final = 30.0
 _IDLE_SECONDS: Final = 65  # longer than the minute that proxies keep a connection
+_STEP_SECONDS: Final = 0.005
+"""Between two looks whether all responses were sent, while the server stops."""
 _SWEEP_SECONDS: Final = 0.5
 _BACKLOG: Final = 2_048
 _NEVER: Final = float("inf")
@@ -60,13 +62,12 @@ async def serve(
 ) -> None:
     """Serve until ``stop`` is set; then accept no more, and let open requests finish within ``drain`` seconds."""
     listening = sock or listen(host, port)
-    server = _Server(_config(app, drain, connection or Connection), on_ready)
-    watching = [asyncio.create_task(server.stop_with(stop)), asyncio.create_task(server.sweep())]
+    server = _Server(_config(app, drain, connection or Connection), stop, on_ready)
+    sweeping = asyncio.create_task(server.sweep())
     try:
         await server.serve([listening])
     finally:
-        for task in watching:
-            task.cancel()
+        sweeping.cancel()
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -94,10 +95,11 @@ def _config(app: ASGIApp, drain: float, connection: type[Connection]) -> uvicorn
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves the signals to its caller, and ends slow connections."""
+    """A server that leaves the signals to its caller, ends slow connections, and stops as soon as it can."""
 
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], object]) -> None:
+    def __init__(self, config: uvicorn.Config, stop: asyncio.Event, on_ready: Callable[[], object]) -> None:
         super().__init__(config)
+        self._stop = stop
         self._on_ready = on_ready
 
     @contextlib.contextmanager
@@ -108,9 +110,26 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         self._on_ready()
 
-    async def stop_with(self, stop: asyncio.Event) -> None:
-        await stop.wait()
-        self.should_exit = True
+    async def main_loop(self) -> None:
+        while not self._stop.is_set():
+            await self.on_tick(0)  # renews the Date header
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await self._stop.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Like that of the base class, which waits in steps of 0.1 seconds."""
+        for each in (*self.servers, *(sockets or ())):
+            each.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        await asyncio.sleep(0)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.config.timeout_graceful_shutdown):
+                while self.server_state.connections or self.server_state.tasks:
+                    await asyncio.sleep(_STEP_SECONDS)
+        for task in self.server_state.tasks:
+            task.cancel()
 
     async def sweep(self) -> None:
         """End connections that are too slow; checking all of them at once costs less than a timer for each request."""
