@@ -181,8 +181,12 @@ async def test_an_endpoint_is_made_tried_changed_and_removed(here: Here, receive
     (first,) = receivers.of("mine")
     assert (first.id, first.json["type"]) == (sent["id"], "job.failed")
     assert webhooks.verify(first.body, first.headers, made["secret"])
-    delivery = await here.run("deliveries", "get", sent["id"])
-    assert [each["status"] for each in delivery["log"]] == [200]
+
+    async def is_logged() -> bool:  # after the receiver has answered
+        delivery = await here.run("deliveries", "get", sent["id"])
+        return [each["status"] for each in delivery["log"]] == [200]
+
+    await until(is_logged)
     rotated = await here.run("rotate", made["id"], "--overlap", "1h")
     await here.run("resend", sent["id"])
 
