@@ -19,6 +19,7 @@ from millpond.engine.webhooks.deliveries import TryResult
 from millpond.webhooks import NATIVE
 from tests.checks import until
 from tests.factories import ACCOUNT, HOUR, TENANT
+from tests.faults.dumps import story
 from tests.faults.verbs import VERBS, Verb
 from tests.post import taken
 from tests.tenant_databases.processes import VerbProcess, verb_process
@@ -26,6 +27,7 @@ from tests.tenant_databases.processes import VerbProcess, verb_process
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from tests.checks import Snapshot
     from tests.tenant_databases.conftest import SystemUnderTest
 
 pytestmark = pytest.mark.slow
@@ -92,11 +94,16 @@ async def test_a_process_killed_before_any_statement_leaves_one_effect_or_none(
     expected = await system.tenants_story(in_order=verb.is_atomic)
     statements = killed.fuse.sent
     assert statements > 1
+    known: list[list[Snapshot]] = []
     for number in count(1):
         await system.clear()
         given = await verb.arrange(system.make)
         if not await killed.call(verb.name, given, kill_before=number):
             break
+        left = [await story(db, in_order=verb.is_atomic) for db in system.engine.databases()]
+        if left in known:  # after a statement that only reads, what follows is what followed before
+            continue
+        known.append(left)
         await until(system.repair)
         if not verb.is_repeatable:
             assert await system.tenants_story(in_order=verb.is_atomic) in (before, expected), f"statement {number}"
