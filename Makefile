@@ -31,8 +31,8 @@ setup: $(READY) $(TOOLS) ## Create or renew .venv, with all that is needed to de
 demo: $(READY) ui ## Run a demonstration of about a minute
 	@$(PY) examples/demo.py $(ARGS)
 
-# Four processes: many tests wait for other processes, leases and retries more than they compute.
-PYTEST := $(PY) -m pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder
+# Five processes: many tests wait for other processes, leases and retries more than they compute.
+PYTEST := $(PY) -m pytest --numprocesses=5 --dist=loadfile --no-loadscope-reorder
 test: $(READY) ui ## Run all tests, of the core and of the products
 	@$(UI) tools
 	@$(TRY_PACKAGES)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tests.databases import DatabaseServer
 
-EXAMPLES = 4
+EXAMPLES = 2
 """For each operation, beside those that its schema itself suggests. By hand, try more of them."""
 
 app = Millpond()
