@@ -359,7 +359,7 @@ def _default(parameter: Any) -> str:
 
 
 def python_app() -> Iterator[str]:
-    yield from _methods(app.Millpond, ("kind", "add", "kinds", "schedule", "add_schedule", "schedules"))
+    yield from _methods(app.Millpond, ("kind", "add", "kinds", "resource", "schedule", "add_schedule", "schedules"))
 
 
 def python_kind() -> Iterator[str]:
@@ -371,7 +371,8 @@ def python_product() -> Iterator[str]:
 
 
 def python_job() -> Iterator[str]:
-    names = [name for name in _public(context.Job) if name not in {"cut", "saved", "silent_for", "stop"}]
+    hidden = {"cut", "doing", "saved", "seem_silent", "silent_for", "stop"}
+    names = [name for name in _public(context.Job) if name not in hidden]
     yield from _methods(context.Job, names)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import msgspec
 
-from millpond import kinds, values
+from millpond import kinds, resources, values
 from millpond.errors import LifecycleError
 from millpond.kinds import Kind
 from millpond.lifecycle import STANDARD
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from millpond.gates import Gate
     from millpond.kinds import Handler, Price
     from millpond.lifecycle import Lifecycle
+    from millpond.resources import Create, DeclaredResource
     from millpond.schedules import CatchUp, Overlap
 
 
@@ -40,6 +41,7 @@ class Millpond:
         self._kinds: dict[str, Kind] = {}
         self._gates: dict[str, Gate] = {}
         self._schedules: list[Schedule | Callable[[], Schedule]] = []
+        self._resources: dict[str, DeclaredResource] = {}
 
     @property
     def kinds(self) -> Mapping[str, Kind]:
@@ -48,6 +50,10 @@ class Millpond:
     @property
     def gates(self) -> Mapping[str, Gate]:
         return MappingProxyType(self._gates)
+
+    @property
+    def resources(self) -> Mapping[str, DeclaredResource]:
+        return MappingProxyType(self._resources)
 
     @property
     def schedules(self) -> Sequence[Schedule]:
@@ -68,6 +74,49 @@ class Millpond:
         if name in self._gates:
             raise LifecycleError(f"Gate {name!r} is declared more than once.")
         self._gates[name] = gate
+
+    @overload
+    def resource(self, create: Create) -> Create: ...
+
+    @overload
+    def resource(self, *, eager: bool = False) -> Callable[[Create], Create]: ...
+
+    def resource(self, create: Create | None = None, *, eager: bool = False) -> Any:
+        """Declare something that handlers share, such as a model or a connection pool, created once per process.
+
+        The decorated function returns it, or yields it once and then closes it; it may be ``async``. A handler gets it
+        by a parameter of its name, which is not part of the input, and so does another resource. It is created when a
+        job first needs it; with ``eager``, when the worker starts, if a kind of the worker uses it. Resources are
+        closed when the process ends, in reverse order.
+
+        Declare a resource above the kinds and resources that use it.
+
+        >>> app = Millpond()
+        >>> @app.resource
+        ... def model():
+        ...     yield {"small": "words"}
+        >>> @app.kind("answer")
+        ... def answer(job, model, question: str) -> str:
+        ...     return model[question]
+        """
+
+        def declare(create: Create) -> Create:
+            resource = resources.declare(create, self._resources, is_eager=eager)
+            self._refuse_field(resource.name)
+            self._resources[resource.name] = resource
+            return create
+
+        return declare if create is None else declare(create)
+
+    def _refuse_field(self, name: str) -> None:
+        """Refuse a resource whose name a handler above has taken for a field of its input."""
+        for kind in self._kinds.values():
+            for handler in kind.handlers.values():
+                if name in list(inspect.signature(handler).parameters)[1:]:
+                    raise LifecycleError(
+                        f"Resource {name!r} is declared below kind {kind.name!r}, which takes {name!r} as its input.",
+                        hint="Declare the resource above the kind, or rename one of them.",
+                    )
 
     def add(self, kind: Kind) -> None:
         if kind.name in self._kinds:
@@ -165,7 +214,7 @@ class Millpond:
         """Declare a kind with the decorated function as its handler. The parameters after the job are its input."""
 
         def declare(handler: Handler) -> Handler:
-            shape, is_whole = kinds.input_type(name, handler)
+            shape, is_whole = kinds.input_type(name, handler, self._resources)
             self.add(
                 Kind(
                     name=name,
@@ -180,6 +229,7 @@ class Millpond:
                     schema=schema,
                     input_type=None if schema is not None else shape,
                     takes_whole_input=is_whole,
+                    resources=resources.taken(name, handler, self._resources, schema),
                     summary=(inspect.getdoc(handler) or "").partition("\n")[0],
                     **options,
                 )

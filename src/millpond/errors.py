@@ -63,6 +63,8 @@
     │   ├── CanceledError            raised at a checkpoint when the job must stop
     │   ├── TimeLimitError           the job exceeded its time limit
     │   ├── StalledError             the job reported no progress for too long
+    │   ├── ProcessCrashedError      the process that ran the job ended
+    │   ├── ResourceFailedError      a resource of the handler could not be created
     │   └── InterruptedJobError      the worker stopped
     └── StoreError
         ├── EmbeddedPostgresError
@@ -527,6 +529,20 @@ class StalledError(HandlerError):
     """The job did not report progress within the stall limit of its kind."""
 
     code = "stalled"
+    retryable = True
+
+
+class ProcessCrashedError(HandlerError):
+    """The process that ran the job ended unexpectedly."""
+
+    code = "process_crashed"
+    retryable = True
+
+
+class ResourceFailedError(HandlerError):
+    """A resource of the handler could not be created."""
+
+    code = "resource_failed"
     retryable = True
 
 

@@ -17,10 +17,11 @@ from millpond.retry import Backoff
 from millpond.webhooks import NATIVE, Webhook
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Container, Iterable, Mapping
     from datetime import timedelta
 
     from millpond.providers import Provided
+    from millpond.resources import DeclaredResource
 
     Handler = Callable[..., Any]
     Price = int | Callable[[Any], int]
@@ -70,6 +71,12 @@ class Kind:
     """Whether the queue is shared fairly between tenants."""
     runs: Literal["handler", "fleet", "provider"] = "handler"
     """Where jobs run: in a direct worker, in a fleet worker over HTTP, or at a provider."""
+    run: Literal["inline", "process"] = "inline"
+    """How a worker runs the handler: inline, which is on its event loop if the handler is ``async`` and otherwise in a
+    thread; or in a process of its pool, which a cancel or a deadline can kill.
+    """
+    resources: tuple[DeclaredResource, ...] = ()
+    """The resources that the handler takes, as arguments of their names."""
     provider: Provided | None = None
     """The prediction that a provider is asked for, and how its result is used."""
     needs: tuple[str, ...] = ()
@@ -116,10 +123,7 @@ class Kind:
             values.check_amount(self.price, field="price", maximum=values.PRICE_MAX)
         if self.budget is not None:
             values.check_amount(self.budget, field="budget", minimum=1, maximum=values.PRICE_MAX)
-        if self.runs not in ("handler", "fleet", "provider"):
-            raise LifecycleError(f"Kind {self.name!r}: runs must be 'handler', 'fleet' or 'provider'.")
-        if (self.runs == "provider") != (self.provider is not None):
-            raise LifecycleError(f"Kind {self.name!r}: a kind that runs at a provider requires a prediction.")
+        self._check_runs()
         if self.answered_by not in ("client", "operator"):
             raise LifecycleError(f"Kind {self.name!r}: answered_by must be 'client' or 'operator'.")
         self._check_stages()
@@ -201,6 +205,18 @@ class Kind:
             if stage not in self.stages:
                 raise LifecycleError(f"Kind {self.name!r}: the firm stage {stage!r} is not one of its stages.")
 
+    def _check_runs(self) -> None:
+        if self.runs not in ("handler", "fleet", "provider"):
+            hint = 'Did you mean run="process"?' if self.runs == "process" else None
+            raise LifecycleError(f"Kind {self.name!r}: runs must be 'handler', 'fleet' or 'provider'.", hint=hint)
+        if self.run not in ("inline", "process"):
+            hint = f'Did you mean runs="{self.run}"?' if self.run in ("fleet", "provider") else None
+            raise LifecycleError(f"Kind {self.name!r}: run must be 'inline' or 'process'.", hint=hint)
+        if self.run == "process" and self.runs == "provider":
+            raise LifecycleError(f"Kind {self.name!r}: a kind that runs at a provider cannot run in a process.")
+        if (self.runs == "provider") != (self.provider is not None):
+            raise LifecycleError(f"Kind {self.name!r}: a kind that runs at a provider requires a prediction.")
+
     def _check_needs(self) -> None:
         if self.provider is not None and self.provider.provider not in self.needs:
             object.__setattr__(self, "needs", (self.provider.provider, *self.needs))
@@ -246,9 +262,14 @@ def log_fields(kind: str) -> dict[str, str]:
     return {"kind": kind, "type": kind.rpartition(".")[2]}
 
 
-def input_type(name: str, handler: Handler) -> tuple[Any, bool]:
-    """The type of the input, from the handler's parameters after the job, and whether it is taken as one value."""
-    parameters = list(inspect.signature(handler).parameters.values())[1:]
+def input_type(name: str, handler: Handler, resources: Container[str] = ()) -> tuple[Any, bool]:
+    """The type of the input, from the handler's parameters after the job, and whether it is taken as one value.
+
+    Parameters with the names of resources are not part of the input.
+    """
+    parameters = [
+        each for each in list(inspect.signature(handler).parameters.values())[1:] if each.name not in resources
+    ]
     hints = _hints(name, handler, [parameter.name for parameter in parameters])
     if len(parameters) == 1 and _is_record(hints.get(parameters[0].name)):
         return hints[parameters[0].name], True

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence  # noqa: TC003 - msgspec reads the annotations of what processes exchange
 from dataclasses import dataclass
+from datetime import datetime, timedelta  # noqa: TC003 - as above
 from typing import TYPE_CHECKING, Any, Final, Literal
+from uuid import UUID  # noqa: TC003 - as above
 
 import msgspec
 
@@ -11,10 +14,6 @@ from millpond import values
 from millpond.errors import InvalidError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime, timedelta
-    from uuid import UUID
-
     from millpond.lifecycle import Outcome
 
 StepType = Literal["call", "children", "sleep", "question"]

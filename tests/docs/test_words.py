@@ -169,7 +169,7 @@ TECHNICAL = {
     "testing": "clocks harness plugin",
     "ui": "browsers pages server",
     "wire": "shapes",
-    "worker": "calls context job_logging loops process remote transfers",
+    "worker": ("calls channel context job_calls job_logging loops pooled process raised references remote transfers"),
     "products": "allowed catalog log_events models programs",
     "products.actions": (
         "action_jobs checks frames http_request lines once parameters run_command trigger_github_workflow wire"

@@ -20,7 +20,16 @@ OF_CORE = {
     *("api", "cli", "client", "engine", "integrations", "outbound", "services", "storage", "store", "testing", "ui"),
     *("wire", "worker"),
     *("__init__.py", "__main__.py", "app.py", "companions.py", "errors.py", "gates.py", "ids.py", "kinds.py"),
-    *("lifecycle.py", "lifeline.py", "log_sink.py", "logs.py", "product.py", "providers.py", "redaction.py"),
+    *(
+        "lifecycle.py",
+        "lifeline.py",
+        "log_sink.py",
+        "logs.py",
+        "product.py",
+        "providers.py",
+        "redaction.py",
+        "resources.py",
+    ),
     *(
         "retry.py",
         "scaling.py",

@@ -1602,9 +1602,10 @@ export interface ReportDelivery {
   body?: string;
 }
 
-/** Whether the worker takes jobs at present. */
+/** Whether the worker takes jobs at present, and which resources it has loaded. */
 export interface ReportReadiness {
   unready_reason: string | null;
+  resources?: string[] | null;
 }
 
 /** A job that the worker returns to the queue. */

@@ -314,10 +314,10 @@ class Harness:
         self._offset = clock.offset
 
     def _rigged(self, app: Millpond) -> Millpond:
-        """The same kinds, with handlers that fail when the test requests it."""
+        """The same kinds, with handlers that fail when the test requests it, and run inline, where a debugger works."""
         rigged = Millpond(app.name)
         for kind in app.kinds.values():
-            rigged.add(replace(kind, handlers=MappingProxyType(self._handlers(kind))))
+            rigged.add(replace(kind, handlers=MappingProxyType(self._handlers(kind)), run="inline"))
         for schedule in app.schedules:
             rigged.add_schedule(schedule)
         return rigged

@@ -15,6 +15,7 @@ from millpond.wire.shapes import (
     POLL_MAX,
     POLL_SECONDS_MAX,
     RENEW_MAX,
+    RESOURCES_MAX,
     ROUTES_MAX,
     SLOTS_MAX,
     Answer,
@@ -167,7 +168,7 @@ class HeartbeatResult(Answer):
 
 
 class ReportReadiness(Request):
-    """Whether the worker takes jobs at present."""
+    """Whether the worker takes jobs at present, and which resources it has loaded."""
 
     unready_reason: (
         Annotated[
@@ -175,6 +176,17 @@ class ReportReadiness(Request):
         ]
         | None
     )
+    resources: (
+        Annotated[
+            list[Name],
+            Meta(
+                max_length=RESOURCES_MAX,
+                description="The resources that the worker has loaded, which become part of its capabilities. "
+                "If omitted, they are unchanged.",
+            ),
+        ]
+        | None
+    ) = None
 
 
 class OfLease(Request):

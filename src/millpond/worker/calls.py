@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import inspect
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,20 @@ async def contained(call: Awaitable[Any]) -> Any:
         return await call
     except (KeyboardInterrupt, SystemExit) as error:
         raise RuntimeError(repr(error)) from error
+
+
+def arranged(
+    handler: Callable[..., Any], positional: tuple[Any, ...], named: dict[str, Any], resources: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a handler with its resources, which may stand before an input that is passed by position."""
+    if not resources:
+        return positional, named
+    rest, whole, ordered = dict(resources), list(positional), list[Any]()
+    for name in list(inspect.signature(handler).parameters)[1:]:
+        if not whole:
+            break
+        ordered.append(rest.pop(name) if name in rest else whole.pop(0))
+    return (*ordered, *whole), named | rest
 
 
 def in_thread(name: str, call: Callable[[], Any], began: Callable[[int | None], None]) -> asyncio.Future[Any]:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from millpond.kinds import Kind
     from millpond.work import Artifact, ChildResult, Lease, Step
     from millpond.worker.emitter import Emitter
-    from millpond.worker.source import Source
+    from millpond.worker.source import JobSource
     from millpond.worker.steps import Place
 
 Answer = TypeVar("Answer")
@@ -69,7 +69,7 @@ class Job:
     """
 
     def __init__(
-        self, source: Source, lease: Lease, kind: Kind, loop: asyncio.AbstractEventLoop, emitter: Emitter
+        self, source: JobSource, lease: Lease, kind: Kind, loop: asyncio.AbstractEventLoop, emitter: Emitter
     ) -> None:
         self._source = source
         self._lease = lease
@@ -375,7 +375,7 @@ class Job:
     async def flush_text(self) -> None:
         """Wait until the emitted text is written. Called by the worker."""
         if self._text is not None and (written := self._emitter.flush(self._text)) is not None:
-            with self._doing():
+            with self.doing():
                 await written
 
     def drop_text(self) -> None:
@@ -400,6 +400,10 @@ class Job:
             self.stop(LeaseLostError())
         elif future.exception() is None and future.result():
             self.stop(CanceledError())
+
+    def seem_silent(self, seconds: float) -> None:
+        """Take over for how long the code has reported nothing in its own process. Called by the worker."""
+        self._seen_at = time.monotonic() - seconds
 
     def stop(self, reason: Exception) -> None:
         """Let the next checkpoint raise this. Called by the worker."""
@@ -462,7 +466,7 @@ class Job:
         return msgspec.convert(answer, schema)
 
     async def _waiting(self, call: Awaitable[Answer]) -> Answer:
-        with self._doing():
+        with self.doing():
             return await call
 
     def _is_on_loop(self) -> bool:
@@ -486,7 +490,7 @@ class Job:
         await self.checkpoint()
 
     async def _proceed(self, answer: Any, memo: Any) -> str:
-        with self._doing():
+        with self.doing():
             state = await self._retry(lambda: self._source.proceed(self._lease, answer, memo))
         given = {"memo": memo, "answer": answer}
         changes = {name: msgspec.json.encode(value).decode() for name, value in given.items() if value is not None}
@@ -495,21 +499,21 @@ class Job:
 
     async def _save(self, name: str, content_type: str | None, data: bytes | Path) -> Artifact:
         guessed = content_type or mimetypes.guess_type(name)[0] or _UNKNOWN_TYPE
-        with self._doing():
+        with self.doing():
             artifact = await self._source.save(self._lease, name, guessed, data)
         self.saved += (artifact,)
         await self.checkpoint()
         return artifact
 
     async def _open(self, name: str) -> bytes:
-        with self._doing():
+        with self.doing():
             async with contextlib.aclosing(self._source.read(self._lease, name)) as chunks:
                 found = b"".join([chunk async for chunk in chunks])
         await self.checkpoint()
         return found
 
     async def _download(self, name: str, path: Path) -> Path:
-        with self._doing():
+        with self.doing():
             handle, part = await asyncio.to_thread(tempfile.mkstemp, dir=path.parent, prefix=f".{path.name}.")
             try:
                 async with contextlib.aclosing(self._source.read(self._lease, name)) as chunks:
@@ -524,8 +528,8 @@ class Job:
         return path
 
     @contextlib.contextmanager
-    def _doing(self) -> Generator[None]:
-        """While a method of the job is running, the code is not considered stalled."""
+    def doing(self) -> Generator[None]:
+        """While a method of the job is running, the code is not considered stalled. Also called by the worker."""
         self._asking += 1
         try:
             yield
@@ -544,7 +548,7 @@ class Job:
         # Numbered on the loop's thread, just before it is queued, so that notes are sent in the order of their numbers.
         self._notes += 1
         note = Note(self._lease, self._notes, type, text, value, stage)
-        with self._doing():
+        with self.doing():
             try:
                 if await self._note_queue.add(note):
                     self.stop(CanceledError())
@@ -586,7 +590,7 @@ class Job:
         await self._accept(text)
 
     async def _until_written(self, written: asyncio.Future[None]) -> None:
-        with self._doing():
+        with self.doing():
             await written
         await self.checkpoint()
 

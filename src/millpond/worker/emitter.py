@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from millpond.work import Lease
-    from millpond.worker.source import Source
+    from millpond.worker.source import JobSource
 
 GAP: Final = 0.05
 """Seconds between two writes. All jobs are written at the same times, so that they share statements and requests."""
@@ -32,6 +32,8 @@ CHUNKS_MAX: Final = 2
 """The number of chunks of a job that are sent at once."""
 BATCH_JOBS: Final = 500
 BATCH_BYTES: Final = CHUNKS_MAX * CHUNK_MAX
+TEXT_TIMEOUT: Final = 5.0
+"""Seconds for writing the text of an attempt that has failed."""
 _BACKOFF: Final = Backoff(first=timedelta(seconds=0.1), longest=timedelta(seconds=2), jitter=0.5)
 
 
@@ -131,7 +133,7 @@ class TextBuffer:
 class Emitter:
     """Writes the text of all jobs of a worker."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: JobSource) -> None:
         self._source = source
         self._texts: dict[TextBuffer, None] = {}
         """Those that are not written yet, in the order in which they are."""

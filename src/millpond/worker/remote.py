@@ -113,6 +113,8 @@ class RemoteSource:
     """Why the server may believe that this worker is unready."""
     _readiness_at: float = field(default=0.0, init=False)
     """When the readiness was last reported."""
+    _loaded: Sequence[str] = field(default=(), init=False)
+    _reporting: asyncio.Task[None] | None = field(default=None, init=False, repr=False)
     _was_unapproved: bool = field(default=False, init=False)
     _is_leaving: bool = field(default=False, init=False)
     _polling: asyncio.Task[list[Lease]] | None = field(default=None, init=False, repr=False)
@@ -175,7 +177,9 @@ class RemoteSource:
 
     async def _register_once(self) -> None:
         identity = None if self.identify is None else await self.identify()
-        own = {"millpond": version("millpond"), "python": platform.python_version()}
+        own: dict[str, Any] = {"millpond": version("millpond"), "python": platform.python_version()}
+        if self._loaded:
+            own["resources"] = list(self._loaded)
         wanted = wire.RegisterWorker(
             worker=self.name,
             routes=list(self.queues),
@@ -224,6 +228,8 @@ class RemoteSource:
             return
         if self._registering_again is not None:
             self._registering_again.cancel()
+        if self._reporting is not None:
+            self._reporting.cancel()
         for holding in self._held.values():
             holding.notes.drop()
         self._held.clear()
@@ -291,6 +297,25 @@ class RemoteSource:
         except MillpondError:
             return
         self._unready_reason = reason
+
+    def report_loaded(self, resources: Sequence[str]) -> None:
+        self._loaded = resources
+        if self._token is not None and (self._reporting is None or self._reporting.done()):
+            self._reporting = asyncio.create_task(self._report_loaded())
+
+    async def _report_loaded(self) -> None:
+        """Report what is loaded, until that is known. An older server, which refuses it, shows nothing of it."""
+        known: Sequence[str] | None = None
+        while known != self._loaded and self._token is not None:
+            known = self._loaded
+            body = {"unready_reason": self._unready_reason, "resources": list(known)[: wire.RESOURCES_MAX]}
+            try:
+                await self._send("readiness", body)
+            except UnavailableError:
+                known = None
+                await asyncio.sleep(_PAUSE)
+            except MillpondError:
+                return
 
     async def _refuse(self, leases: Iterable[Lease], reason: str) -> None:
         """Give back jobs that cannot run, before they begin."""

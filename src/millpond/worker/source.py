@@ -34,12 +34,60 @@ def default_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-class Source(Protocol):
-    """Where a worker takes its jobs from and reports their outcomes.
+class JobSource(Protocol):
+    """What the code of a running job needs.
 
     Every method about a lease raises :class:`~millpond.errors.LeaseLostError` if the lease is lost, and
     :class:`~millpond.errors.UnavailableError` if the call may be retried.
     """
+
+    async def extend(self, leases: Sequence[Lease]) -> HeartbeatAnswer: ...
+
+    async def note(self, *notes: Note) -> bool:
+        """Write notes about a job, all or none. Returns whether the job must stop, as far as that is known yet."""
+        ...
+
+    async def emit(self, *groups: Sequence[Chunk]) -> list[bool | Exception]:
+        """Write text that jobs emit. Each group has the chunks of one lease, which are all written, or none.
+
+        Each result is whether the job must stop, as far as that is known yet, or why its text was not written. Chunks
+        that were written before are not written again.
+        """
+        ...
+
+    async def proceed(self, lease: Lease, answer: Any, memo: Any) -> str:
+        """Apply the event `answered` to a job without giving up its lease; returns the new state."""
+        ...
+
+    # Steps
+
+    async def recall(self, lease: Lease, after: str) -> list[Step]:
+        """Some steps that earlier attempts of the run have recorded, by name, after a name; none at the end."""
+        ...
+
+    async def record(self, item: StepRequest) -> Step:
+        """Record a step, once; returns it as it is recorded."""
+        ...
+
+    async def spawn(self, request: SpawnRequest) -> Step:
+        """Submit children, once; returns their step."""
+        ...
+
+    async def results(self, lease: Lease, batch_id: UUID, after: UUID | None) -> BatchResults:
+        """Some children of a step, in order, after an id."""
+        ...
+
+    # Files
+
+    async def save(self, lease: Lease, name: str, content_type: str, data: bytes | Path) -> Artifact: ...
+
+    def read(self, lease: Lease, name: str) -> AsyncGenerator[bytes]:
+        """The content of a file, by the id of its artifact or by the name that its kind defines."""
+        ...
+
+
+class Source(JobSource, Protocol):
+    """Where a worker takes its jobs from and reports their outcomes."""
 
     @property
     def name(self) -> str:
@@ -81,22 +129,12 @@ class Source(Protocol):
         """Stop polling for jobs: a claim that still waits returns at once."""
         ...
 
-    async def extend(self, leases: Sequence[Lease]) -> HeartbeatAnswer: ...
-
     async def beat(self) -> None:
         """Report that the worker is alive; called once per heartbeat interval, after :meth:`extend`."""
         ...
 
-    async def note(self, *notes: Note) -> bool:
-        """Write notes about a job, all or none. Returns whether the job must stop, as far as that is known yet."""
-        ...
-
-    async def emit(self, *groups: Sequence[Chunk]) -> list[bool | Exception]:
-        """Write text that jobs emit. Each group has the chunks of one lease, which are all written, or none.
-
-        Each result is whether the job must stop, as far as that is known yet, or why its text was not written. Chunks
-        that were written before are not written again.
-        """
+    def report_loaded(self, resources: Sequence[str]) -> None:
+        """Report which resources the worker has created; called whenever that changes."""
         ...
 
     async def keep_traceback(self, lease: Lease, text: str) -> None:
@@ -109,28 +147,6 @@ class Source(Protocol):
 
     async def park(self, lease: Lease, memo: Any) -> None: ...
 
-    async def proceed(self, lease: Lease, answer: Any, memo: Any) -> str:
-        """Apply the event `answered` to a job without giving up its lease; returns the new state."""
-        ...
-
-    # Steps
-
-    async def recall(self, lease: Lease, after: str) -> list[Step]:
-        """Some steps that earlier attempts of the run have recorded, by name, after a name; none at the end."""
-        ...
-
-    async def record(self, item: StepRequest) -> Step:
-        """Record a step, once; returns it as it is recorded."""
-        ...
-
-    async def spawn(self, request: SpawnRequest) -> Step:
-        """Submit children, once; returns their step."""
-        ...
-
-    async def results(self, lease: Lease, batch_id: UUID, after: UUID | None) -> BatchResults:
-        """Some children of a step, in order, after an id."""
-        ...
-
     async def suspend(self, lease: Lease, name: str) -> None:
         """Park the job until what the step waits for has come."""
         ...
@@ -141,14 +157,6 @@ class Source(Protocol):
 
     async def close(self) -> None:
         """Close the source, because the worker ends."""
-        ...
-
-    # Files
-
-    async def save(self, lease: Lease, name: str, content_type: str, data: bytes | Path) -> Artifact: ...
-
-    def read(self, lease: Lease, name: str) -> AsyncGenerator[bytes]:
-        """The content of a file, by the id of its artifact or by the name that its kind defines."""
         ...
 
 

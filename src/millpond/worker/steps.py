@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from millpond.work import Lease, StepType
     from millpond.worker.context import Job
-    from millpond.worker.source import Source
+    from millpond.worker.source import JobSource
 
 NAME_LENGTH_MAX: Final = 200
 _PART_SIZE: Final = 500
@@ -46,6 +46,20 @@ class Parked(BaseException):
         self.step = step
 
 
+def parked_by(raised: Parked | BaseExceptionGroup[BaseException]) -> Parked | None:
+    """Whether code has parked its job; one of the waits of several tasks, if none has raised an error.
+
+    When that one is over, the code finds out what else there is to wait for.
+    """
+    if isinstance(raised, Parked):
+        return raised
+    waits, rest = raised.split(Parked)
+    found: BaseException | None = waits if rest is None else None
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found if isinstance(found, Parked) else None
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """The name of a step and its number; the number is none outside of the handler's own task or thread."""
@@ -58,7 +72,7 @@ class Place:
 class Steps:
     """The steps of one attempt of a job."""
 
-    def __init__(self, source: Source, lease: Lease, size_max: int) -> None:
+    def __init__(self, source: JobSource, lease: Lease, size_max: int) -> None:
         self._source = source
         self._lease = lease
         self._size_max = size_max

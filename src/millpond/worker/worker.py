@@ -17,29 +17,33 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from millpond import logs, values
 from millpond.errors import (
-    BlockedError,
     CanceledError,
     ConflictError,
     InterruptedJobError,
     InvalidError,
     LeaseLostError,
     MillpondError,
+    ResourceFailedError,
     StalledError,
     StoreError,
     TimeLimitError,
-    TransientError,
     UnavailableError,
 )
 from millpond.kinds import Kind
-from millpond.redaction import redact
+from millpond.resources import closure
 from millpond.work import End, Lease, Notice, Return
-from millpond.worker import job_logging, tracebacks
-from millpond.worker.calls import contained, describe, in_thread, interrupt
+from millpond.worker import job_logging
+from millpond.worker.calls import arranged, contained, describe, in_thread, interrupt
 from millpond.worker.context import Job
-from millpond.worker.emitter import Emitter
-from millpond.worker.steps import Parked
+from millpond.worker.emitter import TEXT_TIMEOUT, Emitter
+from millpond.worker.pool import CANCEL_GRACE, ProcessPool
+from millpond.worker.raised import raised_by
+from millpond.worker.resources import Resources
+from millpond.worker.steps import Parked, parked_by
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Sequence
@@ -47,6 +51,7 @@ if TYPE_CHECKING:
 
     from millpond.app import Millpond
     from millpond.kinds import Handler
+    from millpond.worker.raised import Raised
     from millpond.worker.source import Source
 
 POLL: Final = 1.0
@@ -54,9 +59,9 @@ SAFETY: Final = 15.0
 """Seconds before the end of a notice that are reserved for giving back unfinished jobs."""
 _MARGIN: Final = 0.8  # the share of a lease for which it is trusted if it cannot be extended
 _CUT_TIMEOUT: Final = 3.0  # seconds that an interrupted handler has to end
-_TEXT_TIMEOUT: Final = 5.0  # seconds for writing the text of an attempt that has failed
 _TRACEBACK_TIMEOUT: Final = 5.0  # seconds for storing a traceback, before the failure is reported
 _UNKNOWN_KIND_DELAY: Final = timedelta(seconds=5)  # before a job of an unknown kind is offered again
+_PROCESS_PATIENCE: Final = 1.25  # the share of a stall limit after which a process has certainly reported
 _REPORT_PAUSE: Final = 0.5  # seconds between two reports of the same outcome
 _SLOTS: Final = 10
 _GRACE: Final = timedelta(seconds=30)
@@ -117,9 +122,13 @@ class Worker:
     _busy_reported: bool = field(default=False, init=False)
     _busy_task: asyncio.Task[None] | None = field(default=None, init=False)
     _emitter: Emitter = field(init=False)
+    _resources: Resources = field(init=False)
+    _pool: ProcessPool | None = field(default=None, init=False)
+    """Its processes, if it has kinds that run in them."""
 
     def __post_init__(self) -> None:
         self._emitter = Emitter(self.source)
+        self._resources = Resources(_in_thread, self._report_loaded, self._log_unclosed)
 
     @property
     def name(self) -> str:
@@ -132,6 +141,7 @@ class Worker:
         """
         async with self._watching(stop):
             if await self._open_source():
+                await self._warm_up()
                 logs.emit("worker.started", worker=self.name, slots=self.slots, queues=self.source.queues)
                 while not self._leaving.is_set():
                     await self._turn()
@@ -146,6 +156,8 @@ class Worker:
         done = 0
         async with self._watching(stop or asyncio.Event()):
             is_open = await self._open_source()
+            if is_open:
+                await self._warm_up()
             while is_open and not self._leaving.is_set():
                 taken = await self._claim(self.slots, is_waiting=False)
                 if not taken:
@@ -212,6 +224,61 @@ class Worker:
         if is_open:
             self._beating = asyncio.create_task(self._beat())  # the open source knows the interval
         return is_open and not self._leaving.is_set()
+
+    # Processes and resources
+
+    async def _warm_up(self) -> None:
+        """Start the pool, and create the eager resources, before jobs are taken; raises if the app is not importable.
+
+        A resource that cannot be created now is created when a job needs it.
+        """
+        warming = asyncio.ensure_future(self._warm())
+        leaving = asyncio.ensure_future(self._leaving.wait())
+        try:
+            await asyncio.wait([warming, leaving], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leaving.cancel()
+            is_warm = warming.done()
+            warming.cancel()
+        (error,) = await asyncio.gather(warming, return_exceptions=True)
+        if is_warm and error is not None:
+            await self._leave()
+            raise error
+
+    async def _warm(self) -> None:
+        known = [kind for kind in self.app.kinds.values() if any(kind.has_route(name) for name in self.source.queues)]
+        if apart := [kind for kind in known if kind.run == "process" and kind.handlers]:
+            self._pool = ProcessPool(self.source, apart, self._report_loaded)
+            await self._pool.open(self.slots)
+        inline = closure(resource for kind in known if kind.run != "process" for resource in kind.resources)
+        for resource in inline.values():
+            if resource.is_eager:
+                try:
+                    await self._resources.get([resource])
+                except ResourceFailedError as error:
+                    self._log_failure(error)
+
+    async def _resources_of(self, run: Run) -> dict[str, Any]:
+        """The resources of the handler. The job is not considered stalled while they are created."""
+        if not run.kind.resources:
+            return {}
+        with run.job.doing():
+            return await self._resources.get(run.kind.resources)
+
+    def _report_loaded(self) -> None:
+        pool = set[str]() if self._pool is None else self._pool.loaded
+        self.source.report_loaded(sorted(pool.union(self._resources.loaded)))
+
+    def _log_unclosed(self, name: str, error: Exception) -> None:
+        text = values.printable(str(error), 500)
+        logs.emit("service.failed", worker=self.name, resource=name, error=f"{type(error).__name__}: {text}")
+
+    async def _cool_down(self) -> None:
+        """End the processes and close the resources, after the jobs."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
+        await self._resources.close()
 
     # Claiming jobs
 
@@ -313,14 +380,13 @@ class Worker:
         """The outcome of the handler: an end, a return to the queue, a park, or None if the lease is lost."""
         watch = self._watch_silence(run)
         try:
+            if run.kind.run == "process":
+                return await self._run_in_process(run)
             output = values.encode(await self._call(run), field="output", limit=run.kind.size_max)
             run.job.steps.check_end()
             return End(run.lease, "succeeded", output, captured=run.job.captured, artifacts=run.job.saved)
-        except Parked as parked:
-            return parked
-        except BaseExceptionGroup as group:
-            waits, rest = group.split(Parked)  # of several tasks
-            return self._judge(run, run.cut or group) if waits is None or rest is not None else first_of(waits)
+        except (Parked, BaseExceptionGroup) as raised:
+            return parked_by(raised) or self._judge(run, run.cut or raised)
         except asyncio.CancelledError:
             return self._judge(run, run.cut or InterruptedJobError(self._reason))
         except Exception as error:  # noqa: BLE001 - a handler may raise anything
@@ -329,7 +395,7 @@ class Worker:
             if watch is not None:
                 watch.cancel()
 
-    async def _call(self, run: Run) -> Any:
+    def _handler(self, run: Run) -> Handler:
         if run.cut is not None:
             raise run.cut
         handler = run.kind.handler(run.lease.state)
@@ -337,9 +403,30 @@ class Worker:
             raise InterruptedJobError("The worker does not know this kind of job; a newer worker may.")
         if handler is None:
             raise InvalidError(f"Kind {run.kind.name!r} has no handler for state {run.lease.state!r}.")
+        return handler
+
+    async def _run_in_process(self, run: Run) -> End | Parked:
+        self._handler(run)
+        pool = self._pool_of(run.kind)
+        found = await pool.run(
+            run.job, run.lease, run.kind, run.kind.time_limit, run.kind.stall_limit or self.stall_limit
+        )
+        if found.is_parked:
+            return Parked(None if found.memo is None else msgspec.json.decode(found.memo), found.step)
+        return End(run.lease, "succeeded", found.output, captured=found.captured, artifacts=found.artifacts)
+
+    def _pool_of(self, kind: Kind) -> ProcessPool:
+        """The pool; it is there unless the kind was declared after the worker had started."""
+        if self._pool is None:
+            self._pool = ProcessPool(self.source, [kind], self._report_loaded)
+        return self._pool
+
+    async def _call(self, run: Run) -> Any:
+        handler = self._handler(run)
+        given = await self._resources_of(run)
         if run.lease.has_steps:
             await run.job.load_steps()
-        positional, named = run.kind.arguments(run.lease.input)
+        positional, named = arranged(handler, *run.kind.arguments(run.lease.input), given)
         limit = run.kind.time_limit.total_seconds() if run.kind.time_limit else None
         if inspect.iscoroutinefunction(handler):
             call: Awaitable[Any] = entered(run.job, handler(run.job, *positional, **named))
@@ -365,8 +452,12 @@ class Worker:
         return asyncio.create_task(self._until_stalled(run, limit.total_seconds())) if limit else None
 
     async def _until_stalled(self, run: Run, limit: float) -> None:
-        """Interrupt a run whose code has reported nothing for the limit. The heartbeats of its worker do not count."""
-        while (left := limit - run.job.silent_for) > 0:  # noqa: ASYNC110 - it waits for time to pass
+        """Interrupt a run whose code has reported nothing for the limit. The heartbeats of its worker do not count.
+
+        A process reports from time to time whether the code was silent, so that is known later.
+        """
+        patience = limit * _PROCESS_PATIENCE if run.kind.run == "process" else limit
+        while (left := patience - run.job.silent_for) > 0:  # noqa: ASYNC110 - it waits for time to pass
             await asyncio.sleep(left)
         reason = StalledError(f"The job reported no progress for {limit:g} s.")
         run.job.stop(reason)
@@ -374,26 +465,23 @@ class Worker:
 
     def _judge(self, run: Run, error: BaseException) -> End | Return | None:
         """The outcome of a job whose handler raised this error; None if the lease is lost."""
-        detail = describe(error)
-        match error:
-            case LeaseLostError():
+        raised = raised_by(error)
+        match raised.verdict:
+            case "lost":
                 return None
-            case CanceledError():
-                return End(run.lease, "canceled", error=detail)
-            case BlockedError():
-                return End(run.lease, "blocked", error=detail)
-            case InterruptedJobError():
-                return Return(run.lease, "interruption", detail, None if run.kind.handlers else _UNKNOWN_KIND_DELAY)
-            case MillpondError() if not error.retryable:
-                self._log_raised(run, error)
-                return End(run.lease, "failed", error=detail)
-            case _:
-                self._log_raised(run, error)
-                return Return(run.lease, "attempt", detail, self._delay(run, error))
+            case "canceled" | "blocked":
+                return End(run.lease, raised.verdict, error=raised.detail)
+            case "interrupted":
+                delay = None if run.kind.handlers else _UNKNOWN_KIND_DELAY
+                return Return(run.lease, "interruption", raised.detail, delay)
+            case "failed":
+                self._log_raised(run, raised)
+                return End(run.lease, "failed", error=raised.detail)
+            case "attempt":
+                self._log_raised(run, raised)
+                return Return(run.lease, "attempt", raised.detail, raised.retry_after or self._delay(run))
 
-    def _delay(self, run: Run, error: BaseException) -> timedelta:
-        if isinstance(error, TransientError) and error.retry_after is not None:
-            return error.retry_after
+    def _delay(self, run: Run) -> timedelta:
         return run.kind.backoff.delay(run.lease.attempts + 1, random.random())  # noqa: S311 - jitter
 
     async def _flush_text(self, run: Run, outcome: End | Return | Parked | None) -> None:
@@ -405,7 +493,7 @@ class Worker:
             return
         is_whole = isinstance(outcome, Parked) or (isinstance(outcome, End) and outcome.outcome == "succeeded")
         try:
-            async with asyncio.timeout(None if is_whole else _TEXT_TIMEOUT):
+            async with asyncio.timeout(None if is_whole else TEXT_TIMEOUT):
                 await run.job.flush_text()
         except (LeaseLostError, TimeoutError):
             pass  # the report is refused too; or readers lack text that is void
@@ -422,14 +510,14 @@ class Worker:
                 async with asyncio.timeout(_TRACEBACK_TIMEOUT):
                     await self.source.keep_traceback(run.lease, run.traceback)
 
-    def _log_raised(self, run: Run, error: BaseException) -> None:
-        run.traceback = tracebacks.render(error)
+    def _log_raised(self, run: Run, raised: Raised) -> None:
+        run.traceback = raised.traceback
         logs.emit(
             "handler.raised",
             job_id=run.lease.job_id,
             type=run.lease.kind,
             attempt=run.lease.attempts + 1,
-            error=f"{type(error).__name__}: {redact(values.printable(str(error), 500))}",
+            error=raised.text,
             **({} if run.traceback is None else {"traceback": run.traceback}),
         )
 
@@ -473,7 +561,7 @@ class Worker:
 
     def _replacement(self, run: Run, refused: MillpondError) -> End | Return:
         if refused.code.startswith("artifact_"):  # another attempt may store its files correctly
-            return Return(run.lease, "attempt", describe(refused), self._delay(run, refused))
+            return Return(run.lease, "attempt", describe(refused), self._delay(run))
         return End(run.lease, "failed", error=describe(refused))
 
     def _forget(self, run: Run) -> None:
@@ -543,7 +631,11 @@ class Worker:
         if run.job.is_canceled:
             return
         run.job.stop(reason)
-        asyncio.get_running_loop().call_later(self.grace.total_seconds(), self._cut, run, reason)
+        grace = self.grace.total_seconds()
+        if run.kind.run == "process" and self._pool is not None:
+            self._pool.cancel(run.job)
+            grace = min(grace, CANCEL_GRACE)
+        asyncio.get_running_loop().call_later(grace, self._cut, run, reason)
 
     def _cut(self, run: Run, reason: Exception) -> None:
         if not run.is_over and run.task is not None:
@@ -577,6 +669,7 @@ class Worker:
         if self._busy_task is not None:
             await asyncio.wait([self._busy_task], timeout=_CUT_TIMEOUT)
         await self.source.close()
+        await self._cool_down()
 
     async def _until_idle(self) -> None:
         """Wait until no job runs, or it is time to leave."""
@@ -593,16 +686,12 @@ class Worker:
         return [run.task for run in self._runs.values() if run.task]
 
 
+def _in_thread(call: Callable[[], Any]) -> asyncio.Future[Any]:
+    """Call plain code of a resource in a thread, so that the leases of jobs are extended meanwhile."""
+    return in_thread("millpond resource", call, began=lambda _: None)
+
+
 async def entered(job: Job, call: Awaitable[Any]) -> Any:
     """Await a handler as the task that makes the steps of the job."""
     job.steps.enter()
     return await call
-
-
-def first_of(group: BaseExceptionGroup[Parked]) -> Parked:
-    """One of the waits of several tasks: when it is over, the code finds out what else there is to wait for."""
-    found: BaseException = group
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    assert isinstance(found, Parked)  # noqa: S101 - it was split off
-    return found

@@ -73,6 +73,10 @@ ADVICE: Final[dict[str, str]] = {
     "give changed steps new kinds of jobs.",
     "canceled": "No action is needed: the job was canceled on request.",
     "time_limit": "Raise the time limit of the kind, or reduce the work of the job.",
+    "process_crashed": "The job is tried again. If it always crashes, look at its traceback and at the memory of the "
+    "worker's machine: the process ended by itself, or was killed, for example because memory was used up.",
+    "resource_failed": "The job is tried again, and so is the creation of the resource. Look at the traceback, and "
+    "check what the resource needs, such as a file, a server or a GPU.",
     "stalled": "Report progress from the job's code (`job.progress`, `job.log`, `job.checkpoint`), or "
     "raise the stall limit of the kind.",
     "interrupted": "No action is needed: the job is given to another worker automatically.",

@@ -238,6 +238,8 @@ async def heartbeat(call: Call) -> Reply:
 
 async def report_readiness(call: Call) -> Reply:
     await call.engine.workers.report_readiness(call.worker, call.body.unready_reason)
+    if call.body.resources is not None:
+        await call.engine.workers.report_resources(call.worker, call.body.resources)
     return Reply(204)
 
 
@@ -557,10 +559,11 @@ ROUTES: Final = (
         method="POST",
         path="/v1/worker/readiness",
         handle=report_readiness,
-        summary="Report whether the worker takes jobs at present.",
+        summary="Report whether the worker takes jobs at present, and what it has loaded.",
         description="For a worker that cannot run jobs for a while, for example because a program that it needs does "
         "not respond. It does not poll meanwhile, and repeats the report as often as a heartbeat. Operators see it "
-        "as `unready`, with the reason; it does not count as capacity of its routes.",
+        "as `unready`, with the reason; it does not count as capacity of its routes. A worker also reports the "
+        "`resources` that it has loaded, such as models, whenever they change.",
         who=FLEET,
         body=wire.ReportReadiness,
         answers={204: None},

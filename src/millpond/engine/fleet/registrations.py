@@ -44,6 +44,8 @@ class Registration:
     """Whether the worker takes no more jobs, as of the last heartbeat."""
     has_polled: bool = field(default=False, init=False)
     """Whether the worker has polled since its last heartbeat."""
+    resources: Sequence[str] = ()
+    """The resources that the worker has loaded."""
     _has_left: bool = field(default=False, init=False)
     _turns: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     """A heartbeat must not be under way when the entry is removed: it would make it again."""
@@ -54,7 +56,8 @@ class Registration:
             if self._has_left:
                 return
             has_polled, self.has_polled = self.has_polled, False
-            about = msgspec.json.encode(_capabilities()).decode()
+            loaded = {"resources": list(self.resources)} if self.resources else {}
+            about = msgspec.json.encode(_capabilities() | loaded).decode()
             columns = min(self.slots, _SLOTS_MAX), about, list(self.queues), self.silence, has_polled
             row = await self.db.run(SQL["beat"], self.id, self.worker, *columns)
             self.is_registered, self.is_draining = True, row["is_draining"]

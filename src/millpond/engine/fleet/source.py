@@ -109,6 +109,11 @@ class EngineSource:
         if was_draining and not registration.is_draining and self._ears is not None:
             self._ears.wake()
 
+    def report_loaded(self, resources: Sequence[str]) -> None:
+        if self._registration is not None:
+            self._registration.resources = resources
+            self._renewing = asyncio.create_task(self._renew())
+
     async def note(self, *notes: Note) -> bool:
         return await self.engine.note(*notes)
 

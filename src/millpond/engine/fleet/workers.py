@@ -506,6 +506,10 @@ class Workers:
             event = "worker.ready" if shown is None else "worker.unready"
             logs.emit(event, worker=worker.worker, worker_id=worker.id, reason=shown)
 
+    async def report_resources(self, worker: WorkerRecord, resources: Sequence[str]) -> None:
+        """Store which resources a worker has loaded, among its capabilities."""
+        await self._engine.db.run(SQL["set_resources"], worker.id, list(resources))
+
     async def lease(self, worker: WorkerRecord, job_id: UUID, token: UUID) -> Lease:
         """The job that this worker holds with this lease token now, as the database says."""
         await self.holder(worker, job_id, token)

@@ -202,6 +202,12 @@ set unready_reason = $2::text, unready_at = case when $2::text is not null then 
 where w.id = $1 and w.unready_reason is distinct from $2::text
 returning w.worker;
 
+-- name: set_resources :exec
+-- Stores which resources a worker has loaded, among its capabilities.
+update millpond.workers w
+set capabilities = coalesce(w.capabilities, '{}') || jsonb_build_object('resources', to_jsonb($2::text[]))
+where w.id = $1;
+
 -- name: rotate :exec
 update millpond.workers w
 set digest = $2, hint = $3,
