@@ -172,6 +172,8 @@ async def test_anything_is_found_by_its_id_or_how_that_begins(post: Post) -> Non
     (key,) = (await post.send("GET", "/v1/keys")).json()["data"]
     order = {"action": "cancel", "filter": {"tenant": post.tenant, "phase": "ready"}}
     operation = (await site.order("POST", "/v1/bulk", order)).json()["id"]
+    schedule = {"name": "nightly", "kind": "free", "account": "ann", "every": "1h"}
+    schedule_id = (await post.send("POST", "/v1/schedules", schedule)).json()["id"]
     uuid = ids.parse("job", job_id)
     for asked, kind, found_id in (
         (job_id, "job", job_id),
@@ -185,6 +187,7 @@ async def test_anything_is_found_by_its_id_or_how_that_begins(post: Post) -> Non
         (delivery, "delivery", delivery),
         (key["id"], "key", key["id"]),
         (operation, "bulk_operation", operation),
+        (schedule_id, "schedule", schedule_id),
         (audited["id"], "audit", audited["id"]),
     ):
         (found,) = (await seen(site, "/v1/search", params={"q": asked}))["data"]
@@ -205,6 +208,15 @@ async def test_anything_is_found_by_its_name(post: Post) -> None:
     own = await viewer(site, post.tenant)
     accounts = (await seen(site, "/v1/search?q=ann", key=own))["data"]
     assert [(each["type"], each["id"], each["tenant"]) for each in accounts] == [("account", "ann", post.tenant)]
+    name = f"report-{uuid4().hex[:8]}"
+    schedule = {"name": name, "kind": "free", "account": "ann", "every": "1h"}
+    schedule_id = (await post.send("POST", "/v1/schedules", schedule)).json()["id"]
+    for caller in (site.admin_key, own):
+        (found,) = (await seen(site, "/v1/search", params={"q": name[:-1]}, key=caller))["data"]
+        assert (found["type"], found["id"], found["by"]) == ("schedule", schedule_id, "name")
+        assert (found["tenant"], found["title"]) == (post.tenant, f"{name}, free")
+    other = await viewer(site, STRANGER)
+    assert (await seen(site, "/v1/search", params={"q": name}, key=other))["data"] == []
     kinds = {(each["type"], each["id"]) for each in (await seen(site, "/v1/search?q=stag"))["data"]}
     assert kinds == {("kind", "staged"), ("queue", "staged")}
 

@@ -185,6 +185,9 @@ async def test_a_period_is_backfilled(site: Site, clock: Clock) -> None:
     path = f"/v1/schedules/{schedule['id']}"
     await clock.advance(4 * HOUR + HOUR / 2)
     await fired(site)
+    viewer = await site.key(scope="viewer", account=None)
+    asked = await site.send("POST", f"{path}/backfill/preview", json={"since": "24h", "until": "2h"}, key=viewer)
+    assert (asked.status_code, asked.json()) == (200, {"due_times": 2, "fires": 2})
     done = await good(site, "POST", f"{path}/backfill", {"since": "24h", "until": "2h"})
     assert done == {"due_times": 2, "fires": 2}
     await fired(site)
@@ -192,8 +195,9 @@ async def test_a_period_is_backfilled(site: Site, clock: Clock) -> None:
     assert await good(site, "POST", f"{path}/backfill", {"since": "24h"}) == {"due_times": 4, "fires": 2}
     await fired(site)
     for body, field in (({"since": "soon"}, "since"), ({"since": "1h", "until": "2h"}, "since"), ({}, "since")):
-        answer = await site.order("POST", f"{path}/backfill", json=body)
-        assert (answer.status_code, answer.json()["field"]) == (422, field), answer.text
+        for where in ("backfill", "backfill/preview"):
+            answer = await site.order("POST", f"{path}/{where}", json=body)
+            assert (answer.status_code, answer.json()["field"]) == (422, field), answer.text
 
 
 async def test_a_repeated_request_makes_one_schedule(site: Site) -> None:

@@ -137,6 +137,7 @@ POST   /v1/schedules/{id}/pause                    operator admin
 POST   /v1/schedules/{id}/resume                   operator admin
 POST   /v1/schedules/{id}/run                      operator admin
 POST   /v1/schedules/{id}/backfill                 operator admin
+POST   /v1/schedules/{id}/backfill/preview         viewer operator admin
 GET    /v1/schedules/{id}/fires                    viewer operator admin
 POST   /v1/jobs/{id}/refund                        admin
 PUT    /v1/jobs/{id}/priority                      operator admin

@@ -70,6 +70,8 @@ async def test_it_is_run_fired_and_backfilled(admin: Any, site: Site, clock: Clo
     assert (run.outcome, run.cause, run.job_phase) == ("submitted", "manual", "ready")
     await clock.advance(3 * HOUR + HOUR / 2)
     await firer(site.engine).run_once()
+    asked = await admin.preview_backfill(made.id, made.created_at, datetime.now(UTC) + 3 * HOUR)
+    assert (asked.due_times, asked.fires) == (3, 3)
     done = await admin.backfill_schedule(made.id, made.created_at, datetime.now(UTC) + 3 * HOUR)
     assert (done.due_times, done.fires) == (3, 3)
     await firer(site.engine).run_once()

@@ -13,7 +13,8 @@ from millpond.app import Millpond
 from millpond.engine.engine import Engine
 from millpond.engine.queue import registry
 from millpond.engine.queue import schedules as stored
-from millpond.engine.queue.fires import BACKFILL_MAX
+from millpond.engine.queue.fires import BACKFILL_MAX, Backfill
+from millpond.engine.reads import board
 from millpond.errors import (
     ConflictError,
     IdempotencyConflictError,
@@ -33,6 +34,7 @@ from tests.factories import ACCOUNT, HOUR, MINUTE, OWNER, STRANGER, TENANT, stag
 if TYPE_CHECKING:
     from millpond.engine.queue.fires import FireRecord
     from millpond.engine.queue.schedules import ScheduleRecord
+    from millpond.engine.reads.board import Alarm
     from millpond.store.db import Database
     from tests.clocks import Clock
     from tests.factories import Factory
@@ -615,14 +617,16 @@ async def test_a_backfill_fires_the_due_times_that_have_no_job(make: Factory, cl
     await clock.advance(3 * HOUR + 30 * MINUTE)  # three are missed
     await fired(engine)
     assert len(await jobs(engine)) == 1
+    async with unchanged(engine.db):
+        assert await engine.fires.preview_backfill(schedule, begin, await clock.now()) == Backfill(5, 4)
     done = await engine.fires.backfill(schedule, begin, await clock.now(), actor="op")
-    assert (done.due_times, done.fires) == (5, 4)
+    assert done == Backfill(5, 4)
     await fired(engine)
     assert sorted(job.input["product"] for job in await jobs(engine)) == [
         (begin + n * HOUR).isoformat() for n in range(1, 6)
     ]
     again = await engine.fires.backfill(schedule, begin, await clock.now(), actor="op")
-    assert (again.due_times, again.fires) == (5, 0)
+    assert again == Backfill(5, 0)
     made_up = [fire for fire in await fires(engine, schedule) if fire.cause == "backfill"]
     assert {fire.outcome for fire in made_up} == {"submitted"}
     assert {fire.actor for fire in made_up} == {"op"}
@@ -648,6 +652,9 @@ async def test_a_backfill_is_of_a_limited_past_period(engine: Engine, clock: Clo
     for since, until, field in periods:
         with pytest.raises(InvalidError) as caught:
             await engine.fires.backfill(schedule, since, until, actor="op")
+        assert caught.value.field == field
+        with pytest.raises(InvalidError) as caught:
+            await engine.fires.preview_backfill(schedule, since, until)
         assert caught.value.field == field
     await clock.advance((BACKFILL_MAX + 10) * SECOND)
     with pytest.raises(InvalidError) as caught:
@@ -816,3 +823,50 @@ async def test_many_processes_may_start_at_once(db: Database) -> None:
     engines = [await registered(db, app) for _ in range(4)]
     await asyncio.gather(*(engine.schedules.declare() for engine in engines))
     assert await states(engines[0]) == {"one": "active", "two": "active", "three": "active"}
+
+
+# Alarms
+
+
+async def alarms(engine: Engine, tenant: str | None = None) -> list[Alarm]:
+    return [alarm for alarm in (await board.look(engine, tenant)).alarms if alarm.type == "schedule"]
+
+
+async def test_a_schedule_whose_jobs_are_refused_again_and_again_raises_an_alarm(make: Factory, clock: Clock) -> None:
+    engine = make.engine
+    schedule = await made(engine, kind="priced")
+    await made(engine, name="free")
+    for _ in range(board.REFUSALS):
+        assert await alarms(engine) == []
+        await clock.advance(HOUR)
+        await fired(engine)
+    (alarm,) = await alarms(engine)
+    assert (alarm.level, alarm.id, alarm.tenant) == ("warn", schedule.id, TENANT)
+    assert alarm.text == f"Schedule s of {TENANT} submits no jobs: the last 2 were refused (insufficient_credits)."
+    assert (await alarms(engine, TENANT), await alarms(engine, STRANGER)) == ([alarm], [])
+    await make.credits(5)
+    await clock.advance(HOUR)
+    await fired(engine)
+    assert await alarms(engine) == []
+
+
+async def test_a_schedule_that_nobody_fires_raises_an_alarm(engine: Engine, clock: Clock) -> None:
+    schedule = await made(engine)
+    await clock.advance(HOUR + MINUTE / 2)
+    assert await alarms(engine) == []
+    await clock.advance(2 * HOUR)
+    (alarm,) = await alarms(engine)
+    assert (alarm.level, alarm.id) == ("bad", schedule.id)
+    assert "should have fired 2 h ago" in alarm.text
+    assert (await alarms(engine, TENANT), await alarms(engine, STRANGER)) == ([alarm], [])
+    await engine.schedules.pause(schedule.id, actor="op")
+    assert await alarms(engine) == []
+
+
+async def test_an_orphaned_schedule_raises_an_alarm(db: Database, clock: Clock) -> None:
+    await started(db, app_of("one", "two"))
+    engine = await started(db, app_of("one"))
+    (alarm,) = await alarms(engine)
+    assert (alarm.level, alarm.text) == ("warn", f"Schedule two of {TENANT} is orphaned: its app no longer declares it.")
+    await engine.schedules.delete(alarm.id, actor="op")
+    assert await alarms(engine) == []

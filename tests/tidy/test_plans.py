@@ -23,7 +23,7 @@ from millpond.engine.jobs import chunks, events, idempotency, jobs
 from millpond.engine.providers import callbacks, predictions
 from millpond.engine.queue import dispatches, fires, leases, schedules
 from millpond.engine.queue.dispatches import Lanes
-from millpond.engine.reads import details, fleet, search, streams, summaries, views
+from millpond.engine.reads import board, details, fleet, search, streams, summaries, views
 from millpond.engine.webhooks import deliveries, endpoints
 from millpond.store.db import CLIENT_ROLE, connect, fetch
 from tests.product import app
@@ -542,6 +542,12 @@ READS: dict[str, tuple[NamedQuery, Call, set[str]]] = {
     ),
     "find a prediction": (search.SQL["by_external_id"], lambda _: ("77", None, 1_000, 5), {"predictions_external_id"}),
     "find a key": (search.SQL["keyed"], lambda _: ("k77", None, 1_000, 5), {"idempotency_pkey"}),
+    "find a schedule": (search.SQL["schedules"], lambda _: (UUID(int=0), LAST, "tenant-7", 1_000, 5), {"schedules_pkey"}),
+    "find a schedule by name": (
+        search.SQL["named_schedules"],
+        lambda _: ("s7", None, 1_000, 5),
+        {"schedules_tenant_name_key"},
+    ),
     "find an account": (search.SQL["accounts"], lambda _: ("account-7", None, 1_000, 5), {"accounts_pkey"}),
     "find an account of a tenant": (search.SQL["accounts"], lambda _: ("a", "acme", 1_000, 5), {"accounts_pkey"}),
     "jobs that hold credits": (holds.SQL["live"], lambda _: (UUID(int=0), "globex", 1_000), {"dispatches_pkey"}),
@@ -611,6 +617,22 @@ READS: dict[str, tuple[NamedQuery, Call, set[str]]] = {
     ),
     "count schedules": (schedules.SQL["count"], lambda _: ("tenant-7",), set()),
     "overdue schedules": (schedules.SQL["overdue"], lambda _: (MINUTE,), {"schedules_next"}),
+    "alarms of overdue schedules": (board.SQL["overdue"], lambda _: (None, MINUTE, 10), {"schedules_next"}),
+    "alarms of schedules without jobs": (
+        board.SQL["fruitless"],
+        lambda _: (None, 1_000, 2, 10),
+        {"schedules_pkey", "fires_schedule"},
+    ),
+    "alarms of a tenant's schedules": (
+        board.SQL["fruitless"],
+        lambda _: ("tenant-7", 1_000, 2, 10),
+        {"schedules_tenant", "fires_schedule"},
+    ),
+    "due times without a job": (
+        fires.SQL["missing"],
+        lambda ear: (ear.fires[0][0], [NOW - n * MINUTE for n in range(1_000)]),
+        {"fires_once"},
+    ),
     "ended": (leases.SQL["ended"], lambda ear: (held(ear)[0], [1] * 10, ["succeeded"] * 10), set()),
 }
 

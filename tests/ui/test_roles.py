@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from tests.databases import DatabaseServer
 
 ID = "job_01k9w3v6m2f4tb8r0e5s7q1xzc"
-ASKS = {"/v1/bulk/preview": {"filter": {}}, "/v1/schedules/preview": {"cron": "0 3 * * *"}}
+ASKS = {
+    "/v1/bulk/preview": {"filter": {}},
+    "/v1/schedules/preview": {"cron": "0 3 * * *"},
+    "/v1/schedules/{id}/backfill/preview": {"since": "24h"},
+}
 """What only asks, and sends a body because the question is long."""
 ACTS = [route for route in ROUTES if route.method != "GET" and route.who and route.path not in ASKS]
 LABOURS = {"/v1/verify"}
@@ -63,9 +67,11 @@ async def test_a_viewer_acts_on_nothing(step: DashboardServer) -> None:
 
 
 async def test_a_question_that_is_sent_changes_nothing(step: DashboardServer) -> None:
+    schedule = {"name": "asked", "kind": "free", "account": ACCOUNT, "every": "1h"}
+    made = (await step.site.order("POST", f"/v1/schedules?tenant={TENANT}", schedule)).json()
     async with unchanged(step.site.engine.db):
         for where, body in ASKS.items():
-            answer = await step.site.post(where, body, key=step.keys["viewer"])
+            answer = await step.site.post(where.replace("{id}", made["id"]), body, key=step.keys["viewer"])
             assert answer.status_code == 200, answer.text
 
 

@@ -160,7 +160,7 @@ export interface BackfillSchedule {
   until?: string | null;
 }
 
-/** The due times of a period, and how many of them are fired now: those without a job. */
+/** The due times of a period, and how many of them a backfill fires: those without a job. */
 export interface Backfilled {
   due_times: number;
   fires: number;
@@ -654,6 +654,8 @@ export interface Fire {
   job_state: string | null;
   job_phase: "delivering" | "ended" | "leased" | "parked" | "ready" | "waiting" | null;
   job_outcome: "blocked" | "canceled" | "expired" | "failed" | "succeeded" | null;
+  job_started_at: string | null;
+  job_finished_at: string | null;
 }
 
 /** A page of fires, the last one first. */
@@ -1814,7 +1816,7 @@ export interface Schedules {
 
 /** A search result. */
 export interface SearchResult {
-  type: "account" | "artifact" | "audit" | "bulk_operation" | "delivery" | "endpoint" | "job" | "key" | "kind" | "queue" | "tenant" | "worker";
+  type: "account" | "artifact" | "audit" | "bulk_operation" | "delivery" | "endpoint" | "job" | "key" | "kind" | "queue" | "schedule" | "tenant" | "worker";
   id: string;
   tenant: string | null;
   title: string;
@@ -1962,7 +1964,7 @@ export interface State {
 
 /** The subject of an alarm. */
 export interface Subject {
-  type: "endpoint" | "failure" | "hold" | "queue" | "worker";
+  type: "endpoint" | "failure" | "hold" | "queue" | "schedule" | "worker";
   id: string;
   /** The tenant that owns the subject, if any. */
   tenant: string | null;

@@ -387,6 +387,21 @@ class Admin(Requests):
             "POST", path, body=body, params={"tenant": tenant}, type=wire.Backfilled, is_repeatable=True
         )
 
+    async def preview_backfill(
+        self,
+        schedule_id: str,
+        since: datetime | str,
+        until: datetime | str | None = None,
+        *,
+        tenant: str | None = None,
+    ) -> wire.Backfilled:
+        """Count the due times that a backfill would fire, without firing them."""
+        body = wire.BackfillSchedule(since=_instant(since), until=None if until is None else _instant(until))
+        path = _schedule(schedule_id, "backfill/preview")
+        return await self.request(
+            "POST", path, body=body, params={"tenant": tenant}, type=wire.Backfilled, is_repeatable=True
+        )
+
     def fires(
         self, schedule_id: str, *, outcome: wire.FireOutcome | None = None, tenant: str | None = None
     ) -> AsyncIterator[wire.Fire]:

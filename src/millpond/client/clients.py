@@ -200,6 +200,7 @@ class Client:
     delete_schedule = _verb(Verbs[JobHandle].delete_schedule)
     run_schedule = _verb(Verbs[JobHandle].run_schedule)
     backfill_schedule = _verb(Verbs[JobHandle].backfill_schedule)
+    preview_backfill = _verb(Verbs[JobHandle].preview_backfill)
     fires = _list(Verbs[JobHandle].fires)
     preview_schedule = _verb(Verbs[JobHandle].preview_schedule)
     endpoints = _verb(Verbs[JobHandle].endpoints)

@@ -9,7 +9,7 @@ from msgspec import Meta
 from millpond.wire.kinds import QueueInfo
 from millpond.wire.shapes import Answer, Time
 
-AlarmSubject = Literal["queue", "worker", "endpoint", "failure", "hold"]
+AlarmSubject = Literal["queue", "worker", "endpoint", "schedule", "failure", "hold"]
 Fingerprint = Annotated[
     str,
     Meta(

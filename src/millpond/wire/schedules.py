@@ -133,6 +133,8 @@ class Fire(Answer):
     job_state: Annotated[str | None, Meta(description="Null if there is no job, or if it has been deleted.")]
     job_phase: Phase | None
     job_outcome: Outcome | None
+    job_started_at: Time | None
+    job_finished_at: Time | None
 
 
 class Fires(Answer):
@@ -203,7 +205,7 @@ class BackfillSchedule(Request):
 
 
 class Backfilled(Answer):
-    """The due times of a period, and how many of them are fired now: those without a job."""
+    """The due times of a period, and how many of them a backfill fires: those without a job."""
 
     due_times: int
     fires: int

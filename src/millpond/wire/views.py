@@ -97,6 +97,7 @@ SearchResultType = Literal[
     "key",
     "artifact",
     "bulk_operation",
+    "schedule",
     "audit",
     "tenant",
     "account",

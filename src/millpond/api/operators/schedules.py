@@ -122,14 +122,23 @@ async def run(call: Call) -> Reply:
 
 
 async def backfill(call: Call) -> Reply:
-    body: wire.BackfillSchedule = call.body
     schedule = await _schedule(call)
     _check_open(call, schedule.declared.kind)
+    done = await call.engine.fires.backfill(schedule, *await _period(call), actor=call.principal.actor)
+    return reply(copied(wire.Backfilled, done), 202)
+
+
+async def preview_backfill(call: Call) -> Reply:
+    schedule = await _schedule(call)
+    return reply(copied(wire.Backfilled, await call.engine.fires.preview_backfill(schedule, *await _period(call))))
+
+
+async def _period(call: Call) -> tuple[datetime, datetime]:
+    """The period of a backfill."""
+    body: wire.BackfillSchedule = call.body
     present = await call.engine.schedules.present()
     since = summaries.point_in_time(body.since, present, field="since")
-    until = present if body.until is None else summaries.point_in_time(body.until, present, field="until")
-    done = await call.engine.fires.backfill(schedule, since, until, actor=call.principal.actor)
-    return reply(copied(wire.Backfilled, done), 202)
+    return since, present if body.until is None else summaries.point_in_time(body.until, present, field="until")
 
 
 async def list_fires(call: Call) -> Reply:
@@ -255,6 +264,8 @@ def _fire(fire: FireRecord, jobs: Any) -> wire.Fire:
         job_state=job and job.state,
         job_phase=job and job.phase,
         job_outcome=job and job.outcome,
+        job_started_at=job and job.started_at,
+        job_finished_at=job and job.finished_at,
     )
 
 
@@ -392,6 +403,17 @@ ROUTES: Final = (
         query=parameters.OfTenant,
         body=wire.BackfillSchedule,
         answers={202: wire.Backfilled},
+        errors=(errors.NotFoundError, errors.UnknownKindError),
+    ),
+    Route(
+        method="POST",
+        path="/v1/schedules/{id}/backfill/preview",
+        handle=preview_backfill,
+        summary="Count the due times that a backfill would fire, without firing them.",
+        who=READERS,
+        query=parameters.OfTenant,
+        body=wire.BackfillSchedule,
+        answers={200: wire.Backfilled},
         errors=(errors.NotFoundError, errors.UnknownKindError),
     ),
     Route(

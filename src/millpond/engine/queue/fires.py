@@ -104,6 +104,8 @@ class JobState:
     state: str
     phase: str
     outcome: str | None
+    started_at: datetime | None
+    finished_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ class DueTimes:
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """The due times of a period, and how many of them had fired before."""
+    """The due times of a period, and how many of them have no job and are fired."""
 
     due_times: int
     fires: int
@@ -237,15 +239,7 @@ class Fires:
 
         The firer submits the jobs. They do not wait for each other, whatever the overlap policy is.
         """
-        present = await self._engine.schedules.present()
-        _check_period(since, until, present)
-        kinds.find(self._engine.app.kinds, schedule.declared.kind)
-        found = takewhile(lambda due_at: due_at >= since, schedule.declared.timing.before(until))
-        times = list(islice(found, BACKFILL_MAX + 1))[::-1]
-        if len(times) > BACKFILL_MAX:
-            raise InvalidError(
-                f"The period has more than {BACKFILL_MAX:,} due times.", field="since", hint="Use shorter periods."
-            )
+        times = await self._past(schedule, since, until)
         decisions = [_Decision(schedule, due_at, new_id()) for due_at in times]
 
         async def work(tx: Connection) -> int:
@@ -256,6 +250,24 @@ class Fires:
             return len(made)
 
         return Backfill(len(times), await self._engine.db.transact(work))
+
+    async def preview_backfill(self, schedule: ScheduleRecord, since: datetime, until: datetime) -> Backfill:
+        """Count the due times that a backfill of this period would fire now, and fire none."""
+        times = await self._past(schedule, since, until)
+        row = await self._engine.db.run(SQL["missing"], schedule.schedule_id, times)
+        return Backfill(len(times), row["due_times"])
+
+    async def _past(self, schedule: ScheduleRecord, since: datetime, until: datetime) -> list[datetime]:
+        """The due times of a past period, in order."""
+        _check_period(since, until, await self._engine.schedules.present())
+        kinds.find(self._engine.app.kinds, schedule.declared.kind)
+        found = takewhile(lambda due_at: due_at >= since, schedule.declared.timing.before(until))
+        times = list(islice(found, BACKFILL_MAX + 1))[::-1]
+        if len(times) > BACKFILL_MAX:
+            raise InvalidError(
+                f"The period has more than {BACKFILL_MAX:,} due times.", field="since", hint="Use shorter periods."
+            )
+        return times
 
     async def _read(self, fire_id: UUID) -> FireRecord:
         row = await self._engine.db.run(SQL["read"], fire_id)
@@ -559,7 +571,7 @@ def _existing(fire: FireRecord, error: Exception) -> UUID | None:
 async def _states(database: Database, job_ids: Iterable[UUID]) -> dict[UUID, JobState]:
     """The states of those of these jobs that exist."""
     rows = await database.run(SQL["states"], list(job_ids))
-    return {row["job_id"]: JobState(row["state"], row["phase"], row["outcome"]) for row in rows}
+    return {job_id: JobState(*state) for job_id, *state in rows}
 
 
 def _is_ordered(fire: FireRecord, known: Mapping[UUID, ScheduleRecord]) -> bool:

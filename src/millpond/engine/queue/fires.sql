@@ -115,7 +115,15 @@ select f.id as fire_id, f.schedule_id, f.tenant, f.due_at, f.job_id from millpon
 where f.outcome = 'submitted' and f.job_id >= $1 and f.id > $2
 order by f.id limit $3;
 
+-- name: missing :one
+-- How many of these due times of a schedule have no job, and will have none.
+select count(*) as due_times from unnest($2::timestamptz[]) as i(due_at)
+where not exists (
+    select from millpond.fires f
+    where f.schedule_id = $1 and f.due_at = i.due_at and f.outcome in ('pending', 'submitted')
+);
+
 -- name: states :many
 -- The states of these jobs. Database: tenant.
-select j.id as job_id, j.state, j.phase, j.outcome from millpond.jobs j
+select j.id as job_id, j.state, j.phase, j.outcome, j.started_at, j.finished_at from millpond.jobs j
 where j.id = any($1::uuid[]) and j.id >= millpond.least_id($1::uuid[]) and j.id <= millpond.greatest_id($1::uuid[]);

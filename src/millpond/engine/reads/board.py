@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from millpond import ids
+from millpond.engine.queue.schedules import LATE
 from millpond.engine.reads import fleet, health
 from millpond.engine.webhooks import deliveries
 from millpond.store.queries import queries
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from millpond.engine.fleet.workers import WorkerView
     from millpond.engine.reads.counters import Count, Failure, Flow, Spender
     from millpond.engine.reads.health import QueueHealth
+    from millpond.store.db import Row
 
 SQL: Final = queries("millpond.engine.reads", "board")
 
@@ -26,6 +28,12 @@ FAILURES: Final = 5
 SPENDERS: Final = 5
 ENDPOINTS_MAX: Final = 20
 """The maximum number of failing endpoints that are listed."""
+SCHEDULES_MAX: Final = 10
+"""The maximum number of overdue schedules that are listed, and of those that submit no jobs."""
+SCHEDULES_WALK: Final = 1_000
+"""Among how many of the newest schedules those are searched that submit no jobs: no index has them."""
+REFUSALS: Final = 2
+"""An alarm is raised if the jobs of so many fires in a row were refused: one may be an accident."""
 LOST_MIN: Final = 5
 LOST_SHARE: Final = 0.05
 LOST_TIMES: Final = 3
@@ -36,7 +44,7 @@ LOST_BAD: Final = 0.5
 """This share always raises an alarm, of level ``bad``: also if it has been usual since yesterday."""
 
 Level = Literal["bad", "warn"]
-Subject = Literal["queue", "worker", "endpoint", "failure", "hold"]
+Subject = Literal["queue", "worker", "endpoint", "schedule", "failure", "hold"]
 
 _VERDICTS: Final[dict[str, Level]] = {"stuck": "bad", "unserved": "bad", "paused": "warn"}
 
@@ -115,6 +123,7 @@ async def look(engine: Engine, tenant: str | None = None) -> Board:
         *_miscounted(counts),
         *_failing(hour, day, failures),
         *await _endpoints(engine, tenant),
+        *await _schedules(engine, tenant),
     ]
     return Board(
         at=at,
@@ -207,6 +216,28 @@ async def _endpoints(engine: Engine, tenant: str | None) -> list[Alarm]:
         )
         for row, span in for_long
     ]
+
+
+async def _schedules(engine: Engine, tenant: str | None) -> list[Alarm]:
+    """An alarm for each schedule that nobody fires, and for each that fires and submits no jobs."""
+    overdue = await engine.db.run(SQL["overdue"], tenant, LATE, SCHEDULES_MAX)
+    fruitless = await engine.db.run(SQL["fruitless"], tenant, SCHEDULES_WALK, REFUSALS, SCHEDULES_MAX)
+    return [
+        _schedule(
+            "bad", row, f"should have fired {health.span(row['late'])} ago: no process that has its kind fires it."
+        )
+        for row in overdue
+    ] + [
+        _schedule("warn", row, "is orphaned: its app no longer declares it.")
+        if row["is_orphaned"]
+        else _schedule("warn", row, f"submits no jobs: the last {REFUSALS} were refused ({row['reason']}).")
+        for row in fruitless
+    ]
+
+
+def _schedule(level: Level, row: Row, text: str) -> Alarm:
+    name, tenant = row["name"], row["tenant"]
+    return Alarm(level, f"Schedule {name} of {tenant} {text}", "schedule", ids.text("sched", row["id"]), tenant)
 
 
 def _failing(hour: Flow, day: Flow, failures: Sequence[Failure]) -> Iterator[Alarm]:

@@ -70,6 +70,7 @@ _ID_TYPES: Final = {
     "pred": _IdType("job", "job", SQL["predictions"]),
     "key": _IdType("key", "key", SQL["keys"], is_central=True),
     "bulk": _IdType("bulk_operation", "bulk", SQL["bulk_operations"], is_central=True),
+    "sched": _IdType("schedule", "sched", SQL["schedules"], is_central=True),
     "audit": _IdType("audit", "audit", SQL["audit"], is_central=True),
 }
 _PREFIX_ALIASES: Final = {"dispatch": "job"}
@@ -141,7 +142,7 @@ async def _by_foreign_id(engine: Engine, tenant: str | None, text: str) -> list[
 
 
 async def _by_name(engine: Engine, tenant: str | None, text: str) -> list[SearchMatch]:
-    """Kinds, queues, tenants, accounts and workers whose names begin with the text.
+    """Kinds, schedules, queues, tenants, accounts and workers whose names begin with the text.
 
     Queues and workers belong to no tenant, so they are left out for one.
     """
@@ -153,6 +154,8 @@ async def _by_name(engine: Engine, tenant: str | None, text: str) -> list[Search
     ]
     found = found[:EACH_MAX]
     found += [SearchMatch("tenant", name, name, name, "name") for name in await _tenants(engine, tenant, text)]
+    schedules = await engine.db.run(SQL["named_schedules"], text, tenant, _TENANTS_MAX, EACH_MAX)
+    found += [_match(_ID_TYPES["sched"], row, "name") for row in schedules]
     accounts = await engine.tenant_databases.gather(SQL["accounts"], text, tenant, _TENANTS_MAX, EACH_MAX)
     found += [SearchMatch("account", row["id"], row["tenant"], row["id"], "name") for row in accounts[:EACH_MAX]]
     if tenant is None:

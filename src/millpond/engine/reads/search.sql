@@ -77,6 +77,15 @@ from (
 where $3::text is null or e.tenant = $3
 limit $5;
 
+-- name: schedules :many
+-- Database: central.
+select s.id, s.tenant, s.name || ', ' || s.kind as title
+from (
+    select s.id, s.tenant, s.name, s.kind from millpond.schedules s where s.id >= $1 and s.id <= $2 order by s.id desc limit $4
+) s
+where $3::text is null or s.tenant = $3
+limit $5;
+
 -- name: by_external_id :many
 -- The jobs of predictions with this id at their provider. Database: tenant.
 select s.job_id as id, s.tenant, s.provider || ', ' || s.status as title
@@ -111,6 +120,23 @@ select q.queue as id from millpond.queues q where q.queue >= $1 and q.queue < $1
 -- name: tenants :many
 -- Database: central.
 select t.tenant as id from millpond.tenants t where t.tenant >= $1 and t.tenant < $1 || '~' order by t.tenant limit $2;
+
+-- name: named_schedules :many
+-- Schedules by the beginning of their name: of one tenant, or of the first $3 tenants that have any. Database: central.
+with recursive owner as (
+    (select s.tenant, 1 as n from millpond.schedules s where s.tenant >= coalesce($2::text, '') order by s.tenant limit 1)
+    union all
+    select s.tenant, o.n + 1 from owner o cross join lateral (
+        select s.tenant from millpond.schedules s where s.tenant > o.tenant order by s.tenant limit 1
+    ) s
+    where $2::text is null and o.n < $3
+)
+select s.id, s.tenant, s.name || ', ' || s.kind as title from owner o cross join lateral (
+    select s.id, s.tenant, s.name, s.kind from millpond.schedules s
+    where s.tenant = o.tenant and s.name >= $1 and s.name < $1 || '~' order by s.name limit $4
+) s
+where $2::text is null or o.tenant = $2
+limit $4;
 
 -- name: accounts :many
 -- Accounts by the beginning of their name: of one tenant, or of the first $3 tenants that have any. Database: tenant.
