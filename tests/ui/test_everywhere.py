@@ -20,6 +20,8 @@ PAGES = (
     "/jobs",
     "/kinds",
     "/kinds/paint",
+    "/schedules",
+    "/schedules/new",
     "/fleet",
     "/failures",
     "/credits",
@@ -35,7 +37,7 @@ PAGES = (
     "/nowhere",
 )
 
-DARK = ("/", "/jobs", "/kinds/paint", "/playground/paint", "/access")
+DARK = ("/", "/jobs", "/schedules", "/kinds/paint", "/playground/paint", "/access")
 """Where axe looks at the dark colours too; other pages are made of the same parts, and it takes its time."""
 
 
@@ -44,7 +46,11 @@ async def test_every_page_is_for_everybody(dash: Dash) -> None:
     shop = await dash.client("pages")
     job = await shop.done("paint", {"prompt": "<img src=x onerror=alert(1)><script>alert(2)</script>"})
     broken = await shop.done("broken")
-    paths = (*PAGES, f"/jobs/{job['id']}", f"/jobs/{broken['id']}", f"/credits/{shop.tenant}/main")
+    daily = {"name": "daily", "kind": "paint", "account": shop.account, "cron": "0 3 * * *", "zone": "Asia/Tokyo"}
+    schedule = await dash.admin.act("POST", "schedules", daily, params={"tenant": shop.tenant or ""})
+    await dash.admin.act("POST", f"schedules/{schedule['id']}/run")
+    scheduled = (f"/schedules/{schedule['id']}", f"/schedules/{schedule['id']}/edit")
+    paths = (*PAGES, *scheduled, f"/jobs/{job['id']}", f"/jobs/{broken['id']}", f"/credits/{shop.tenant}/main")
     found: dict[str, list[str]] = {}
     async with dash.page("/") as page:
         hosts = _hosts(page)
@@ -94,4 +100,4 @@ async def _storage(shop: Caller, job_id: str) -> str:
 
 
 def _name(path: str) -> str:
-    return path.partition("?")[0].replace("/job_", "/job-").rstrip("/").replace("/", "-")[:24] or "-overview"
+    return path.partition("?")[0].replace("/job_", "/job-").replace("/sched_", "/sched-").rstrip("/").replace("/", "-")[:24] or "-overview"

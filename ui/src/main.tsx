@@ -17,6 +17,9 @@ import { Jobs } from "./pages/jobs";
 import { Kinds } from "./pages/kinds";
 import { Overview } from "./pages/overview";
 import { Playground } from "./pages/playground";
+import { SchedulePage } from "./pages/schedule";
+import { EditSchedule, NewSchedule } from "./pages/schedule-form";
+import { Schedules } from "./pages/schedules";
 import { System } from "./pages/system";
 import { Wallet } from "./pages/wallet";
 import { DeliveryPage, EndpointPage, InboxPage, Webhooks } from "./pages/webhooks";
@@ -36,6 +39,10 @@ const PAGES: readonly (readonly [string, PageComponent])[] = [
   ["/jobs/{id}", JobPage],
   ["/kinds", Kinds],
   ["/kinds/{kind}", Kinds],
+  ["/schedules", Schedules],
+  ["/schedules/new", NewSchedule],
+  ["/schedules/{id}", SchedulePage],
+  ["/schedules/{id}/edit", EditSchedule],
   ["/fleet", Fleet],
   ["/fleet/{id}", Fleet],
   ["/failures", Failures],

@@ -70,3 +70,8 @@ export function plural(value: number, one: string, many = `${one}s`): string {
 export function plain(name: string): string {
   return name.replaceAll("_", " ");
 }
+
+/** A time as the value of a `datetime-local` field: local time, without a zone. */
+export function localTime(at: Date): string {
+  return new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
+}

@@ -29,6 +29,7 @@ import { isAsking } from "../parts/dialogs";
 import { Json } from "../parts/json";
 import { type EmittedText, LiveText, NO_TEXT, textSoFar, withChunk } from "../parts/livetext";
 import { Media } from "../parts/media";
+import { ScheduleFact } from "../parts/schedules";
 import { asCurl, asPython } from "../parts/snippets";
 import { Table } from "../parts/table";
 import { Timeline } from "../parts/timeline";
@@ -560,6 +561,7 @@ function Side({ detail, job }: { detail: JobDetail; job: Job }) {
             ))}
           </Fact>
         )}
+        <ScheduleFact job={job} />
         {job.retry_of && (
           <Fact name="Retry of">
             <Id id={job.retry_of} tenant={job.tenant} />

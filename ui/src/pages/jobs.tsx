@@ -1,6 +1,6 @@
 // The jobs: filtered by the query of the URL, with actions on selected jobs or on all that match.
 
-import { useEffect, useId, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { asProblem, get, type Problem, refusal, session } from "../api";
 import { useLoaded } from "../live";
 import {
@@ -20,6 +20,7 @@ import {
 } from "../parts/basics";
 import { ACTIONS, type Action, bulk, forbidden } from "../parts/bulk";
 import { isAsking } from "../parts/dialogs";
+import { Picked, Typed } from "../parts/filters";
 import { FILTERS } from "../parts/frame";
 import { type Column, Pager, Table } from "../parts/table";
 import { go, Link, part, place, setQuery } from "../router";
@@ -213,7 +214,7 @@ function Filters({ filter }: { filter: Filter }) {
   const chips = CHIPS.filter((name) => filter[name]);
   return (
     <search>
-      <div class="jobs-row">
+      <div class="filter-row">
         <Typed label="Kind" hint="image.*" value={filter.kind} options={names} onValue={(kind) => change({ kind })} />
         <Picked
           label="State"
@@ -234,7 +235,13 @@ function Filters({ filter }: { filter: Filter }) {
           {...(isOfAll && !filter.tenant ? { hint: "select a tenant" } : {})}
           onValue={(account) => change({ account })}
         />
-        <Picked label="Submitted" value={filter.since ?? ""} options={TIMES} onValue={(since) => change({ since })} />
+        <Picked
+          label="Submitted"
+          value={filter.since ?? ""}
+          options={TIMES}
+          other={(since) => `since ${since}`}
+          onValue={(since) => change({ since })}
+        />
         {Object.keys(filter).length > 0 && <Button onClick={clearFilter}>Clear</Button>}
       </div>
       {chips.length > 0 && (
@@ -255,72 +262,6 @@ function Filters({ filter }: { filter: Filter }) {
         </div>
       )}
     </search>
-  );
-}
-
-interface TypedProps {
-  label: string;
-  value: string | undefined;
-  hint?: string;
-  options?: readonly string[];
-  isDisabled?: boolean;
-  onValue: (value: string) => void;
-}
-
-/** A field that is applied at Enter or when it loses focus. Updates of the page do not change what is being typed. */
-function Typed({ label, value = "", hint, options, isDisabled = false, onValue }: TypedProps) {
-  const id = useId();
-  const [draft, setDraft] = useState(value);
-  useEffect(() => setDraft(value), [value]);
-  const commit = () => draft.trim() !== value && onValue(draft.trim());
-  return (
-    <div class="field">
-      <label for={id}>{label}</label>
-      <input
-        id={id}
-        value={draft}
-        placeholder={hint ?? "any"}
-        disabled={isDisabled}
-        list={options?.length ? `${id}-options` : undefined}
-        autocomplete="off"
-        spellcheck={false}
-        onInput={(event) => setDraft(event.currentTarget.value)}
-        onBlur={commit}
-        onKeyDown={(event) => event.key === "Enter" && commit()}
-      />
-      {options?.length ? (
-        <datalist id={`${id}-options`}>
-          {options.map((option) => (
-            <option key={option} value={option} />
-          ))}
-        </datalist>
-      ) : null}
-    </div>
-  );
-}
-
-interface PickedProps {
-  label: string;
-  value: string;
-  options: readonly (readonly [string, string])[];
-  onValue: (value: string) => void;
-}
-
-function Picked({ label, value, options, onValue }: PickedProps) {
-  const id = useId();
-  const isKnown = options.some(([each]) => each === value);
-  return (
-    <div class="field">
-      <label for={id}>{label}</label>
-      <select id={id} value={value} onChange={(event) => onValue(event.currentTarget.value)}>
-        {!isKnown && <option value={value}>since {value}</option>}
-        {options.map(([each, words]) => (
-          <option key={each} value={each}>
-            {words}
-          </option>
-        ))}
-      </select>
-    </div>
   );
 }
 

@@ -57,6 +57,7 @@ const PLACES: Record<Subject["type"], (subject: Subject) => { to: string; query?
   queue: ({ id }) => ({ to: "/kinds", query: { queue: id } }),
   worker: ({ id }) => ({ to: `/fleet/${part(id)}` }),
   endpoint: ({ id, tenant }) => ({ to: `/webhooks/${part(id)}`, query: { of: tenant } }),
+  schedule: ({ id }) => ({ to: `/schedules/${part(id)}` }),
   failure: ({ id }) => ({ to: `/failures/${part(id)}` }),
   hold: ({ id }) => ({ to: `/kinds/${part(id)}` }),
 };

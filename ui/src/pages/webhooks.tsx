@@ -39,7 +39,7 @@ import type {
   NewEndpoint,
   Resent,
 } from "../wire";
-import { bytes, count, plain, span } from "../words";
+import { bytes, count, localTime, plain, span } from "../words";
 import "./webhooks.css";
 
 const EVENTS = [
@@ -399,11 +399,6 @@ function enableEndpoint({ endpoint, reload }: ActProps) {
   });
 }
 
-/** The value of a `datetime-local` field: local time, without a zone. */
-function local(at: Date): string {
-  return new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
-}
-
 function resendSince({ endpoint, reload }: ActProps) {
   const since = endpoint.failing_since ? new Date(endpoint.failing_since) : new Date(Date.now() - 24 * 3_600_000);
   return ask({
@@ -411,7 +406,7 @@ function resendSince({ endpoint, reload }: ActProps) {
     text: "Each delivery keeps its webhook-id, so that receivers can ignore duplicates.",
     action: "Resend",
     fields: [
-      { name: "since", label: "Since", type: "datetime-local", value: local(since), required: true },
+      { name: "since", label: "Since", type: "datetime-local", value: localTime(since), required: true },
       {
         name: "what",
         label: "Deliveries",

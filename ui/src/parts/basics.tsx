@@ -213,6 +213,7 @@ const PLACES: Record<string, string> = {
   ep: "/webhooks",
   msg: "/deliveries",
   bulk: "/bulk",
+  sched: "/schedules",
 };
 
 /** An id with a link to its page and a button to copy it. */

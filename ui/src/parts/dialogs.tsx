@@ -50,6 +50,8 @@ export interface Question {
   action: string;
   tone?: "main" | "bad";
   fields?: FieldSpec[];
+  /** Shown below the fields, such as what the action would do with their values. */
+  after?: ComponentChildren;
   /** Performs the action. If it fails, the dialog stays open with its input and shows the error. */
   act: (values: Record<string, string>) => Promise<unknown>;
 }
@@ -127,6 +129,7 @@ function QuestionDialog({ asked }: { asked: OpenQuestion }) {
         {question.fields?.map((field) => (
           <Field key={field.name} {...field} error={field === wrong ? wordsOf(problem) : undefined} />
         ))}
+        {question.after}
         {problem && !wrong && <Trouble problem={problem} />}
         <div class="acts">
           <button type="button" disabled={isBusy} onClick={() => close(asked)}>

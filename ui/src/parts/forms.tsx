@@ -16,13 +16,15 @@ export interface FieldSpec {
   max?: number;
   options?: readonly (string | { value: string; label: string })[];
   pattern?: string;
+  /** What the browser offers to complete the text. */
+  suggestions?: readonly string[];
   monospace?: boolean;
   autofocus?: boolean;
+  onInput?: (value: string) => void;
 }
 
 interface FieldProps extends FieldSpec {
   error?: string | undefined;
-  onInput?: (value: string) => void;
 }
 
 /** One field with its label, hint and error. */
@@ -38,6 +40,7 @@ export function Field(props: FieldProps) {
     onInput,
     monospace,
     autofocus,
+    suggestions,
     ...rules
   } = props;
   const id = useId();
@@ -77,7 +80,15 @@ export function Field(props: FieldProps) {
           step={type === "number" ? "any" : undefined}
           defaultValue={value === undefined ? "" : String(value)}
           autocomplete="off"
+          list={suggestions && `${id}-known`}
         />
+      )}
+      {suggestions && (
+        <datalist id={`${id}-known`}>
+          {suggestions.map((each) => (
+            <option key={each} value={each} />
+          ))}
+        </datalist>
       )}
       <Notes id={id} hint={hint} error={error} />
     </div>

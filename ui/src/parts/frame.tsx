@@ -24,6 +24,7 @@ const NAV: readonly NavItem[] = [
   { to: "/", title: "Overview", key: "o", note: () => board.value?.alarms.length ?? null },
   { to: "/jobs", title: "Jobs", key: "j" },
   { to: "/kinds", title: "Kinds and queues", key: "k" },
+  { to: "/schedules", title: "Schedules", key: "d" },
   { to: "/fleet", title: "Fleet", key: "f", note: () => board.value?.workers.deaf ?? null },
   { to: "/failures", title: "Failures", key: "x" },
   { to: "/credits", title: "Credits", key: "c" },
@@ -194,6 +195,8 @@ export function placeOf(result: SearchResult): { to: string; query: Record<strin
       return { to: `/deliveries/${id}`, query: of };
     case "bulk_operation":
       return { to: `/bulk/${id}`, query: {} };
+    case "schedule":
+      return { to: `/schedules/${id}`, query: {} };
     case "kind":
       return { to: `/kinds/${id}`, query: {} };
     case "queue":
