@@ -184,8 +184,7 @@ function ScheduleForm({ kinds, before }: FormProps) {
     refusal("operator") ??
     (before?.source === "code" ? "It is declared in the code of an app. Change it there." : undefined) ??
     (input.wrong || missing(draft));
-  const isShown = (name: string | null) =>
-    name !== null && (name in first || name === "input" || name.startsWith("input."));
+  const hasField = problem?.field !== null && problem?.field !== undefined && problem.field in first;
   return (
     <form class="schedules-form" onSubmit={(event) => event.preventDefault()}>
       <div class="schedules-columns">
@@ -214,7 +213,7 @@ function ScheduleForm({ kinds, before }: FormProps) {
           <Policies field={field} draft={draft} />
         </div>
       </div>
-      {problem && !isShown(problem.field) && <Trouble problem={problem} />}
+      {problem && !hasField && <Trouble problem={problem} />}
       <div class="acts">
         <Link to={before ? `/schedules/${part(before.id)}` : "/schedules"} query={chosenTenant()} class="button">
           Cancel
@@ -278,7 +277,12 @@ function What({ field, before, kinds, draft }: WhatProps) {
           hint: price ? `Pays for each job: ${price} credits.` : "Pays for the jobs.",
         })}
       </div>
-      {field("tags", { label: "Tags", type: "area", hint: "One per line, such as team=ads. Jobs are found by them." })}
+      {field("tags", {
+        label: "Tags",
+        type: "area",
+        rows: 2,
+        hint: "One per line, such as team=ads. Jobs are found by them.",
+      })}
     </Panel>
   );
 }

@@ -168,7 +168,7 @@ function Last({ schedule }: { schedule: ScheduleInfo }) {
   return (
     <span class="schedules-time">
       {fire.job_id ? (
-        <Link to={`/jobs/${part(fire.job_id)}`} query={{ of: schedule.tenant }} label={`Job of the last fire`}>
+        <Link to={`/jobs/${part(fire.job_id)}`} query={{ of: schedule.tenant }}>
           <FireResult fire={fire} />
         </Link>
       ) : (

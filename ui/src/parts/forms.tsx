@@ -14,6 +14,8 @@ export interface FieldSpec {
   placeholder?: string;
   min?: number;
   max?: number;
+  /** The height of an area. */
+  rows?: number;
   options?: readonly (string | { value: string; label: string })[];
   pattern?: string;
   /** What the browser offers to complete the text. */
@@ -41,6 +43,7 @@ export function Field(props: FieldProps) {
     monospace,
     autofocus,
     suggestions,
+    rows = 5,
     ...rules
   } = props;
   const id = useId();
@@ -59,7 +62,7 @@ export function Field(props: FieldProps) {
     <div class={`field ${type}`}>
       <label for={id}>{label}</label>
       {type === "area" ? (
-        <textarea {...common} rows={5} spellcheck={false} defaultValue={value === undefined ? "" : String(value)} />
+        <textarea {...common} rows={rows} spellcheck={false} defaultValue={value === undefined ? "" : String(value)} />
       ) : type === "select" ? (
         <select {...common}>
           {options.map((option) => {
