@@ -50,6 +50,8 @@ class Scene:
     """One that has succeeded."""
     campaign: str = ""
     """One with children, which asks a question."""
+    schedule: str = ""
+    """One that has fired."""
 
     @asynccontextmanager
     async def dashboard(self, browser: Browser, path: str) -> AsyncIterator[Page]:
@@ -86,6 +88,13 @@ async def campaign(scene: Scene, browser: Browser) -> AsyncIterator[Page]:
 
 
 @asynccontextmanager
+async def schedule(scene: Scene, browser: Browser) -> AsyncIterator[Page]:
+    async with scene.dashboard(browser, f"/schedules/{scene.schedule}") as page:
+        await page.get_by_role("table", name="Fires").get_by_text("succeeded").first.wait_for()
+        yield page
+
+
+@asynccontextmanager
 async def studio(scene: Scene, browser: Browser) -> AsyncIterator[Page]:
     async with opened(browser, f"{scene.served.url}/studio/", size=SIZE) as page:
         await show_key(page, "Client key", scene.served.ready["client_key"])
@@ -101,6 +110,7 @@ PICTURES: dict[Path, Callable[[Scene, Browser], AbstractAsyncContextManager[Page
     ROOT / "docs" / "pictures" / "overview.png": overview,
     ROOT / "docs" / "pictures" / "job.png": job,
     ROOT / "docs" / "pictures" / "campaign.png": campaign,
+    ROOT / "docs" / "pictures" / "schedule.png": schedule,
 }
 PICTURES_OF_PRODUCTS = {ROOT / "products" / "docs" / "pictures" / "studio.png": studio}
 
@@ -116,6 +126,12 @@ async def stage(served: Up) -> Scene:
     for name in PRODUCTS[:2]:
         await served.submit("video", {"product": name})
     headers = {"Authorization": f"Bearer {served.ready['admin_key']}"}
+    async with httpx2.AsyncClient(base_url=served.url, headers=headers) as http:
+        daily = {"name": "daily-captions", "kind": "caption", "account": "dev", "input": {"product": "lamp"}}
+        daily |= {"cron": "30 6 * * MON-FRI", "zone": "Europe/Berlin", "overlap": "skip"}
+        scheduled = (await http.post("/v1/schedules?tenant=dev", json=daily)).json()["id"]
+        for _ in range(3):
+            (await http.post(f"/v1/schedules/{scheduled}/run")).raise_for_status()
 
     async def is_counted() -> bool:
         async with httpx2.AsyncClient(base_url=served.url, headers=headers) as http:
@@ -123,7 +139,7 @@ async def stage(served: Up) -> Scene:
         return len(board["failures"]) > 0
 
     await until(is_counted)
-    return Scene(served, made[0], asking)
+    return Scene(served, made[0], asking, scheduled)
 
 
 async def settled(page: Page) -> str:

@@ -124,7 +124,7 @@ function QuestionDialog({ asked }: { asked: OpenQuestion }) {
   const wrong = question.fields?.find((field) => field.name === problem?.field);
   return (
     <Modal title={question.title} onEscape={isBusy ? undefined : () => close(asked)}>
-      <form onSubmit={submit}>
+      <form onSubmit={submit} onInput={() => wrong && setProblem(null)}>
         {question.text && <div class="dialog-text">{question.text}</div>}
         {question.fields?.map((field) => (
           <Field key={field.name} {...field} error={field === wrong ? wordsOf(problem) : undefined} />

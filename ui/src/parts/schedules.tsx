@@ -44,9 +44,9 @@ export function ScheduleTiming({ schedule }: { schedule: ScheduleInfo }) {
   const words = timingWords(schedule);
   const { cron, zone } = schedule;
   return (
-    <span class="schedules-timing">
+    <span class="schedules-lines">
       {words === cron ? <code>{cron}</code> : words}
-      {schedule.at && <> {timeIn(zone, schedule.at)}</>}
+      {schedule.at && <small class="soft">{timeIn(zone, schedule.at)}</small>}
       {cron !== null && (
         <small class="soft">
           {words !== cron && <code>{cron}</code>} {zone}
