@@ -2,7 +2,21 @@
 
 import { get } from "../api";
 import { useLoaded } from "../live";
-import { Badge, Credits, Empty, Fact, Facts, Page, Panel, Show, Tabs, toneOf, Verdict } from "../parts/basics";
+import {
+  Badge,
+  Credits,
+  Empty,
+  Fact,
+  Facts,
+  Page,
+  Panel,
+  Show,
+  Tabs,
+  type Tone,
+  toneOf,
+  Verdict,
+} from "../parts/basics";
+import { CountBar } from "../parts/counts";
 import { Diagram } from "../parts/diagram";
 import { chosenTenant } from "../parts/frame";
 import { Json } from "../parts/json";
@@ -12,7 +26,7 @@ import { SchemaTable } from "../parts/takes";
 import { Trends } from "../parts/trends";
 import { go, Link, part, place, setQuery } from "../router";
 import type { Failures, KindCounts, KindInfo, Kinds as KindList, LifecycleInfo, QueueInfo, Queues } from "../wire";
-import { count, plain, plural, span } from "../words";
+import { plain, plural, span } from "../words";
 import { FailureTable } from "./failures";
 import "./kinds.css";
 
@@ -155,7 +169,7 @@ function QueueOf({ name, queues }: { name: string; queues: readonly QueueInfo[] 
   );
 }
 
-function toneIn(lifecycle: LifecycleInfo, state: string): string {
+function toneIn(lifecycle: LifecycleInfo, state: string): Tone {
   return toneOf(lifecycle.states[state] ?? "ended", lifecycle.ends[state] ?? null);
 }
 
@@ -170,14 +184,9 @@ function StateBar({ kind, states }: { kind: KindInfo; states: Record<string, num
   const some = inOrder(kind.lifecycle, states);
   if (!some.length) return <span class="soft">none</span>;
   return (
-    <div class="kinds-states">
-      <div class="kinds-bar" aria-hidden="true">
-        {some.map((state) => (
-          <span key={state} class={toneIn(kind.lifecycle, state)} style={{ flexGrow: Math.sqrt(states[state] ?? 0) }} />
-        ))}
-      </div>
-      <small class="soft">{some.map((state) => `${count(states[state] ?? 0)} ${plain(state)}`).join(", ")}</small>
-    </div>
+    <CountBar
+      counts={some.map((state) => ({ name: state, count: states[state] ?? 0, tone: toneIn(kind.lifecycle, state) }))}
+    />
   );
 }
 

@@ -219,7 +219,7 @@ function columnsOf(schedule: ScheduleDetail): readonly Column<Fire>[] {
       name: "due",
       head: "Due",
       cell: (fire) => (
-        <span class="schedules-lines">
+        <span class="two-lines">
           <ZonedTime at={fire.due_at} zone={schedule.zone} />
           {fire.until && (
             <small class="soft">

@@ -124,7 +124,7 @@ const COLUMNS: readonly Column<ScheduleInfo>[] = [
     name: "name",
     head: "Name",
     cell: (schedule) => (
-      <span class="schedules-lines">
+      <span class="two-lines">
         <Link to={`/schedules/${part(schedule.id)}`} query={chosenTenant()}>
           {schedule.name}
         </Link>
@@ -153,7 +153,7 @@ export function catchUp(schedule: ScheduleInfo): string {
 function Next({ schedule }: { schedule: ScheduleInfo }) {
   if (!schedule.due_at) return <span class="soft">–</span>;
   return (
-    <span class="schedules-lines">
+    <span class="two-lines">
       <Ago at={schedule.next_at} />
       <small class="soft">
         <ZonedTime at={schedule.due_at} zone={schedule.zone} />
@@ -166,7 +166,7 @@ function Last({ schedule }: { schedule: ScheduleInfo }) {
   const { last_fire: fire } = schedule;
   if (!fire) return <span class="soft">never</span>;
   return (
-    <span class="schedules-lines">
+    <span class="two-lines">
       {fire.job_id ? (
         <Link to={`/jobs/${part(fire.job_id)}`} query={{ of: schedule.tenant }}>
           <FireResult fire={fire} />

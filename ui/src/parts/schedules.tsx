@@ -44,7 +44,7 @@ export function ScheduleTiming({ schedule }: { schedule: ScheduleInfo }) {
   const words = timingWords(schedule);
   const { cron, zone } = schedule;
   return (
-    <span class="schedules-lines">
+    <span class="two-lines">
       {words === cron ? <code>{cron}</code> : words}
       {schedule.at && <small class="soft">{timeIn(zone, schedule.at)}</small>}
       {cron !== null && (
