@@ -867,6 +867,9 @@ async def test_an_orphaned_schedule_raises_an_alarm(db: Database, clock: Clock) 
     await started(db, app_of("one", "two"))
     engine = await started(db, app_of("one"))
     (alarm,) = await alarms(engine)
-    assert (alarm.level, alarm.text) == ("warn", f"Schedule two of {TENANT} is orphaned: its app no longer declares it.")
+    assert (alarm.level, alarm.text) == (
+        "warn",
+        f"Schedule two of {TENANT} is orphaned: its app no longer declares it.",
+    )
     await engine.schedules.delete(alarm.id, actor="op")
     assert await alarms(engine) == []

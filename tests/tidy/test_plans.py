@@ -542,7 +542,11 @@ READS: dict[str, tuple[NamedQuery, Call, set[str]]] = {
     ),
     "find a prediction": (search.SQL["by_external_id"], lambda _: ("77", None, 1_000, 5), {"predictions_external_id"}),
     "find a key": (search.SQL["keyed"], lambda _: ("k77", None, 1_000, 5), {"idempotency_pkey"}),
-    "find a schedule": (search.SQL["schedules"], lambda _: (UUID(int=0), LAST, "tenant-7", 1_000, 5), {"schedules_pkey"}),
+    "find a schedule": (
+        search.SQL["schedules"],
+        lambda _: (UUID(int=0), LAST, "tenant-7", 1_000, 5),
+        {"schedules_pkey"},
+    ),
     "find a schedule by name": (
         search.SQL["named_schedules"],
         lambda _: ("s7", None, 1_000, 5),

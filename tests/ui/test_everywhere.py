@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -100,4 +101,4 @@ async def _storage(shop: Caller, job_id: str) -> str:
 
 
 def _name(path: str) -> str:
-    return path.partition("?")[0].replace("/job_", "/job-").replace("/sched_", "/sched-").rstrip("/").replace("/", "-")[:24] or "-overview"
+    return re.sub("/([a-z]+)_", r"/\1-", path.partition("?")[0]).rstrip("/").replace("/", "-")[:24] or "-overview"
