@@ -18,6 +18,7 @@ from millpond.engine.access.access import Access
 from millpond.engine.batcher import Batcher
 from millpond.engine.bulk.operations import BulkOperations
 from millpond.engine.composition import batches, budgets, steps
+from millpond.engine.composition.parents import ParentNotifier
 from millpond.engine.credits import ledger
 from millpond.engine.fleet.scaling import RouteLoads
 from millpond.engine.fleet.source import HEARTBEAT, LEASE, EngineSource
@@ -91,8 +92,6 @@ BULK_MAX: Final = 10_000
 _BULK_SIZE: Final = 1_000
 _NO_ID: Final = UUID(int=0)
 _CLOCK_PAUSE: Final = 0.002
-_PARENT_PAUSE: Final = 0.003
-"""Between two looks for parents that became ready; the children of one often end in quick succession."""
 _BULK_LANES: Final = 4  # some are prepared here, or wait for the disk, while the database works on the others
 
 
@@ -135,6 +134,7 @@ class Engine:
         self.endpoints = Endpoints(self)
         self.deliveries = Deliveries(self)
         self.providers = Providers(self, providers)
+        self.parent_notifier = ParentNotifier(self)
         self.gates = Gates(self.app.gates)
         """The gates by name: those of the app, and those that products add."""
         executor = self.tenant_databases.executor
@@ -159,9 +159,6 @@ class Engine:
             lambda batch: steps.record(executor(batch[0].lease.tenant), batch),
             apart=lambda item: executor(item.lease.tenant),
         )
-        self._parents: dict[str, set[UUID]] = {}
-        """Parents of jobs that have just ended, by tenant."""
-        self._is_notifying_parents = False
         self._emits: Batcher[Sequence[Chunk], bool] = Batcher(
             self._emit_batch, apart=lambda group: executor(group[0].lease.tenant), weigh=len
         )
@@ -408,14 +405,15 @@ class Engine:
             raise transactions.remote_tenant()
         submitted = await transactions.submit(tx, item)
         if not isinstance(self.notifier, _NoNotifier):
-            self._start(self._notify_after(tx, item.queue))
+            self.start(self._notify_after(tx, item.queue))
         return submitted
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something in the background."""
         watcher = asyncio.create_task(work)
         self._watchers.add(watcher)
         watcher.add_done_callback(self._watchers.discard)
+        return watcher
 
     async def _notify_after(self, tx: CallersTransaction, queue: str) -> None:
         """Notify workers after the commit. By then they may have passed the job's position in the queue."""
@@ -524,6 +522,8 @@ class Engine:
             self.notifier.notify({f"{CANCEL_TOPIC}{answer.job_id}"})
             await self.providers.poll_soon(tenant, answer.job_id)
             self._touch((answer.job_id,))
+        if answer.is_ended:
+            self.parent_notifier.job_ended(tenant, answer.job_id)
         return answer
 
     async def answer(self, tenant: str, job_id: UUID | str, answer: Any, *, size_max: int = values.BYTES_MAX) -> str:
@@ -609,7 +609,9 @@ class Engine:
     async def transition(self, tenant: str, job_id: UUID | str, state: str) -> str:
         """Move a job to a state by a transition of its lifecycle."""
         transitioned = await jobs.transition(self.tenant_databases.executor(tenant), tenant, job_id, state)
-        self._touch((ids.parse("job", job_id),))
+        number = ids.parse("job", job_id)
+        self._touch((number,))
+        self.parent_notifier.job_ended(tenant, number)
         return transitioned
 
     async def grant(
@@ -760,24 +762,7 @@ class Engine:
             await self.providers.poll_soon(lease.tenant, lease.job_id)
         self._touch((lease.job_id,))
         if lease.parent_id is not None:
-            self._parents.setdefault(lease.tenant, set()).add(lease.parent_id)
-            if not self._is_notifying_parents:
-                self._is_notifying_parents = True
-                self._start(self._notify_parents())
-
-    async def _notify_parents(self) -> None:
-        """Wake the workers for parents whose children have ended. Otherwise, they find them by polling."""
-        try:
-            while self._parents:
-                tenant, parents = self._parents.popitem()
-                with contextlib.suppress(MillpondError):
-                    queues = await self.tenant_databases.grown_by(tenant, list(parents))
-                    if queues:
-                        self.notify_requeued(queues)
-                        self._touch(parents)
-                await asyncio.sleep(_PARENT_PAUSE)
-        finally:
-            self._is_notifying_parents = False
+            self.parent_notifier.child_ended(lease.tenant, lease.parent_id)
 
     async def _release(self, kind: Kind | None, end: End) -> End:
         """Check the output or the error of a job with its gate."""
@@ -973,7 +958,8 @@ class Engine:
         return values.BYTES_MAX if kind is None else kind.size_max
 
     async def abandon(self, token: UUID) -> None:
-        self.notify_requeued(await leases.abandon(self.tenant_databases.executor_for_all, token))
+        on_end = self.parent_notifier.jobs_ended
+        self.notify_requeued(await leases.abandon(self.tenant_databases.executor_for_all, token, on_end))
 
     async def close_leases(self, tokens: Iterable[UUID]) -> None:
         await leases.close(self.db, tokens)

@@ -27,7 +27,8 @@ def expirer(engine: Engine, every: timedelta = timedelta(seconds=0.5)) -> Servic
     async def run_once() -> int:
         done = 0
         await engine.tenant_databases.each(conclude)
-        while ended := await jobs.expire(engine.tenant_databases.executor_for_all, JOBS_MAX):
+        executor, on_end = engine.tenant_databases.executor_for_all, engine.parent_notifier.jobs_ended
+        while ended := await jobs.expire(executor, JOBS_MAX, on_end):
             done += ended
         return done
 

@@ -19,11 +19,12 @@ JOBS_MAX: Final = 200
 def reaper(engine: Engine, every: timedelta = timedelta(seconds=1)) -> Service:
     async def run_once() -> int:
         done = 0
-        while grown := await leases.lapse(engine.tenant_databases.executor_for_all, LEASES_MAX):
+        executor, on_end = engine.tenant_databases.executor_for_all, engine.parent_notifier.jobs_ended
+        while grown := await leases.lapse(executor, LEASES_MAX, on_end):
             engine.notify_requeued(grown)
             done += len(grown)
         done += await engine.workers.sweep(LEASES_MAX)
-        while ended := await jobs.force_cancel(engine.tenant_databases.executor_for_all, JOBS_MAX):
+        while ended := await jobs.force_cancel(executor, JOBS_MAX, on_end):
             done += ended
         return done
 

@@ -201,6 +201,11 @@ async def parents(db: Executor, tenant: str, job_ids: Sequence[UUID]) -> set[UUI
     return {row["job_id"] for row in await db.run(SQL["parents"], list(job_ids), tenant)}
 
 
+async def parents_of(db: Executor, tenant: str, job_ids: Sequence[UUID]) -> set[UUID]:
+    """The parents of those of these jobs that are children."""
+    return {row["job_id"] for row in await db.run(SQL["parents_of"], list(job_ids), tenant)}
+
+
 async def counts(db: Executor, tenant: str, job_id: UUID) -> ChildCounts:
     """How many children a job has, and how they ended."""
     return ChildCounts(*(await db.run(SQL["counted"], job_id, tenant)))

@@ -287,6 +287,12 @@ order by c.batch_id, c.job_id;
 select i.job_id from unnest($1::uuid[]) as i(job_id)
 cross join lateral (select from millpond.batches b where b.parent_id = i.job_id and b.tenant = $2 limit 1) b;
 
+-- name: parents_of :many
+-- The parents of those of these jobs that are children.
+select distinct j.parent_id as job_id from millpond.jobs j
+where j.id = any($1::uuid[]) and j.id >= millpond.least_id($1::uuid[]) and j.id <= millpond.greatest_id($1::uuid[])
+    and j.tenant = $2 and j.parent_id is not null;
+
 -- name: counted :one
 -- How many children a job has, and how they ended.
 select coalesce(sum(b.submitted), 0)::integer as submitted, coalesce(sum(b.ended), 0)::integer as ended,

@@ -39,7 +39,7 @@ from millpond.store.db import PATIENCE, DuplicateError, NotAcceptedError, new_id
 from millpond.store.queries import queries
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from millpond.engine.webhooks.deliveries import SealedHook
     from millpond.kinds import Kind
@@ -229,10 +229,11 @@ class JobRecord(JobFields, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class CancelAnswer:
-    """Whether the cancel was accepted, and the job's state and stage."""
+    """Whether the cancel was accepted, whether it ended the job, and the job's state and stage."""
 
     job_id: UUID
     is_accepted: bool
+    is_ended: bool
     state: str
     stage: str | None
 
@@ -674,7 +675,8 @@ async def cancel(db: Executor, tenant: str, job_id: UUID | str, *, grace: timede
         case verdict:
             if verdict == "canceled":
                 report_end("canceled", [{"job_id": number, **row}])
-            return CancelAnswer(number, verdict in ("canceled", "asked"), row["state"], row["stage"])
+            is_ended = verdict == "canceled"
+            return CancelAnswer(number, is_ended or verdict == "asked", is_ended, row["state"], row["stage"])
 
 
 async def prioritize(db: Executor, tenant: str, job_id: UUID | str, priority: int) -> Prioritized:
@@ -798,9 +800,14 @@ async def _report_transition(db: Executor, tenant: str, job_id: UUID, transition
         )
 
 
-async def expire(db: Executor, limit: int) -> int:
+def ignore(_: Sequence[Row]) -> None:
+    """For verbs that end jobs: nobody need hear of them."""
+
+
+async def expire(db: Executor, limit: int, on_end: Callable[[Sequence[Row]], None] = ignore) -> int:
     """End the jobs whose deadline has passed. A lifecycle may define that as a failure."""
     transitioned: Sequence[Row] = await db.run(SQL["apply_due"], "expired", limit)
+    on_end(transitioned)
     for outcome in {row["outcome"] for row in transitioned}:
         group = [row for row in transitioned if row["outcome"] == outcome]
         report_end(outcome, group, {row["job_id"]: _LATE for row in group})
@@ -814,9 +821,11 @@ async def resume_due(db: Executor, limit: int) -> set[str]:
     return {row["queue"] for row in found}
 
 
-async def force_cancel(db: Executor, limit: int) -> int:
+async def force_cancel(db: Executor, limit: int, on_end: Callable[[Sequence[Row]], None] = ignore) -> int:
     """End the jobs whose workers did not stop within the grace of a cancel."""
-    return report_end("canceled", await db.run(SQL["apply_due"], "canceled", limit))
+    transitioned: Sequence[Row] = await db.run(SQL["apply_due"], "canceled", limit)
+    on_end(transitioned)
+    return report_end("canceled", transitioned)
 
 
 async def promote(db: Executor, limit: int) -> set[str]:

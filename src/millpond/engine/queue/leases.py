@@ -19,7 +19,7 @@ from millpond.store.queries import queries
 from millpond.work import NOTE_TYPES, End, HeartbeatAnswer, Lease, Note, Return
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
     from millpond.engine.queue.dispatches import Lanes
@@ -174,12 +174,13 @@ async def _read_back(db: Executor, ends: Sequence[End]) -> dict[UUID, str]:
     return {row["job_id"]: str(row["state"]) for row in found}
 
 
-async def abandon(db: Executor, token: UUID) -> set[str]:
+async def abandon(db: Executor, token: UUID, on_end: Callable[[Sequence[Row]], None] = jobs.ignore) -> set[str]:
     """Give back all jobs that a token still holds, and return the queues that they joined."""
     until = time.monotonic() + PATIENCE
     for left in reversed(range(_TRIES)):
         try:
             transitioned: Sequence[Row] = await db.run(SQL["abandon"], token)
+            on_end(_ended(transitioned))
             _report_fates(transitioned, {row["job_id"]: INTERRUPTED for row in transitioned})
             return {row["queue"] for row in transitioned if row["fate"] == "requeued"}
         except UnavailableError:
@@ -283,9 +284,10 @@ async def held(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, LeasedJob]:
     return {row["job_id"]: LeasedJob(*row) for row in await db.run(SQL["held"], list(job_ids))}
 
 
-async def lapse(db: Executor, limit: int) -> set[str]:
+async def lapse(db: Executor, limit: int, on_end: Callable[[Sequence[Row]], None] = jobs.ignore) -> set[str]:
     """Take back the jobs of expired leases, and return the queues that they joined."""
     transitioned: Sequence[Row] = await db.run(SQL["lapse"], limit)
+    on_end(_ended(transitioned))
     for row in transitioned:
         logs.emit("lease.lapsed", job_id=row["job_id"], worker=row["worker"], fate=row["fate"])
     _report_fates(transitioned, {row["job_id"]: LAPSED for row in transitioned})
@@ -349,6 +351,11 @@ def _report_fates(transitioned: Sequence[Row], errors: dict[UUID, Any]) -> None:
             jobs.report(group)
         else:
             jobs.report_end(fate, group, errors)
+
+
+def _ended(transitioned: Sequence[Row]) -> list[Row]:
+    """Those jobs that were not requeued."""
+    return [row for row in transitioned if row["fate"] != "requeued"]
 
 
 def _state_or_lost(found: dict[UUID, Any], lease: Lease) -> Any:

@@ -470,6 +470,7 @@ async def conclude(engine: Engine, rows: Iterable[Row]) -> int:
         done += len(ended)
         jobs.report_end(outcome, ended, dict.fromkeys(job_ids, _DELIVERY_FAILED) if outcome == "failed" else None)
         engine.audience.touch(job_ids)
+        engine.parent_notifier.jobs_ended(ended)
     return done
 
 
