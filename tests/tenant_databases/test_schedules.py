@@ -103,5 +103,32 @@ async def test_verify_compares_fires_with_jobs_across_databases(system: SystemUn
     assert await system.engine.verify(newest=HOUR) == []
     async with system.engine.db.transaction() as tx:
         await tx.execute("update millpond.fires set job_id = millpond.uuid7()")
-    (violation,) = await system.engine.verify()
-    assert (violation.invariant, violation.subject) == ("fires_name_their_job", TENANT)
+    assert await broken(system) == {"fires_name_their_job", "scheduled_jobs_have_a_fire"}
+
+
+@pytest.mark.parametrize(
+    ("statement", "invariants"),
+    [
+        ("delete from millpond.fires", {"scheduled_jobs_have_a_fire"}),
+        ("update millpond.fires set schedule_id = millpond.uuid7()", {"scheduled_jobs_have_a_fire"}),
+        ("update millpond.fires set tenant = 'globex'", {"fires_name_their_job", "scheduled_jobs_have_a_fire"}),
+        ("delete from millpond.fires; delete from millpond.schedules", set[str]()),
+    ],
+)
+async def test_verify_finds_jobs_of_schedules_without_a_fire_across_databases(
+    system: SystemUnderTest, statement: str, invariants: set[str]
+) -> None:
+    await made(system)
+    await system.make.clock.advance(HOUR)
+    await firer(system.engine).run_once()
+    assert await broken(system) == set()
+    async with system.engine.db.transaction() as tx:
+        await tx.execute(statement)
+    assert await broken(system) == invariants
+
+
+async def broken(system: SystemUnderTest) -> set[str]:
+    """The invariants that do not hold for the tenant."""
+    found = await system.engine.verify()
+    assert {violation.subject for violation in found} <= {TENANT, "globex"}
+    return {violation.invariant for violation in found}

@@ -30,6 +30,7 @@ _ACROSS: Final = frozenset({"unended_jobs_have_a_dispatch", "dispatches_agree_wi
 """The queries that compare a tenant's tables with those of the queue, and need both in one database."""
 _FIRES: Final = "fires_name_their_job"
 """The query that does so for the tenants in the central database."""
+_SCHEDULED: Final = "scheduled_jobs_have_a_fire"
 _COMPARISONS: Final = 4
 _PAUSE: Final = 0.5
 _PAGE: Final = 10_000
@@ -60,6 +61,7 @@ async def verify_all(databases: TenantDatabases, *, newest: timedelta | None = N
         try:
             found += await verify(pair.database, newest=newest, leave_out=_ACROSS)
             found += await _across(pair)
+            found += await _unrecorded(pair, await _oldest(databases.central, newest))
         except UnavailableError as error:
             found.append(
                 Violation("tenant_databases_can_be_reached", ", ".join(pair.database.tenants), None, error.message)
@@ -114,6 +116,23 @@ async def _unfounded_fires(databases: TenantDatabases, oldest: UUID) -> list[Vio
 def _unfounded(fire: Row) -> Violation:
     detail = f"schedule {fire['schedule_id']} submitted it for {fire['due_at']}, and it does not exist"
     return Violation(_FIRES, fire["tenant"], fire["job_id"], detail)
+
+
+async def _unrecorded(pair: RemoteExecutor, oldest: UUID) -> list[Violation]:
+    """The jobs of a tenant that a schedule has submitted, and of which no fire exists.
+
+    A fire is stored before its job, and deleted long after it, so no common snapshot is needed.
+    """
+    found: list[Violation] = []
+    last = UUID(int=0)
+    while rows := await pair.database.run(fires.SQL["keys"], oldest, last, _PAGE):
+        last = rows[-1]["job_id"]
+        columns = [[row[name] for row in rows] for name in ("job_id", "tenant", "schedule_id")]
+        found += [
+            Violation(_SCHEDULED, row["tenant"], row["job_id"], f"no fire of schedule {row['name']} names it")
+            for row in await pair.central.run(fires.SQL["unrecorded"], *columns)
+        ]
+    return found[:_REPORTED_MAX]
 
 
 async def _across(pair: RemoteExecutor) -> list[Violation]:

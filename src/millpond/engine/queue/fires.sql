@@ -123,6 +123,24 @@ where not exists (
     where f.schedule_id = $1 and f.due_at = i.due_at and f.outcome in ('pending', 'submitted')
 );
 
+-- name: keys :many
+-- Jobs with at least this id, above another id, that schedules have submitted within a day. The key of each begins with
+-- the id of its schedule. Database: tenant.
+select k.job_id, k.tenant, split_part(k.key, ':', 1) as schedule_id from millpond.idempotency k
+where k.scope = '#schedules' and k.created_at > millpond.clock() - interval '1 day' and k.job_id >= $1 and k.job_id > $2
+order by k.job_id limit $3;
+
+-- name: unrecorded :many
+-- Those of these jobs that no fire of their schedule names. Database: central.
+select i.job_id, i.tenant, s.name
+from unnest($1::uuid[], $2::text[], $3::text[]) as i(job_id, tenant, schedule_id)
+join millpond.schedules s on s.id::text = i.schedule_id
+where not exists (
+    select from millpond.fires f
+    where f.schedule_id = s.id and f.tenant = i.tenant and f.job_id = i.job_id and f.outcome in ('pending', 'submitted')
+)
+order by i.job_id;
+
 -- name: states :many
 -- The states of these jobs. Database: tenant.
 select j.id as job_id, j.state, j.phase, j.outcome, j.started_at, j.finished_at from millpond.jobs j
