@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millpond.engine.credits import holds
+from millpond.engine.queue.dispatches import Lanes
+from millpond.engine.queue.leases import End
+from millpond.engine.reads import board
 from millpond.errors import ChildFailedError, NotFoundError, PermanentError
 from millpond.work import ChildRequest, SpawnRequest, StepRequest
-from tests.factories import OWNER, Factory
+from tests.factories import HOUR, OWNER, TENANT, Factory
 from tests.lifecycles import RESTARTABLE
 
 if TYPE_CHECKING:
@@ -204,6 +207,46 @@ async def test_a_nested_budget_is_part_of_the_one_above(play: Play) -> None:
     job = await play.run("film")
     assert job.outcome == "succeeded", job.error
     assert await play.held() == (100 - 1 - 2 * (3 + 4), 0)
+
+
+async def test_the_overview_counts_what_budgets_hold(play: Play) -> None:
+    @play.kind("frame", price=2)
+    async def frame(job: Job, n: int) -> None: ...
+
+    @play.kind("shot", price=3, budget=6)
+    async def shot(job: Job, n: int) -> None:
+        await job.child("frame", {"n": 1})
+        await job.child("frame", {"n": 2}, is_detached=True).start()
+
+    @play.kind("film", price=1, budget=20)
+    async def film(job: Job) -> None:
+        await job.gather(job.child("shot", {"n": 1}), job.child("shot", {"n": 2}))
+
+    async def held() -> tuple[int, int]:
+        seen = await board.look(play.engine)
+        assert seen.held == (await board.look(play.engine, TENANT)).held
+        return seen.held, (await play.held())[1]
+
+    await play.begin(100)
+    await play.engine.pause("shot")
+    await play.engine.pause("frame")
+    film_id = (await play.submit("film")).job_id
+    assert await held() == (21, 21)
+    await play.drain()
+    assert await held() == (21, 21)
+    await play.engine.resume("shot")
+    await play.drain()
+    assert await held() == (21, 21)
+    await play.engine.resume("frame")
+    [lease] = await play.engine.claim(Lanes(["frame"]), 1, worker="w", duration=HOUR)
+    await play.engine.finish(End(lease, "succeeded", "null"))
+    assert await held() == (21 - 2, 21 - 2)
+    await play.engine.cancel(TENANT, film_id)
+    assert await held() == ((await play.held())[1],) * 2
+    while await play.engine.cancel_orphans(100):
+        assert await held() == ((await play.held())[1],) * 2
+    await play.drain()
+    assert await held() == (0, 0)
 
 
 async def test_work_is_not_done_again_when_a_parent_is_interrupted(play: Play) -> None:

@@ -92,6 +92,7 @@ table millpond.budgets
     moved bigint not null default 0 -- What they had cost when the job got a hold of its own, because the budget of its ancestor was closed.
     reserved bigint not null default 0 -- What its descendants that have not ended may still cost.
     closed_at timestamp with time zone
+    CREATE INDEX budgets_open ON millpond.budgets USING btree (tenant, job_id) WHERE (closed_at IS NULL)
     constraint budgets_check CHECK (((amount > 0) AND ((moved >= 0) AND (moved <= spent)) AND (reserved >= 0) AND ((spent + reserved) <= amount)))
     constraint budgets_pkey PRIMARY KEY (job_id, run)
     policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))

@@ -396,7 +396,8 @@ with gone as (
 select count(*) as pruned from gone;
 
 -- name: counts :many
--- How many jobs of each kind are in each state; of one tenant, or of all.
+-- How many jobs of each kind are in each state, and what is held for them; of one tenant, or of all. For a job that a
+-- budget pays for, its price is held. For the job with the budget, so is what is neither spent nor reserved for another.
 select c.kind, c.state, c.phase, sum(c.n)::bigint as n, sum(c.held)::bigint as held
 from (
     select c.kind, c.state, c.phase, c.n, c.held from millpond.counts c where $1::text is null or c.tenant = $1
@@ -405,6 +406,11 @@ from (
     from millpond.counted(array(
         select t from millpond.gathered() t where t.fingerprint is null and ($1::text is null or t.tenant = $1)
     )) c
+    union all
+    select j.kind, j.state, j.phase, 0, b.amount - b.spent - b.reserved
+    from millpond.budgets b
+    cross join lateral (select j.kind, j.state, j.phase from millpond.jobs j where j.id = b.job_id limit 1) j
+    where b.closed_at is null and ($1::text is null or b.tenant = $1)
 ) c
 group by c.kind, c.state, c.phase
 having sum(c.n) <> 0
