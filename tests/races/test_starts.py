@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING
 from millpond.engine.engine import Engine
 from millpond.engine.queue import registry
 from millpond.lifecycle import lifecycle
-from millpond.store.db import Database
+from millpond.store.db import Database, fetch
 from tests.factories import OWNER
 from tests.lifecycles import LIFECYCLES
 from tests.product import app
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from tests.factories import Factory
+
+WAITING = """
+select l.virtualtransaction from pg_locks l join pg_database d on d.oid = l.database and d.datname = current_database()
+where l.locktype = 'advisory' and not l.granted
+"""
 
 
 async def test_engines_may_be_opened_together_on_an_empty_database(empty_dsn: str) -> None:
@@ -55,4 +61,19 @@ async def test_a_register_disturbs_no_one_at_work(make: Factory, dsn: str) -> No
             await make.finish(await make.leased("restartable"), "failed")
 
     await asyncio.gather(register(), work())
+    await other.close()
+
+
+async def test_a_register_waits_for_another_longer_than_a_statement_does(db: Database, dsn: str) -> None:
+    """A process that starts among many must not end because its turn comes late."""
+    other = await Database.open(dsn, size=1)
+    async with db.transaction() as tx:
+        await fetch(tx, registry.SQL["lock"])
+        registering = asyncio.create_task(registry.register(other, app.kinds.values()))
+        waits = set[str]()
+        async with asyncio.timeout(PATIENCE):
+            while len(waits) < 2:
+                waits.update(row["virtualtransaction"] for row in await tx.fetch(WAITING))
+                await asyncio.sleep(0.05)
+    await registering
     await other.close()

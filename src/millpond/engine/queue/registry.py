@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from millpond.errors import InvalidError, LifecycleError
+from millpond.errors import BusyError, InvalidError, LifecycleError
 from millpond.lifecycle import STANDARD, Lifecycle
 from millpond.store.db import fetch
 from millpond.store.queries import queries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from millpond.kinds import Kind
     from millpond.store.db import Connection, Database
@@ -20,19 +21,36 @@ if TYPE_CHECKING:
 SQL: Final = queries("millpond.engine.queue", "registry")
 
 _NO_STATE: Final = "*"
+_PATIENCE: Final = 60.0
+"""How many seconds a process that starts waits for others that do."""
 
 
 async def register(db: Database, kinds: Iterable[Kind] = (), lifecycles: Iterable[Lifecycle] = ()) -> None:
     """Register kinds and lifecycles in the database. It is safe to repeat, also from several processes at once."""
     kinds = list(kinds)
     declared = {made.name: made for made in (STANDARD, *lifecycles, *(kind.lifecycle for kind in kinds))}
-    async with db.transaction() as tx:
-        await fetch(tx, SQL["lock"])
+
+    async def write(tx: Connection) -> None:
         changed = [await _write_lifecycle(tx, made) for made in declared.values()]
         if any(changed):
             await fetch(tx, SQL["compile_guard"])
         for kind in kinds:
             await _write_kind(tx, kind)
+
+    await in_turn(db, write)
+
+
+async def in_turn(db: Database, write: Callable[[Connection], Awaitable[None]]) -> None:
+    """Write declarations in a transaction of their own, one process at a time: many may start at once."""
+    until = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            async with db.transaction() as tx:
+                await fetch(tx, SQL["lock"])
+                return await write(tx)
+        except BusyError:
+            if time.monotonic() > until:
+                raise
 
 
 async def check_state(db: Database, state: str | None, *, field: str = "state") -> None:

@@ -267,14 +267,16 @@ class Schedules:
             self._check_declared(each)
         kinds = sorted(app.kinds)
         names = [tenant for tenant, _ in declared], [name for _, name in declared]
-        async with self._engine.db.transaction() as tx:
-            await fetch(tx, registry.SQL["lock"])
+
+        async def write(tx: Connection) -> None:
             present = (await fetch(tx, SQL["present"]))["present"]
             known = {(row["tenant"], row["name"]): row for row in await fetch(tx, SQL["declared"], *names)}
             for name, each in declared.items():
                 await self._store(tx, each, known.get(name), present, (app.name, kinds))
             for row in await fetch(tx, SQL["orphan"], app.name, kinds, *names):
                 logs.emit("schedule.orphaned", tenant=row["tenant"], schedule=row["name"])
+
+        await registry.in_turn(self._engine.db, write)
 
     def _check_declared(self, declared: Schedule) -> None:
         try:
