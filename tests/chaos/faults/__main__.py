@@ -3,10 +3,11 @@
     make faults ARGS="--rounds 200"
     make faults ARGS="--rounds 20 --without-durability"   # shows that a loss is found
 
-In each round customers submit and cancel jobs while one fault after the other strikes: processes are killed, ended and
-stopped, the database is killed, restarted, stopped, frozen and demoted, its disk is full, a log is not read, clocks
-jump, wires are cut. Then everything is healed, each request is repeated until it is acknowledged, and the customers'
-record is compared with jobs, outcomes, credits, files, webhooks and `millpond verify`.
+In each round customers submit and cancel jobs and trees of jobs, and schedules fire, while one fault after the other
+strikes: processes are killed, ended and stopped, the database is killed, restarted, stopped, frozen and demoted, its
+disk is full, a log is not read, clocks jump, wires are cut. Then everything is healed, each request is repeated until
+it is acknowledged, and the customers' record is compared with jobs, children, due times, outcomes, credits, files,
+webhooks and `millpond verify`.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from millpond import Engine
 from millpond.engine.webhooks.vault import Vault
 from millpond.outbound import Outbound
 from millpond.webhooks import ENDS
-from tests.chaos.faults.app import app
+from tests.chaos.faults.app import ACCOUNT, TENANT, app
 from tests.chaos.faults.checks import FLAKY_KIND, Checks
 from tests.chaos.faults.deployment import Deployment
 from tests.chaos.faults.faults import FAULTS, Scene, kill_a_backend, kill_the_database
 from tests.chaos.faults.load import Load
 from tests.chaos.faults.postgres import Postgres, SmallDisk
+from tests.chaos.faults.schedules import Due
 from tests.doubles.receivers import Receivers, receivers
 
-TENANT, ACCOUNT = "acme", "ann"
 GRANT = 10**9
 ROUND_SECONDS = 1_200.0
 DISK_MEGABYTES, STORAGE_MEGABYTES = 4_096, 512
@@ -63,6 +64,8 @@ class Report:
     rounds: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     jobs: int = 0
+    children: int = 0
+    due_times: int = 0
     webhooks: int = 0
     statuses: dict[int, int] = field(default_factory=dict)
     starts: int = 0
@@ -112,9 +115,12 @@ async def _rounds(
         TENANT, url=receiver.url("flaky", "flaky", of=4), secret=secret, kinds=[FLAKY_KIND], events=["started", *ENDS]
     )
     await deployment.start(fleet_secret)
+    _, operator_key = await engine.access.make_key(scope="operator", actor="faults")
+    due = Due(engine)
+    schedule_id = (await due.find("report")).id
     await asyncio.to_thread(deployment.postgres.execute, "checkpoint")  # what is lost without durability is jobs
-    load = Load(deployment.urls, api_key, customers_dice, report.complaints)
-    checks = Checks(engine.db, load, deployment, receiver, secret, GRANT, customers_dice, report.complaints)
+    load = Load(deployment.urls, api_key, operator_key, schedule_id, customers_dice, report.complaints)
+    checks = Checks(engine.db, load, deployment, receiver, secret, GRANT, customers_dice, report.complaints, due)
     report.statuses = load.statuses
     scene = Scene(deployment, dice, plan.seconds)
     for names in ([], *drawn):  # the first round has no fault: everything is up when it has ended
@@ -127,6 +133,7 @@ async def _rounds(
         report.faults.update(names)
         state = f"{len(report.complaints)} violations" if report.complaints else "ok"
         report.jobs, report.webhooks = len(load.orders), checks.webhooks_read
+        report.children, report.due_times = checks.children, due.times.total()
         report.starts = sum(program.starts for program in deployment.programs.values())
         took = time.monotonic() - began
         _print(f"{report.rounds:4} {' + '.join(names):44} {report.jobs - before:5} jobs {took:6.1f} s  {state}")
@@ -151,6 +158,7 @@ def _draw(faults: list[str], rounds: int, dice: random.Random) -> list[list[str]
 
 async def _round(plan: Plan, names: list[str], scene: Scene, load: Load, checks: Checks) -> None:
     stop = asyncio.Event()
+    await checks.due.begin()
     async with asyncio.TaskGroup() as group:
         customers = group.create_task(load.run(stop, plan.customers))
         await scene.last(0.25)
@@ -162,6 +170,7 @@ async def _round(plan: Plan, names: list[str], scene: Scene, load: Load, checks:
         stop.set()
         await customers
         await load.finish()
+        checks.complaints += await checks.due.end()
         await checks.settle()
         await checks.run()
         if not checks.complaints:
@@ -210,7 +219,8 @@ def main() -> None:
         sys.exit(1)
     counts = ", ".join(f"{count} {name}" for name, count in sorted(report.faults.items()))
     _print(f"\n{report.rounds - 1} rounds in {report.took:.0f} s: {counts}")
-    _print(f"{report.jobs} jobs, {report.webhooks} webhooks, {report.starts} starts of processes")
+    _print(f"{report.jobs} requests for jobs, {report.children} children, {report.due_times} due times of a schedule")
+    _print(f"{report.webhooks} webhooks, {report.starts} starts of processes")
     _print(f"answers: {', '.join(f'{count} of {status}' for status, count in sorted(report.statuses.items()))}")
     for complaint in report.complaints[:30]:
         _print(f"violation: {complaint}")

@@ -21,12 +21,17 @@ from millpond.errors import WebhookInvalidError
 from millpond.ids import text
 from millpond.store.db import Database
 from millpond.store.queries import NamedQuery
-from tests.chaos.faults.app import PRICE
+from tests.chaos.faults import trees
+from tests.chaos.faults.app import PRICE, SCHEDULED, cost, fate, output
 from tests.chaos.faults.deployment import until_ready
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
+    from millpond.store.db import Row
     from tests.chaos.faults.deployment import Deployment
     from tests.chaos.faults.load import Load, Order
+    from tests.chaos.faults.schedules import Due
     from tests.doubles.receivers import Receivers
 
 LEFT: Final = NamedQuery("faults.left", "one", "select count(*) as left from millpond.dispatches")
@@ -36,16 +41,19 @@ STUCK: Final = NamedQuery(
     "select d.job_id, d.kind, d.phase, d.epoch, d.run_at, l.worker, l.expires_at, millpond.clock() as now"
     " from millpond.dispatches d left join millpond.leases l on l.token = d.lease_token limit 5",
 )
-JOBS: Final = NamedQuery("faults.jobs", "many", "select id, kind, outcome, captured, output, epoch from millpond.jobs")
+PENDING: Final = NamedQuery(
+    "faults.pending", "one", "select count(*) as left from millpond.fires where outcome = 'pending'"
+)
+JOBS: Final = NamedQuery(
+    "faults.jobs",
+    "many",
+    "select id, parent_id, kind, coalesce((input ->> 'n')::integer, 0) as n, input ->> 'due' as due, outcome, captured,"
+    " output #>> '{}' as output from millpond.jobs",
+)
 WALLET: Final = NamedQuery("faults.wallet", "maybe", "select available, held, active from millpond.accounts")
 
-OUTCOMES: Final = {
-    "sum": ("succeeded", PRICE),
-    "part": ("succeeded", 1),
-    "sheet": ("succeeded", PRICE),
-    "refused": ("failed", 0),
-    "endless": ("canceled", 0),
-}
+NUMBERS: Final = ("branch", "family", "leaf", "sum", "tree")
+"""The kinds whose output is a number."""
 FLAKY_KIND: Final = "part"
 """Its webhooks go to a receiver too that refuses some at first."""
 SETTLE_SECONDS: Final = 240.0
@@ -66,9 +74,14 @@ class Checks:
     granted: int
     dice: random.Random
     complaints: list[str]
+    due: Due
+    """The due times at which a schedule has fired."""
+    ended: set[tuple[str, str]] = field(default_factory=set)
+    """All jobs with their outcomes, children and those of schedules too."""
     announced: set[tuple[str, str, str]] = field(default_factory=set)
     """Which receiver was told of which job, and what."""
     webhooks_read: int = 0
+    children: int = 0
     _digests: dict[tuple[str, str], bytes] = field(default_factory=dict)
     _last: dict[tuple[str, str], datetime] = field(default_factory=dict)
     """The time of the newest event that a receiver knows of a job."""
@@ -80,7 +93,7 @@ class Checks:
             async with asyncio.timeout(SETTLE_SECONDS), httpx2.AsyncClient(timeout=30) as http:
                 for url in self.deployment.health_urls:
                     await until_ready(http, url)
-                while (await self.db.run(LEFT))["left"]:
+                while (await self.db.run(PENDING))["left"] or (await self.db.run(LEFT))["left"]:
                     await asyncio.sleep(0.1)
         except TimeoutError:
             self.complaints.append(f"not settled; the last server that was looked at is {url}")
@@ -99,24 +112,48 @@ class Checks:
                 await self._sheet(http, order)
 
     async def _jobs(self) -> None:
-        found = {text("job", row["id"]): row for row in await self.db.run(JOBS)}
-        known = Counter(order.job_id for order in self.load.orders)
+        rows = {row["id"]: row for row in await self.db.run(JOBS)}
+        for job_id, row in rows.items():
+            if (row["outcome"], row["captured"]) != fate(row["kind"], row["n"]):
+                name = f"{text('job', job_id)} ({row['kind']} {row['n']})"
+                self.complaints.append(f"{name} is {row['outcome']} and captured {row['captured']}")
+            elif (
+                row["kind"] in NUMBERS
+                and row["outcome"] == "succeeded"
+                and row["output"] != str(output(row["kind"], row["n"]))
+            ):
+                self.complaints.append(
+                    f"{text('job', job_id)} ({row['kind']} {row['n']}): the output is {row['output']}"
+                )
+        self.ended = {(text("job", job_id), row["outcome"]) for job_id, row in rows.items()}
+        self.children = sum(row["parent_id"] is not None for row in rows.values())
+        self.complaints += trees.complaints(rows)
+        self.complaints += await self.due.complaints(rows, self.load.orders)
+        self._orders(rows)
+        spent = sum(cost(order.kind, order.n) for order in self.load.orders) + PRICE * self.due.times.total()
+        wallet = dict(await self.db.run(WALLET) or {})
+        if wallet != {"available": self.granted - spent, "held": 0, "active": 0}:
+            self.complaints.append(f"the wallet is {wallet} of {self.granted}, and {spent} should be spent")
+
+    def _orders(self, rows: dict[UUID, Row]) -> None:
+        """Each request that was acknowledged for a job is that job, and there are no others."""
+        found = {
+            text("job", job_id): row
+            for job_id, row in rows.items()
+            if row["parent_id"] is None and row["kind"] not in SCHEDULED
+        }
+        orders = [order for order in self.load.orders if not order.is_run]
+        known = Counter(order.job_id for order in orders)
         self.complaints += [
             f"job {job_id} was acknowledged for {count} keys" for job_id, count in known.items() if count > 1
         ]
         self.complaints += [f"job {job_id} belongs to no order" for job_id in found.keys() - known.keys()]
-        for order in self.load.orders:
+        for order in orders:
             row = found.get(str(order.job_id))
             if row is None:
                 self.complaints.append(f"{order.key} ({order.kind}) was acknowledged as {order.job_id}, and is lost")
-            elif (row["outcome"], row["captured"]) != OUTCOMES[order.kind]:
-                self.complaints.append(f"{order.key} ({order.kind}) is {row['outcome']} and captured {row['captured']}")
-            elif order.kind == "sum" and row["output"] != str(order.n + 1):
-                self.complaints.append(f"{order.key}: the output is {row['output']}")
-        spent = sum(OUTCOMES[order.kind][1] for order in self.load.orders)
-        wallet = dict(await self.db.run(WALLET) or {})
-        if wallet != {"available": self.granted - spent, "held": 0, "active": 0}:
-            self.complaints.append(f"the wallet is {wallet} of {self.granted}, and {spent} should be spent")
+            elif (row["kind"], row["n"]) != (order.kind, order.n):
+                self.complaints.append(f"{order.key} ({order.kind} {order.n}) is {row['kind']} {row['n']}")
 
     async def _sheet(self, http: httpx2.AsyncClient, order: Order) -> None:
         """The file is that of the attempt that won; a URL that was changed or is too old is refused."""
@@ -147,7 +184,7 @@ class Checks:
     async def webhooks(self, *, are_all_due: bool) -> None:
         """Each end was announced, at least once, with a valid signature and one body, and after the start."""
         due = time.monotonic() - (0 if are_all_due else WEBHOOK_SECONDS)
-        wanted = {("all", str(order.job_id), f"job.{OUTCOMES[order.kind][0]}") for order in self.load.orders}
+        wanted = {("all", job_id, f"job.{outcome}") for job_id, outcome in self.ended}
         wanted |= {
             ("flaky", str(order.job_id), type_)
             for order in self.load.orders
