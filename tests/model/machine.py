@@ -1,7 +1,8 @@
 """The engine beside a model of it: whatever is done to both, in whatever order, they agree.
 
-The model keeps what a customer could: the phase and counters of each job, what each wallet has, which key names
-which job, and until when each lease holds. It knows nothing of tables, locks or statements.
+The model keeps what a customer could: the phase and counters of each job, what each wallet has, which key names which
+job, which jobs wait for which others, who pays for them, and until when each lease holds. It knows nothing of tables,
+locks or statements.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from millpond.engine.composition.batches import DEPTH_MAX
 from millpond.engine.engine import Engine
 from millpond.engine.jobs import jobs
 from millpond.engine.queue import leases
@@ -24,23 +26,27 @@ from millpond.engine.queue.leases import End, Lease, Note, Return
 from millpond.engine.verify import verify
 from millpond.errors import (
     AnswerUnavailableError,
+    ChildCycleError,
     IdempotencyConflictError,
     InsufficientCreditsError,
+    InvalidError,
     LeaseLostError,
     MillpondError,
     RetryUnavailableError,
     TooManyActiveJobsError,
+    TreeTooLargeError,
 )
+from millpond.work import ChildRequest, SpawnRequest
 from tests.clocks import Clock
 from tests.faults.dumps import wipe
 from tests.product import app
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Iterator
 
     from millpond.kinds import Kind
 
-KINDS = ("brief", "fragile", "free", "priced", "restartable")
+KINDS = ("brief", "budgeted", "fragile", "free", "priced", "restartable")
 ACCOUNTS = ("ann", "bob")
 PARKING = ("brief", "restartable")
 ERROR = {"code": "boom", "message": "It broke."}
@@ -53,6 +59,8 @@ STEPS = (20, 20, 20, 130, 1_300, 4_000)
 
 ACCOUNT = st.sampled_from(ACCOUNTS)
 KIND = st.sampled_from([*KINDS, "fragile"])
+CHILDREN = st.lists(KIND, min_size=1, max_size=3)
+BATCH = st.sampled_from(["one", "two"])
 PICK = st.tuples(st.integers(0, 3), st.sampled_from([True, True, True, False]))
 HAS_LEASES = precondition(lambda machine: any(map(machine.model.holds, machine.leases)))
 
@@ -85,6 +93,31 @@ class ModelJob:
     expires_at: int | None = None
     cancel_at: int | None = None
     answer: int | None = None
+    content: dict[str, int] = field(default_factory=dict[str, int])
+    batch: ModelBatch | None = None
+    payer: ModelJob | None = None
+    """The ancestor whose budget pays for it; none if the account does."""
+    spent: int = 0
+    """What its descendants have cost that its budget pays for."""
+    waits: ModelBatch | None = None
+    batches: dict[tuple[int, str], ModelBatch] = field(default_factory=dict[tuple[int, str], "ModelBatch"])
+
+    @property
+    def parent(self) -> ModelJob | None:
+        return None if self.batch is None else self.batch.parent
+
+    @property
+    def line(self) -> Iterator[ModelJob]:
+        """The job and its ancestors."""
+        job: ModelJob | None = self
+        while job is not None:
+            yield job
+            job = job.parent
+
+    @property
+    def may_cost(self) -> int:
+        """What it and its descendants may still cost."""
+        return self.price + (self.kind.budget - self.spent if self.kind.budget else 0)
 
     def happen(self, event: str, phase: str) -> None:
         """The lifecycle, which has tests of its own, says what a lifecycle event does to the state."""
@@ -94,12 +127,36 @@ class ModelJob:
         self.events += 1
         if phase != "leased":
             self.token = None
+        self.waits = None
+
+
+@dataclass(eq=False, slots=True)
+class ModelBatch:
+    """Children of a run of a job."""
+
+    parent: ModelJob
+    run: int
+    is_detached: bool
+    fails_fast: bool
+    members: list[ModelJob] = field(default_factory=list[ModelJob])
+
+    @property
+    def ended(self) -> list[str]:
+        return [job.outcome for job in self.members if job.outcome is not None]
+
+    @property
+    def is_over(self) -> bool:
+        return len(self.ended) == len(self.members) or (self.fails_fast and bool(set(self.ended) - {"succeeded"}))
+
+    @property
+    def is_orphaned(self) -> bool:
+        return not self.is_detached and (self.parent.phase == "ended" or self.parent.run > self.run)
 
 
 @dataclass(slots=True)
 class Wallet:
-    available: int = 0
-    held: int = 0
+    granted: int = 0
+    charged: int = 0
     active: int = 0
     active_max: int | None = None
 
@@ -134,29 +191,34 @@ class Model:
         job = self.jobs[lease.job_id]
         return job if job.token == lease.token and self.leases.get(lease.token, 0) > self.now else None
 
-    def refusal(self, account: str, price: int) -> type[MillpondError] | None:
+    def held(self, account: str) -> int:
+        """What open jobs hold, unless the budget of another pays for them."""
+        mine = (job for job in self.jobs.values() if job.account == account and job.phase != "ended")
+        return sum(job.may_cost for job in mine if job.payer is None)
+
+    def available(self, account: str) -> int:
         wallet = self.wallet(account)
-        if price > wallet.available:
+        return wallet.granted - wallet.charged - self.held(account)
+
+    def refusal(self, account: str, cost: int) -> type[MillpondError] | None:
+        wallet = self.wallet(account)
+        if cost > self.available(account):
             return InsufficientCreditsError
         if wallet.active_max is not None and wallet.active >= wallet.active_max:
             return TooManyActiveJobsError
         return None
 
-    def hold(self, job: ModelJob) -> None:
-        wallet = self.wallet(job.account)
-        wallet.available -= job.price
-        wallet.held += job.price
-        wallet.active += 1
-
     def be_born(self, job: ModelJob, run_at: int | None) -> None:
         self.jobs[job.job_id] = job
-        self.hold(job)
+        self.wallet(job.account).active += job.batch is None
         is_later = run_at is not None and run_at > self.now
         initial, entry = job.kind.lifecycle.initial, job.kind.entry_state
         job.state, job.phase, job.events = initial, "waiting", 1
         job.run_at = run_at if is_later else None
         if job.kind.expires_in is not None:
             job.expires_at = (job.run_at or self.now) + int(job.kind.expires_in.total_seconds())
+        if job.batch is not None and not job.batch.is_detached and (until := job.batch.parent.expires_at) is not None:
+            job.expires_at = min(job.expires_at or until, until)
         if not is_later:
             job.state, job.phase, job.events = entry, "ready", 1 if entry == initial else 2
 
@@ -164,9 +226,25 @@ class Model:
         job.happen(event, "ended")
         job.captured = captured
         wallet = self.wallet(job.account)
-        wallet.held -= job.price
-        wallet.available += job.price - captured
-        wallet.active -= 1
+        wallet.charged += captured
+        wallet.active -= job.batch is None
+        payer = job.payer
+        while payer is not None:
+            payer.spent += captured
+            payer = payer.payer
+        for heir in self.jobs.values():
+            if heir.payer is job and heir.phase != "ended":
+                heir.payer = job.payer
+        if job.batch is not None and job.batch.parent.waits is job.batch and job.batch.is_over:
+            job.batch.parent.happen("resumed", "ready")
+
+    def payer_of_children(self, job: ModelJob) -> ModelJob | None:
+        return job if job.kind.budget else job.payer
+
+    def budget_left(self, payer: ModelJob) -> int:
+        """What the budget has neither spent nor reserved."""
+        open_ones = (job for job in self.jobs.values() if job.payer is payer and job.phase != "ended")
+        return (payer.kind.budget or 0) - payer.spent - sum(job.may_cost for job in open_ones)
 
     def take_back(self, job: ModelJob, cause: str, delay: int | None = None) -> str:
         """A job that left its worker without having ended; tells its fate."""
@@ -182,21 +260,38 @@ class Model:
         return "requeued"
 
 
+def _content(kind: str, given: int) -> dict[str, int]:
+    return {"given": given} if kind == "free" else {"size": given + 1} if kind == "priced" else {}
+
+
+def _price(kind: Kind) -> int:
+    return kind.price if isinstance(kind.price, int) else 0
+
+
 class Machine(RuleBasedStateMachine):
     """Each rule does one thing to both and compares what they say; after each, everything is compared."""
 
     system: System
 
-    @initialize(kinds=st.lists(KIND, min_size=3, max_size=6))
-    def begin(self, kinds: list[str]) -> None:
-        """A customer with some credits and some jobs."""
+    @initialize(
+        kinds=st.lists(KIND, min_size=2, max_size=4),
+        parents=st.lists(st.sampled_from(["budgeted", "budgeted", "brief", "free", "restartable"]), max_size=2),
+        children=CHILDREN,
+    )
+    def begin(self, kinds: list[str], parents: list[str], children: list[str]) -> None:
+        """A customer with some credits, some jobs, and some that wait for children."""
         self.model = Model()
         self.leases: list[Lease] = []
         self.tenant = f"t{uuid4().hex[:12]}"
         self.system.run(wipe(self.system.engine.db))
         self.system.run(self.system.clock.advance(-self.system.clock.offset))
-        for account in ACCOUNTS:
-            self.grant(account, 40)
+        for account, amount in zip(ACCOUNTS, (150, 40), strict=True):
+            self.grant(account, amount)
+        for kind in parents:
+            self.submit(ACCOUNTS[0], kind, None, 0, None)
+            self.claim_all()
+            self._spawn(self.leases[-1], children, "one", is_detached=False, fails_fast=kind == "brief")
+            self._await_children(self.leases[-1], "one")
         for kind in kinds:
             self.submit(ACCOUNTS[0], kind, None, 0, None)
 
@@ -211,22 +306,22 @@ class Machine(RuleBasedStateMachine):
     )
     def submit(self, account: str, kind: str, key: str | None, given: int, later: int | None) -> None:
         drawn = app.kinds[kind]
-        content = {"given": given} if kind == "free" else {"size": given + 1} if kind == "priced" else {}
+        content = _content(kind, given)
         seen = given if content else 0
         known = self.model.keys.get((account, key)) if key else None
-        price = drawn.price if isinstance(drawn.price, int) else 0
+        price = _price(drawn)
         call = self._submit(account, kind, content, key, later)
         if known is not None and (known.kind.name, known.given) != (kind, seen):
             self._refused(IdempotencyConflictError, call)
         elif known is not None:
             answer = self.system.run(call)
             assert (answer.job_id, answer.is_replay) == (known.job_id, True)
-        elif (refusal := self.model.refusal(account, price)) is not None:
+        elif (refusal := self.model.refusal(account, price + (drawn.budget or 0))) is not None:
             self._refused(refusal, call)
         else:
             answer = self.system.run(call)
             assert not answer.is_replay
-            job = ModelJob(answer.job_id, drawn, account, price, seen)
+            job = ModelJob(answer.job_id, drawn, account, price, seen, content=content)
             self.model.be_born(job, self.model.now + later if later else None)
             if key:
                 self.model.keys[account, key] = job
@@ -243,20 +338,24 @@ class Machine(RuleBasedStateMachine):
         job = self._job(pick, "leased", "parked", "ready", "waiting")
         answer = self.system.run(self.system.engine.cancel(self.tenant, job.job_id, grace=timedelta(seconds=GRACE)))
         assert answer.is_accepted == (job.phase != "ended")
+        assert answer.is_ended == (job.phase not in {"leased", "ended"})
+        self._cancel(job)
+        assert answer.state == job.state
+
+    def _cancel(self, job: ModelJob) -> None:
         if job.phase == "leased":
             if job.cancel_at is None:
                 job.cancel_at = self.model.now + GRACE
                 job.events += 1
         elif job.phase != "ended":
             self.model.end(job, "canceled")
-        assert answer.state == job.state
 
     @precondition(lambda self: self._are("parked"))
     @rule(pick=PICK, answer=st.integers(1, 2))
     def answer(self, pick: Pick, answer: int) -> None:
         job = self._job(pick, "parked")
         call = self.system.engine.answer(self.tenant, job.job_id, answer)
-        if job.phase == "parked" and (job.expires_at or 0) > self.model.now:
+        if job.phase == "parked" and job.waits is None and (job.expires_at or 0) > self.model.now:
             job.happen("answered", "ready")
             job.answer = answer
             assert self.system.run(call) == job.state
@@ -275,19 +374,20 @@ class Machine(RuleBasedStateMachine):
         call = self.system.engine.retry(self.tenant, job.job_id, even_if_succeeded=True)
         in_place = any(transition.event == "retried" for transition in job.kind.lifecycle.transitions)
         can = [transition.source for transition in job.kind.lifecycle.transitions if transition.event == "retried"]
-        if job.phase != "ended" or (in_place and job.state not in can):
+        if job.phase != "ended" or (in_place and (job.state not in can or job.batch is not None)):
             self._refused(RetryUnavailableError, call)
-        elif (refusal := self.model.refusal(job.account, job.price)) is not None:
+        elif (refusal := self.model.refusal(job.account, job.price + (job.kind.budget or 0))) is not None:
             self._refused(refusal, call)
         elif in_place:
             assert self.system.run(call).job_id == job.job_id
             self._revive(job)
         else:
             again = ModelJob(self.system.run(call).job_id, job.kind, job.account, job.price, job.given)
+            again.content = job.content
             self.model.be_born(again, None)
 
     def _revive(self, job: ModelJob) -> None:
-        self.model.hold(job)
+        self.model.wallet(job.account).active += 1
         job.happen("retried", "waiting")
         if job.kind.entry_state != job.kind.lifecycle.initial:
             job.happen("queued", "ready")
@@ -308,8 +408,8 @@ class Machine(RuleBasedStateMachine):
 
     def grant(self, account: str, amount: int) -> None:
         left = self.system.run(self.system.engine.grant(self.tenant, account, amount))
-        self.model.wallet(account).available += amount
-        assert left == self.model.wallet(account).available
+        self.model.wallet(account).granted += amount
+        assert left == self.model.available(account)
 
     def set_cap(self, account: str, limit: int | None) -> None:
         self.system.run(self.system.engine.set_cap(self.tenant, account, limit))
@@ -407,11 +507,78 @@ class Machine(RuleBasedStateMachine):
         lease = self._lease(pick, PARKING)
         job = self.model.holds(lease)
         call = self.system.engine.park(lease)
-        if job is None or job.cancel_at is not None:
+        if job is None:
             self._refused(LeaseLostError, call)
+        elif job.cancel_at is not None:
+            self.model.end(job, "canceled")
+            assert self.system.run(call) == job.state
         else:
             job.happen("parked", "parked")
             assert self.system.run(call) == job.state
+
+    # Parents
+
+    @HAS_LEASES
+    @rule(pick=PICK, kinds=CHILDREN, name=BATCH, is_detached=st.booleans(), fails_fast=st.booleans())
+    def spawn(self, pick: Pick, kinds: list[str], name: str, *, is_detached: bool, fails_fast: bool) -> None:
+        self._spawn(self._lease(pick), kinds, name, is_detached=is_detached, fails_fast=fails_fast)
+
+    def _spawn(self, lease: Lease, kinds: list[str], name: str, *, is_detached: bool, fails_fast: bool) -> None:
+        parent = self.model.jobs[lease.job_id]
+        if (parent.expires_at or 10**9) <= self.model.now:
+            return  # its children would have a second
+        contents = [_content(kind, len(self.model.jobs) + n) for n, kind in enumerate(kinds)]
+        children = [ChildRequest(kind, content) for kind, content in zip(kinds, contents, strict=True)]
+        request = SpawnRequest(lease, name, None, children, len(children), 0, is_detached, fails_fast)
+        call = self.system.engine.spawn(request)
+        costs = [_price(app.kinds[kind]) + (app.kinds[kind].budget or 0) for kind in kinds]
+        payer = self.model.payer_of_children(parent)
+        left = self.model.available(parent.account) if payer is None else self.model.budget_left(payer)
+        family = [(job.kind.name, job.content) for job in parent.line]
+        if (parent.token, parent.phase) != (lease.token, "leased"):
+            self._refused(LeaseLostError, call)
+        elif (parent.run, name) in parent.batches:
+            assert self.system.run(call).submitted == len(parent.batches[parent.run, name].members)
+        elif len(family) > DEPTH_MAX:
+            self._refused(TreeTooLargeError, call)
+        elif any(child in family for child in zip(kinds, contents, strict=True)):
+            self._refused(ChildCycleError, call)
+        elif sum(costs) > left:
+            self._refused(InsufficientCreditsError, call)
+        else:
+            step = self.system.run(call)
+            batch = ModelBatch(parent, parent.run, is_detached, fails_fast)
+            parent.batches[parent.run, name] = batch
+            members = self.system.run(self.system.engine.members(self.tenant, step.batch_id))
+            for member, content in zip(members, contents, strict=True):
+                kind = app.kinds[member.kind]
+                child = ModelJob(member.job_id, kind, parent.account, _price(kind), 0, content=content)
+                child.batch, child.payer = batch, payer
+                batch.members.append(child)
+                self.model.be_born(child, None)
+
+    @HAS_LEASES
+    @rule(pick=PICK, name=BATCH)
+    def await_children(self, pick: Pick, name: str) -> None:
+        self._await_children(self._lease(pick), name)
+
+    def _await_children(self, lease: Lease, name: str) -> None:
+        job = self.model.jobs[lease.job_id]
+        batch = job.batches.get((job.run, name))
+        call = self.system.engine.suspend(lease, name)
+        if batch is None:
+            self._refused(InvalidError, call)
+        elif self.model.holds(lease) is None:
+            self._refused(LeaseLostError, call)
+        elif job.cancel_at is not None:
+            self.system.run(call)
+            self.model.end(job, "canceled")
+        else:
+            self.system.run(call)
+            job.happen("parked", "parked")
+            job.waits = batch
+            if batch.is_over:
+                job.happen("resumed", "ready")
 
     @HAS_LEASES
     @rule(pick=PICK)
@@ -429,7 +596,7 @@ class Machine(RuleBasedStateMachine):
         self.model.now += seconds
         self.system.run(self.system.clock.advance(timedelta(seconds=seconds)))
 
-    @rule(service=st.sampled_from(["lapse", "expire", "force_cancel", "promote"]))
+    @rule(service=st.sampled_from(["lapse", "expire", "force_cancel", "promote", "cancel_orphans"]))
     def serve(self, service: str) -> None:
         getattr(self, service)()
 
@@ -460,6 +627,21 @@ class Machine(RuleBasedStateMachine):
                 job.happen("queued", "ready")
                 job.run_at = None
 
+    def cancel_orphans(self) -> None:
+        self.system.run(self._cancel_orphans())
+        while orphans := [
+            job for job in self._alive() if job.batch is not None and job.batch.is_orphaned and job.cancel_at is None
+        ]:
+            for job in orphans:
+                self._cancel(job)
+
+    async def _cancel_orphans(self) -> None:
+        canceled = 1
+        while canceled:  # one that leaves children behind again is looked at after a while: let that have passed
+            async with self.system.engine.db.transaction() as tx:
+                await tx.execute("update millpond.orphans set at = millpond.clock()")
+            canceled = await self.system.engine.cancel_orphans(1_000)
+
     # What takes several steps, and chance alone would seldom string together
 
     @precondition(lambda self: self._are("ready"))
@@ -469,6 +651,24 @@ class Machine(RuleBasedStateMachine):
         self.claim_all()
         self.wait(LEASE + 10)
         self.lapse()
+
+    @precondition(lambda self: self._are("ready"))
+    @rule(pick=PICK, kinds=CHILDREN, fails_fast=st.booleans())
+    def have_children(self, pick: Pick, kinds: list[str], *, fails_fast: bool) -> None:
+        """A job begins, and waits for its children."""
+        self.claim_all()
+        lease = self._lease(pick)
+        self._spawn(lease, kinds, "one", is_detached=False, fails_fast=fails_fast)
+        self._await_children(lease, "one")
+
+    @precondition(lambda self: self._are("ready"))
+    @rule(outcomes=st.lists(st.sampled_from(["succeeded", "succeeded", "failed"]), min_size=1, max_size=3))
+    def work(self, outcomes: list[Any]) -> None:
+        """All that is ready is done, and perhaps what that made ready."""
+        for outcome in outcomes:
+            self.claim_all()
+            for lease in [lease for lease in self.leases if self.model.holds(lease)]:
+                self._finish(lease, outcome, None)
 
     @rule(pick=PICK)
     def come_late(self, pick: Pick) -> None:
@@ -506,6 +706,8 @@ class Machine(RuleBasedStateMachine):
                 job.attempts,
                 job.progress,
                 job.captured,
+                None if job.parent is None else job.parent.job_id,
+                None if job.waits is None else "children",
             )
             for job in self.model.jobs.values()
         }
@@ -515,16 +717,24 @@ class Machine(RuleBasedStateMachine):
         for account, wallet in self.model.wallets.items():
             found = self.system.run(self.system.engine.balance(self.tenant, account))
             assert (found.available, found.held, found.active, found.active_max) == (
-                wallet.available,
-                wallet.held,
+                self.model.available(account),
+                self.model.held(account),
                 wallet.active,
                 wallet.active_max,
             )
 
+    @invariant()
+    def budgets_agree(self) -> None:
+        budgeted = [job for job in self.model.jobs.values() if job.kind.budget]
+        for job in budgeted:
+            budget = self.system.run(self.system.engine.budget(self.tenant, job.job_id, 1))
+            reserved = 0 if job.phase == "ended" else job.kind.budget - job.spent - self.model.budget_left(job)
+            assert (budget.amount, budget.spent, budget.reserved) == (job.kind.budget, job.spent, reserved)
+
     def teardown(self) -> None:
         """The services do what is due, and every invariant holds."""
         if hasattr(self, "model"):
-            for service in (self.lapse, self.expire, self.force_cancel, self.promote):
+            for service in (self.lapse, self.expire, self.force_cancel, self.promote, self.cancel_orphans):
                 service()
             self.jobs_agree()
             self.wallets_agree()
@@ -533,7 +743,8 @@ class Machine(RuleBasedStateMachine):
     async def _rows(self) -> list[Any]:
         async with self.system.engine.db.transaction() as tx:
             return await tx.fetch(
-                "select id, state, phase, outcome, events, epoch, run, attempts, progress, captured"
+                "select id, state, phase, outcome, events, epoch, run, attempts, progress, captured,"
+                " parent_id, waits_for"
                 " from millpond.jobs where tenant = $1",
                 self.tenant,
             )
