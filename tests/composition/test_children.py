@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from millpond.engine.credits import holds
+from millpond.engine.jobs import jobs
 from millpond.engine.queue.dispatches import Lanes
 from millpond.engine.queue.leases import End
 from millpond.engine.reads import board
 from millpond.errors import ChildFailedError, NotFoundError, PermanentError
 from millpond.work import ChildRequest, SpawnRequest, StepRequest
-from tests.factories import HOUR, OWNER, TENANT, Factory
+from tests.factories import HOUR, MINUTE, OWNER, TENANT, Factory
 from tests.lifecycles import RESTARTABLE
 
 if TYPE_CHECKING:
@@ -446,6 +448,51 @@ async def test_a_retry_in_place_keeps_the_children_of_its_own_run(play: Play) ->
     while await play.engine.cancel_orphans(100):
         pass
     assert [child.outcome for child in await play.children(job.job_id)] == ["canceled", None]
+
+
+async def test_children_inherit_the_deadline_of_their_parent(play: Play) -> None:
+    @play.kind("shot")
+    async def shot(job: Job, n: int) -> None: ...
+
+    @play.kind("film", expires_in="1h")
+    async def film(job: Job) -> None:
+        await job.gather(
+            job.child("shot", {"n": 1}),
+            job.child("shot", {"n": 2}, expires_in="2h"),
+            job.child("shot", {"n": 3}, expires_in="1m"),
+        )
+
+    await play.begin()
+    await play.engine.pause("shot")
+    job = await play.run("film")
+    late = [child.expires_at - job.expires_at for child in await play.children(job.job_id)]
+    assert [timedelta(0) <= each < 10 * MINUTE for each in late] == [True, True, False]
+    assert late[2] < -30 * MINUTE
+    await play.clock.advance(2 * HOUR)
+    await jobs.expire(play.engine.tenant_databases.executor_for_all, 10)
+    assert [child.outcome for child in await play.children(job.job_id)] == ["expired"] * 3
+
+
+async def test_children_of_an_earlier_run_do_not_resume_a_later_one(play: Play) -> None:
+    @play.kind("shot")
+    async def shot(job: Job, n: int) -> None: ...
+
+    @play.kind("film", lifecycle=RESTARTABLE, expires_in="1h")
+    async def film(job: Job) -> None:
+        play.calls.append("film")
+        await job.child("shot", {"n": len(play.calls)})
+
+    await play.begin(100)
+    await play.engine.pause("shot")
+    job = await play.run("film")
+    await play.clock.advance(2 * HOUR)
+    await jobs.expire(play.engine.tenant_databases.executor_for_all, 1)  # the parent, and not yet the child
+    children = await play.children(job.job_id)
+    await play.engine.retry("acme", job.job_id)
+    await play.drain()
+    assert (await play.read(job.job_id)).waits_for == "children"
+    await play.engine.cancel("acme", children[0].job_id)
+    assert ((await play.read(job.job_id)).phase, play.calls) == ("parked", ["film"] * 2)
 
 
 async def test_what_belongs_to_a_tenant_is_read_by_that_tenant_only(play: Play) -> None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+import msgspec
+
 from millpond import ids
 from millpond.engine.jobs import jobs
 from millpond.errors import (
@@ -107,7 +109,12 @@ async def spawn(db: Executor, request: SpawnRequest, items: Sequence[Submission]
         return []
     if row["verdict"] != "spawned":
         raise _refusal(row["verdict"], sum(bill.sums), row["available"])
-    return [jobs.submitted(item, row["created_at"], None) for item in items]
+    answers = [jobs.submitted(item, row["created_at"], None) for item in items]
+    if not row["deadlines"]:
+        return answers
+    # Children may have inherited the deadline of their parent. Their dispatches in another database must have it too.
+    given = zip(answers, row["deadlines"], strict=True)
+    return [msgspec.structs.replace(answer, expires_at=deadline) for answer, deadline in given]
 
 
 def _check_request(request: SpawnRequest) -> None:

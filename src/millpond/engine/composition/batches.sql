@@ -10,7 +10,8 @@
 -- Verdicts: 'spawned'; 'repeated' (they were spawned before); 'lost' (the job is no longer held in this epoch); 'early'
 -- (not all children before `first` are submitted); 'changed' (the batch has another total); 'deep', 'wide' and 'large'
 -- (limits of the tree); 'cycle' (a child has the kind and input of an ancestor); 'tagged' (too many tags with those
--- inherited); 'short' (of budget, of which `available` is left).
+-- inherited); 'short' (of budget, of which `available` is left). For dispatches in another database, the deadlines of the
+-- children are returned.
 create or replace function millpond.spawn(
     parent uuid, epoch integer, name text, "position" integer, batch_id uuid, total integer, first integer,
     is_detached boolean, fails_fast boolean, is_fair boolean, is_remote boolean, job_ids uuid[], tenants text[],
@@ -19,7 +20,7 @@ create or replace function millpond.spawn(
     run_ats timestamptz[], lifetimes interval[], retries uuid[], payers integer[], nths integer[], spents bigint[],
     payer_tenants text[], payer_accounts text[], sums bigint[], counts integer[], holds integer[], hooks jsonb,
     tags jsonb[], budgets integer[]
-) returns table (verdict text, available bigint, created_at timestamptz)
+) returns table (verdict text, available bigint, created_at timestamptz, deadlines timestamptz[])
 language plpgsql
 set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
 as $$
@@ -39,7 +40,7 @@ begin
     into job from millpond.jobs j
     where j.id = parent and j.epoch = spawn.epoch and j.phase = 'leased' for update;
     if job.id is null then
-        return query select 'lost', null::bigint, present;
+        return query select 'lost', null::bigint, present, null::timestamptz[];
         return;
     end if;
     select b.* into batch from millpond.steps s
@@ -48,7 +49,7 @@ begin
     if coalesce(batch.submitted, 0) > first or batch.id is null and exists (
         select from millpond.steps s where s.job_id = job.id and s.run = job.run and s.name = spawn.name
     ) then
-        return query select 'repeated', null::bigint, present;
+        return query select 'repeated', null::bigint, present, null::timestamptz[];
         return;
     end if;
 
@@ -78,7 +79,7 @@ begin
         wrong := case when remaining < 0 then 'short' end;
     end if;
     if wrong is not null then
-        return query select wrong, -1 - remaining, present;
+        return query select wrong, -1 - remaining, present, null::timestamptz[];
         return;
     end if;
 
@@ -111,7 +112,12 @@ begin
     end if;
 
     return query
-    select 'spawned', coalesce(remaining, s.available[1]), s.created_at
+    select 'spawned', coalesce(remaining, s.available[1]), s.created_at, case
+        when is_remote then array(
+            select greatest(i.run_at, s.created_at) + i.lifetime
+            from unnest(millpond.spread(lifetimes, size), millpond.spread(run_ats, size)) with ordinality as i(lifetime, run_at, n) order by i.n
+        )
+    end
     from millpond.submit_batch(
         is_fair, is_remote, job_ids, tenants, accounts, kinds, lifecycles, queues, initial_states, entry_states, prices, inputs, scopes,
         keys, requests, priorities, run_ats, lifetimes, retries,
@@ -186,9 +192,11 @@ begin
                 group by j.batch_id
             ) m
             where b.id = any(batch_ids) and b.id = m.batch_id
-            returning b.parent_id, b.is_awaited and (b.ended_at is not null or b.fails_fast and b.failed + b.canceled > 0) as resumes
+            returning b.parent_id, b.run, b.is_awaited and (b.ended_at is not null or b.fails_fast and b.failed + b.canceled > 0) as resumes
         )
-        select array_agg(c.parent_id) into parents from counted c where c.resumes;
+        select array_agg(c.parent_id) into parents from counted c
+        cross join lateral (select from millpond.jobs p where p.id = c.parent_id and p.run = c.run limit 1) p  -- not a later run
+        where c.resumes;
     end if;
     if exists (
         select from unnest(job_ids) as i(job_id) cross join lateral (
@@ -211,7 +219,7 @@ begin
 end $$;
 
 -- name: spawn :one
-select verdict, available, created_at
+select verdict, available, created_at, deadlines
 from millpond.spawn(
     $1, $2, $3, $4, $5, $6, $7, $8, $9, is_remote => $10, is_fair => $11, job_ids => $12::uuid[], tenants => $13::text[],
     accounts => $14::text[], kinds => $15::text[], lifecycles => $16::text[], queues => $17::text[],
