@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +21,8 @@ from tests.lifecycles import RESTARTABLE
 if TYPE_CHECKING:
     from millpond.worker import Job
     from tests.composition.conftest import Play
+
+NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 async def test_children_run_and_their_parent_gets_their_results(play: Play) -> None:
@@ -465,7 +467,7 @@ async def test_children_inherit_the_deadline_of_their_parent(play: Play) -> None
     await play.begin()
     await play.engine.pause("shot")
     job = await play.run("film")
-    late = [child.expires_at - job.expires_at for child in await play.children(job.job_id)]
+    late = [(child.expires_at or NEVER) - (job.expires_at or NEVER) for child in await play.children(job.job_id)]
     assert [timedelta(0) <= each < 10 * MINUTE for each in late] == [True, True, False]
     assert late[2] < -30 * MINUTE
     await play.clock.advance(2 * HOUR)

@@ -728,8 +728,9 @@ class Machine(RuleBasedStateMachine):
         budgeted = [job for job in self.model.jobs.values() if job.kind.budget]
         for job in budgeted:
             budget = self.system.run(self.system.engine.budget(self.tenant, job.job_id, 1))
-            reserved = 0 if job.phase == "ended" else job.kind.budget - job.spent - self.model.budget_left(job)
-            assert (budget.amount, budget.spent, budget.reserved) == (job.kind.budget, job.spent, reserved)
+            amount = job.kind.budget or 0
+            reserved = 0 if job.phase == "ended" else amount - job.spent - self.model.budget_left(job)
+            assert (budget.amount, budget.spent, budget.reserved) == (amount, job.spent, reserved)
 
     def teardown(self) -> None:
         """The services do what is due, and every invariant holds."""
