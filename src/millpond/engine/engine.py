@@ -134,7 +134,7 @@ class Engine:
         self.endpoints = Endpoints(self)
         self.deliveries = Deliveries(self)
         self.providers = Providers(self, providers)
-        self.parent_notifier = ParentNotifier(self)
+        self.parent_notifier = ParentNotifier(self, self._start)
         self.gates = Gates(self.app.gates)
         """The gates by name: those of the app, and those that products add."""
         executor = self.tenant_databases.executor
@@ -405,10 +405,10 @@ class Engine:
             raise transactions.remote_tenant()
         submitted = await transactions.submit(tx, item)
         if not isinstance(self.notifier, _NoNotifier):
-            self.start(self._notify_after(tx, item.queue))
+            self._start(self._notify_after(tx, item.queue))
         return submitted
 
-    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something in the background."""
         watcher = asyncio.create_task(work)
         self._watchers.add(watcher)

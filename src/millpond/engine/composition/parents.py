@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from millpond.engine.composition import batches
 from millpond.errors import MillpondError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
     from uuid import UUID
 
     from millpond.engine.engine import Engine
@@ -24,8 +24,9 @@ _PAUSE: Final = 0.003
 class ParentNotifier:
     """Looks in the background for parents that became ready. Without it, workers find them by polling."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, start: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]) -> None:
         self._engine = engine
+        self._start = start
         self._parents: defaultdict[str, set[UUID]] = defaultdict(set)
         """Parents of jobs that have ended, by tenant."""
         self._ended: defaultdict[str, set[UUID]] = defaultdict(set)
@@ -48,7 +49,7 @@ class ParentNotifier:
 
     def _look_soon(self) -> None:
         if self._looking is None or self._looking.done():
-            self._looking = self._engine.start(self._look())
+            self._looking = self._start(self._look())
 
     async def _look(self) -> None:
         while tenants := self._parents.keys() | self._ended.keys():
