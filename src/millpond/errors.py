@@ -37,6 +37,7 @@
     ├── NotFoundError                absent, or owned by another tenant
     ├── ConflictError                the request conflicts with the current state
     │   ├── ArtifactStoredError      a file that was uploaded before; stored files do not change
+    │   ├── BatchClosedError         a batch that has all its jobs, or was canceled
     │   ├── IdempotencyConflictError
     │   ├── TransitionDeniedError          the lifecycle does not have this transition
     │   │   ├── CancelUnavailableError
@@ -353,6 +354,12 @@ class ArtifactStoredError(ConflictError):
 
     code = "artifact_stored"
     status = 412
+
+
+class BatchClosedError(ConflictError):
+    """The batch accepts no more jobs."""
+
+    code = "batch_closed"
 
 
 class IdempotencyConflictError(ConflictError):

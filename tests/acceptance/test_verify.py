@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -184,6 +184,17 @@ OFFENCES = {
         "update millpond.batches set ended = 1, succeeded = 1",
         "update millpond.batches set submitted = submitted - 1",
         "delete from millpond.jobs where id = {child}",
+        "update millpond.jobs set batch_id = null where id = {member}",
+    ],
+    "batches_of_clients_add_up": [
+        "update millpond.batches set price = price + 1",
+        "update millpond.batches set captured = captured + 1",
+        "update millpond.batch_pages set jobs = jobs + 1",
+        "delete from millpond.batch_pages",
+        "update millpond.jobs set captured = 0 where id = {member}",
+    ],
+    "canceled_batches_end": [
+        "update millpond.batches set canceled_at = now(), total = submitted where parent_id is null",
     ],
     "children_belong_to_a_batch": [
         "update millpond.jobs set batch_id = gen_random_uuid() where id = {child}",
@@ -196,8 +207,8 @@ OFFENCES = {
         "update millpond.jobs set waits_for = 'question' where waits_for = 'children'",
     ],
     "children_do_not_outlive_their_parent": [
-        "update millpond.batches set parent_id = {succeeded}",
-        "update millpond.batches set run = 0",
+        "update millpond.batches set parent_id = {succeeded} where parent_id is not null",
+        "update millpond.batches set run = 0 where parent_id is not null",
     ],
     "schedules_stay_due": [
         "update millpond.schedules set due_at = null, next_at = null",
@@ -241,6 +252,12 @@ async def jobs(db: Database, clock: Clock, engine: Engine) -> dict[str, str]:
     await engine.finish(End(done, "succeeded", "{}"))
     failed = await make.leased("priced")
     await engine.finish(End(failed, "failed", error=ERROR))
+    await make.credits(100)
+    shoe: Any = {"kind": "priced", "input": {"size": 2}}
+    jobs = [shoe, shoe | {"run_at": await clock.now() + HOUR}]
+    await engine.batches.create(tenant="acme", account="ann", jobs=jobs, total=3)
+    (member,) = await make.claimed("priced")
+    await make.finish(member)
     retried = await make.leased("restartable")
     await engine.finish(End(retried, "failed", error=ERROR))
     await make.credits(3)
@@ -274,8 +291,11 @@ async def jobs(db: Database, clock: Clock, engine: Engine) -> dict[str, str]:
         "leased": leased.job_id,
         "ready": ready.job_id,
         "child": child,
+        "member": member.job_id,
     }
-    await leases.close(db, [done.token, failed.token, retried.token, parked.token, delivered.token, parent.token])
+    await leases.close(
+        db, [done.token, failed.token, retried.token, parked.token, delivered.token, parent.token, member.token]
+    )
     return {name: f"'{job_id}'" for name, job_id in found.items()}
 
 

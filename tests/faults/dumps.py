@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from millpond.store.db import Database
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
-_TYPEID = re.compile(r"\b(?:job|sched)_[0-7][0-9a-hjkmnp-tv-z]{25}")
-_TIME = re.compile(r"\"*\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?\+00(:00)?\"*")
+_TYPEID = re.compile(r"\b(?:batch|job|sched)_[0-7][0-9a-hjkmnp-tv-z]{25}")
+_TIME = re.compile(r"\"*\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?(?:\+00(:00)?|Z)\"*")
 _SEALED = re.compile(r"\\+x01[0-9a-f]{60,}")
 _AUDIT_ID = re.compile(r"^\([^,]+,")
 _WALLET_NUMBER = re.compile(r"^\(\d+,")
@@ -45,6 +45,10 @@ _WRITTEN = (
     "failures",
     "failure_flows",
     "steps",
+    "batch_cancels",
+    "batch_hooks",
+    "batch_keys",
+    "batch_pages",
     "batches",
     "trees",
     "budgets",

@@ -6,7 +6,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
+from millpond.engine.composition import client_batches
+from millpond.engine.composition.client_batches import BatchJob
 from millpond.engine.engine import Engine
 from millpond.engine.jobs import jobs
 from millpond.engine.jobs.jobs import SubmitRequest
@@ -228,6 +231,34 @@ def children(lease: Lease, *, number: int = 2) -> SpawnRequest:
     return SpawnRequest(lease, "shot", 1, shots, total=number)
 
 
+def shots(number: int, size: int = 2) -> list[BatchJob]:
+    return [{"kind": "priced", "input": SHOE | {"size": size + n}} for n in range(number)]
+
+
+async def open_batch(make: Factory) -> UUID:
+    """It has one of its three jobs."""
+    await make.credits(100)
+    return (await make.engine.batches.create(**OWNER, jobs=shots(1), total=3)).batch.batch_id
+
+
+async def canceled_batch(make: Factory) -> UUID:
+    """One of its jobs runs; the service has yet to cancel all three."""
+    await make.credits(100)
+    batch = (await make.engine.batches.create(**OWNER, jobs=shots(3))).batch
+    await make.claimed("priced")
+    await make.engine.database(TENANT).run(client_batches.SQL["cancel"], batch.batch_id, TENANT)
+    return batch.batch_id
+
+
+async def last_of_a_batch(make: Factory) -> Lease:
+    """The batch has a webhook, and an endpoint receives its end too."""
+    await make.engine.endpoints.make(TENANT, url=HOOK.url, secret=SECRET, events=("batch.completed",))
+    await make.credits(100)
+    await make.engine.batches.create(**OWNER, jobs=shots(1), hook=HOOK)
+    (lease,) = await make.claimed("priced")
+    return lease
+
+
 async def held_with_credits(make: Factory) -> Lease:
     await make.credits(100)
     return await make.leased("free")
@@ -331,6 +362,34 @@ async def cancel_orphans(engine: Engine, _: Any) -> None:
 @verb(rested, passes_over=True)
 async def resume_due(engine: Engine, _: Any) -> None:
     await jobs.resume_due(engine.tenant_databases.executor_for_all, 10)
+
+
+@verb(credits_)
+async def create_a_batch(engine: Engine, _: Any) -> Any:
+    created = await engine.batches.create(**OWNER, jobs=shots(2), total=3, key="k", hook=HOOK)
+    return created.batch.submitted
+
+
+@verb(open_batch)
+async def add_to_a_batch(engine: Engine, batch: UUID) -> Any:
+    return (await engine.batches.add(TENANT, batch, 1, shots(2, 5))).batch.submitted
+
+
+@verb(last_of_a_batch)
+async def finish_the_last_of_a_batch(engine: Engine, lease: Lease) -> Any:
+    return await engine.finish(End(lease, "succeeded", '{"url": "x"}', captured=2))
+
+
+@verb(open_batch, is_atomic=False)
+async def cancel_a_batch(engine: Engine, batch: UUID) -> Any:
+    await engine.batches.cancel(TENANT, batch)
+    while await engine.batches.cancel_jobs(10):
+        pass
+
+
+@verb(canceled_batch, is_atomic=False, passes_over=True)
+async def cancel_the_jobs_of_a_batch(engine: Engine, _: UUID) -> None:
+    await engine.batches.cancel_jobs(10)
 
 
 @verb(asking)

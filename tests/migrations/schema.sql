@@ -53,6 +53,48 @@ table millpond.audit
     CREATE TRIGGER audit_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON millpond.audit FOR EACH STATEMENT EXECUTE FUNCTION millpond.guard_append_only()
     constraint audit_pkey PRIMARY KEY (id)
 
+table millpond.batch_cancels
+    -- database: tenant. Canceled batches with jobs that have not ended: a service cancels these.
+    batch_id uuid not null
+    tenant text collate "C" not null
+    at timestamp with time zone not null -- When the service looks at it next.
+    after uuid not null default '00000000-0000-0000-0000-000000000000'::uuid -- The last job that the service has looked at.
+    CREATE INDEX batch_cancels_at ON millpond.batch_cancels USING btree (at)
+    constraint batch_cancels_pkey PRIMARY KEY (batch_id)
+    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
+
+table millpond.batch_hooks
+    -- database: tenant. The webhook URL that a batch was created with. It receives the end of the batch.
+    batch_id uuid not null
+    tenant text collate "C" not null
+    url text collate "C" not null
+    receiver text collate "C" not null
+    secret bytea not null
+    constraint batch_hooks_pkey PRIMARY KEY (batch_id)
+    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
+
+table millpond.batch_keys
+    -- database: tenant. The idempotency keys of the requests that created batches.
+    tenant text collate "C" not null
+    account text collate "C" not null
+    key text collate "C" not null
+    batch_id uuid not null
+    digest bytea not null -- The digest of the request: another request with the same key is refused.
+    CREATE INDEX batch_keys_batch ON millpond.batch_keys USING btree (batch_id)
+    constraint batch_keys_pkey PRIMARY KEY (tenant, account, key)
+    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
+
+table millpond.batch_pages
+    -- database: tenant. The requests that added jobs to batches. A repeated request is recognized by its position and digest.
+    batch_id uuid not null
+    first integer not null -- The position of its first job in the batch, from 0.
+    tenant text collate "C" not null
+    jobs integer not null
+    digest bytea not null
+    constraint batch_pages_check CHECK (((first >= 0) AND (jobs > 0)))
+    constraint batch_pages_pkey PRIMARY KEY (batch_id, first)
+    policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
+
 table millpond.batches
     -- database: tenant. Jobs that are awaited together: the children of one step of a job, or jobs that a client submitted as a batch.
     with (fillfactor=50)
@@ -67,7 +109,7 @@ table millpond.batches
     is_detached boolean not null default false -- Whether its jobs outlive their parent.
     fails_fast boolean not null default false -- Whether the parent resumes as soon as a job of the batch has not succeeded.
     is_awaited boolean not null default false -- Whether the parent is parked until the batch has ended.
-    total integer not null -- How many jobs it is to have; they are submitted in parts.
+    total integer not null -- How many jobs it is to have; they are submitted in parts. A cancel reduces it to those that were submitted.
     submitted integer not null
     ended integer not null default 0
     succeeded integer not null default 0
@@ -75,9 +117,15 @@ table millpond.batches
     canceled integer not null default 0
     created_at timestamp with time zone not null
     ended_at timestamp with time zone
+    tags jsonb -- The tags that its jobs inherit.
+    price bigint -- What its jobs may cost: the sum of their prices and budgets. Null: they are children.
+    captured bigint -- What its ended jobs have cost, with what was spent of their budgets. Null: they are children.
+    canceled_at timestamp with time zone -- When it was canceled: from then on it accepts no more jobs.
     CREATE INDEX batches_account ON millpond.batches USING btree (tenant, account, id) WHERE (parent_id IS NULL)
+    CREATE INDEX batches_client ON millpond.batches USING btree (id) WHERE (parent_id IS NULL)
     CREATE INDEX batches_parent ON millpond.batches USING btree (parent_id, id) WHERE (parent_id IS NOT NULL)
-    constraint batches_check CHECK (((total > 0) AND ((submitted >= 0) AND (submitted <= total)) AND ((ended >= 0) AND (ended <= submitted)) AND (((succeeded + failed) + canceled) = ended) AND ((ended_at IS NOT NULL) = (ended = total)) AND ((parent_id IS NOT NULL) = ((run IS NOT NULL) AND (root_id IS NOT NULL)))))
+    CREATE INDEX batches_tenant ON millpond.batches USING btree (tenant, id) WHERE (parent_id IS NULL)
+    constraint batches_check CHECK ((((total > 0) OR (canceled_at IS NOT NULL)) AND ((submitted >= 0) AND (submitted <= total)) AND ((ended >= 0) AND (ended <= submitted)) AND (((succeeded + failed) + canceled) = ended) AND ((ended_at IS NOT NULL) = (ended = total)) AND ((parent_id IS NOT NULL) = ((run IS NOT NULL) AND (root_id IS NOT NULL))) AND ((parent_id IS NULL) = ((price IS NOT NULL) AND (captured IS NOT NULL))) AND ((canceled_at IS NULL) OR ((parent_id IS NULL) AND (total = submitted))))) NOT VALID
     constraint batches_pkey PRIMARY KEY (id)
     policy client for select to {millpond_client} using ((tenant = ANY (( SELECT string_to_array(current_setting('millpond.callers'::text, true), ','::text) AS string_to_array)::text[])))
 
@@ -219,6 +267,7 @@ table millpond.deliveries
     is_out boolean not null default false -- Whether it is claimed: due_at is then the time at which the claim expires.
     due_at timestamp with time zone -- When it is to be sent. Infinity while it is set aside because its endpoint is disabled.
     settled_at timestamp with time zone
+    batch_id uuid -- The batch whose end it reports. Null: it reports something else.
     CREATE INDEX deliveries_due ON millpond.deliveries USING btree (receiver, due_at) WHERE ((due_at IS NOT NULL) AND (receiver IS NOT NULL))
     CREATE INDEX deliveries_endpoint ON millpond.deliveries USING btree (endpoint_id, id) WHERE (endpoint_id IS NOT NULL)
     CREATE INDEX deliveries_endpoint_at ON millpond.deliveries USING btree (endpoint_id, at) WHERE (endpoint_id IS NOT NULL)

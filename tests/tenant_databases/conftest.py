@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 CENTRAL = ("dispatches", "leases", "ready", "shares")
 TENANTS = (
     "accounts",
+    "batch_cancels",
+    "batch_hooks",
+    "batch_keys",
+    "batch_pages",
     "batches",
     "budgets",
     "chunks",

@@ -33,6 +33,8 @@ SAME_THING = {
     "Budget": "engine.composition.budgets wire.jobs",
     "BulkOperations": "engine.bulk.operations wire.bulk",
     "Canceled": "products.partner.wire wire.jobs",
+    "Batch": "engine.composition.batches wire.batches",
+    "BatchJob": "engine.composition.client_batches wire.batches",
     "ChildCounts": "engine.composition.batches wire.jobs",
     "Chunk": "wire.jobs work",
     "Deliveries": "engine.webhooks.deliveries wire.webhooks",

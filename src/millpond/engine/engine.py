@@ -18,6 +18,7 @@ from millpond.engine.access.access import Access
 from millpond.engine.batcher import Batcher
 from millpond.engine.bulk.operations import BulkOperations
 from millpond.engine.composition import batches, budgets, steps
+from millpond.engine.composition.client_batches import ClientBatches
 from millpond.engine.composition.parents import ParentNotifier
 from millpond.engine.credits import ledger
 from millpond.engine.fleet.scaling import RouteLoads
@@ -122,6 +123,7 @@ class Engine:
         self.views = Views(self.tenant_databases)
         self.summaries = JobSummaries(self.tenant_databases)
         self.bulk_operations = BulkOperations(self)
+        self.batches = ClientBatches(self)
         self.schedules = Schedules(self)
         self.fires = Fires(self)
         self.audience: Audience = _NoAudience()
@@ -437,6 +439,14 @@ class Engine:
         chunks = [requests[n : n + _BULK_SIZE] for n in range(0, len(requests), _BULK_SIZE)]
         return [answer for answers in await asyncio.gather(*map(send, chunks)) for answer in answers]
 
+    async def prepare_many(self, requests: Sequence[SubmitRequest]) -> list[Submission]:
+        """Validate and price jobs that are to be submitted together, or raise for the first one that is refused."""
+        prepared = [self._prepared(request) for request in requests]
+        _check_all(prepared)
+        passed = await self._admit_some(prepared)
+        _check_all(passed)
+        return [item for item in passed if isinstance(item, Submission)]
+
     async def _submit_chunk(self, requests: Sequence[SubmitRequest]) -> list[Submitted | Exception]:
         if any(request.get("hook") is not None for request in requests):
             ready = await asyncio.gather(*map(self._prepared_with_hook, requests))
@@ -525,6 +535,14 @@ class Engine:
         if answer.is_ended:
             self.parent_notifier.job_ended(tenant, answer.job_id)
         return answer
+
+    async def canceled(self, tenant: str, kinds: Mapping[UUID, str]) -> None:
+        """Notify the watchers of jobs that were canceled together, by their kinds, and the providers that they need."""
+        for job_id, name in kinds.items():
+            kind = self.app.kinds.get(name)
+            if kind is None or kind.needs:
+                await self.providers.poll_soon(tenant, job_id)
+        self._touch(kinds)
 
     async def answer(self, tenant: str, job_id: UUID | str, answer: Any, *, size_max: int = values.BYTES_MAX) -> str:
         """Answer a parked job, and return its state."""
@@ -973,6 +991,15 @@ class Engine:
     def notify_requeued(self, queues: Iterable[str]) -> None:
         """Notify workers of jobs that joined a queue elsewhere than at its end: they must scan the whole queue."""
         self.notifier.notify({f"{BACK_TOPIC}{queue}" for queue in queues})
+
+
+def _check_all(prepared: Sequence[Submission | Submitted | Exception]) -> None:
+    """Raise the first refusal, which names the position of its job."""
+    for position, item in enumerate(prepared):
+        if isinstance(item, MillpondError):
+            item.field = f"jobs[{position}]" if item.field is None else f"jobs[{position}].{item.field}"
+        if isinstance(item, Exception):
+            raise item
 
 
 class NotifierProtocol(Protocol):

@@ -121,6 +121,33 @@ where b.id >= $1 and (b.submitted, b.ended, b.succeeded, b.canceled)
     is distinct from (coalesce(j.jobs, 0), coalesce(j.ended, 0), coalesce(j.succeeded, 0), coalesce(j.canceled, 0))
 limit 100;
 
+-- name: batches_of_clients_add_up :many
+-- A batch that clients submit has the jobs of its pages, and counts what they may cost and what they have cost. What was
+-- spent of a budget after the end of its job is not the batch's.
+select b.name as subject, null::uuid as job_id,
+    format('batch %s has %s jobs in its pages, and counts %s; its jobs may cost %s and have cost %s, and it says %s and %s',
+        b.id, coalesce(p.jobs, 0), b.submitted, coalesce(j.price, 0), coalesce(j.captured, 0), b.price, b.captured) as detail
+from millpond.batches b
+left join (select p.batch_id, sum(p.jobs) as jobs from millpond.batch_pages p group by p.batch_id) p on p.batch_id = b.id
+left join (
+    select j.batch_id, sum(j.price + coalesce(u.amount, 0)) as price, sum(j.captured) as captured,
+        sum(j.captured + coalesce(u.spent, 0)) as most
+    from millpond.jobs j left join millpond.budgets u on u.job_id = j.id and u.run = j.run
+    where j.batch_id is not null and j.parent_id is null group by j.batch_id
+) j on j.batch_id = b.id
+where b.id >= $1 and b.parent_id is null and (
+    b.submitted <> coalesce(p.jobs, 0) or b.price <> coalesce(j.price, 0)
+    or b.captured not between coalesce(j.captured, 0) and coalesce(j.most, 0)
+)
+limit 100;
+
+-- name: canceled_batches_end :many
+select b.name as subject, null::uuid as job_id, format('batch %s was canceled, and nobody cancels its jobs', b.id) as detail
+from millpond.batches b
+where b.id >= $1 and b.canceled_at is not null and b.ended_at is null
+    and not exists (select from millpond.batch_cancels c where c.batch_id = b.id)
+limit 100;
+
 -- name: children_belong_to_a_batch :many
 select j.state as subject, j.id as job_id, 'it is a child, and its parent has no such batch' as detail
 from millpond.jobs j

@@ -96,7 +96,8 @@ language sql as 'select pg_advisory_xact_lock_shared(1885695604)';
 
 -- function: drop_partitions
 -- Drops the weeks that ended before this age and whose jobs have all ended, with their idempotency keys, webhook
--- URLs, tracebacks, chunks, steps and budgets. Batches stay until their last job has ended.
+-- URLs, tracebacks, chunks, steps and budgets. Batches stay until their last job has ended, and with them their keys,
+-- pages and webhook URLs.
 create or replace function millpond.drop_partitions(age interval) returns setof text
 language plpgsql as $$
 declare
@@ -129,7 +130,13 @@ begin
         delete from millpond.trees t
         where t.root_id >= millpond.first_id(part.monday) and t.root_id < millpond.first_id(part.monday + interval '7 days');
         delete from millpond.batches b
-        where b.id < millpond.first_id(part.monday + interval '7 days') and b.ended_at < part.monday + interval '7 days';
+        where b.id < millpond.first_id(part.monday + interval '7 days') and (
+            b.ended_at < part.monday + interval '7 days'
+            or b.ended_at is null and b.parent_id is null and b.ended = b.submitted  -- its client has given it up
+        );
+        delete from millpond.batch_pages p where not exists (select from millpond.batches b where b.id = p.batch_id);
+        delete from millpond.batch_keys k where not exists (select from millpond.batches b where b.id = k.batch_id);
+        delete from millpond.batch_hooks h where not exists (select from millpond.batches b where b.id = h.batch_id);
         delete from millpond.chunks c
         where c.job_id >= millpond.first_id(part.monday) and c.job_id < millpond.first_id(part.monday + interval '7 days');
         return next part.jobs::text;  -- before the drop, while the table has a name

@@ -30,6 +30,7 @@ SOURCES: Final = (
     ("millpond.engine.queue", "leases"),
     ("millpond.engine.composition", "steps"),
     ("millpond.engine.composition", "batches"),
+    ("millpond.engine.composition", "client_batches"),
     ("millpond.engine.composition", "budgets"),
     ("millpond.engine.credits", "ledger"),
     ("millpond.engine.jobs", "events"),

@@ -82,7 +82,7 @@ ARTIFACTS_MAX: Final = 200
 PULL_MAX: Final = 100
 JOB_EVENTS: Final = tuple(f"job.{event}" for event in LIFECYCLE_EVENTS)
 """The public names of the lifecycle events of a job."""
-ENDPOINT_EVENTS: Final = (*JOB_EVENTS, "endpoint.disabled", "*")
+ENDPOINT_EVENTS: Final = (*JOB_EVENTS, "batch.completed", "endpoint.disabled", "*")
 """The events of an endpoint; the star stands for all events."""
 # The bounds are for readers of the schema; violations have messages of their own.
 WebhookUrl = Annotated[str, Meta(extra_json_schema={"format": "uri", "maxLength": 2_048})]

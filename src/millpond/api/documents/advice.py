@@ -47,6 +47,7 @@ ADVICE: Final[dict[str, str]] = {
     "Open streams and requests with an invalid key are limited too.",
     "not_found": "Check the id and the path. Objects of other tenants are reported as not found.",
     "conflict": "Read the current state of the object, then decide whether to repeat the request.",
+    "batch_closed": "Create another batch for the jobs: this one has all its jobs, or was canceled.",
     "idempotency_conflict": "Use a new key for a new request. To repeat a request, send exactly the same body.",
     "transition_denied": "Check the lifecycle of the kind for the allowed transitions.",
     "cancel_unavailable": "The job is in a stage that cannot be interrupted, or its kind does not "

@@ -62,10 +62,25 @@ class Batch:
     canceled: int
     created_at: datetime
     ended_at: datetime | None
+    price: int | None
+    """What its jobs may cost; none if they are children."""
+    captured: int | None
+    """What its ended jobs have cost; none if they are children."""
+    canceled_at: datetime | None
+    tags: dict[str, str]
+    """The tags that its jobs inherit from it."""
 
     @property
     def id(self) -> str:
         return ids.text("batch", self.batch_id)
+
+    @property
+    def state(self) -> str:
+        if self.ended_at is not None:
+            return "completed" if self.canceled_at is None else "canceled"
+        if self.canceled_at is not None:
+            return "canceling"
+        return "open" if self.submitted < self.total else "running"
 
     @property
     def is_over(self) -> bool:
@@ -161,13 +176,18 @@ async def read(db: Executor, tenant: str, batch_id: UUID) -> Batch:
     row = await db.run(SQL["read"], batch_id, tenant)
     if row is None:
         raise NotFoundError(f"There is no batch {ids.text('batch', batch_id)!r}.", field="id")
-    return Batch(*row)
+    return record(row)
+
+
+def record(row: Row) -> Batch:
+    fields: list[Any] = list(row)
+    return Batch(*fields[:-1], tags=jobs.decode(fields[-1]) or {})
 
 
 async def results(db: Executor, lease: Lease, batch_id: UUID, after: UUID | None, limit: int) -> BatchResults:
     """Some jobs of a batch of a leased job, in order, after an id; none while its parent must wait for them."""
     row = await db.run(SQL["read"], batch_id, lease.tenant)
-    batch = None if row is None else Batch(*row)
+    batch = None if row is None else record(row)
     if batch is None or batch.parent_id != lease.job_id:
         raise NotFoundError(f"The job has no batch {ids.text('batch', batch_id)!r}.", field="batch_id")
     if not batch.is_over:
@@ -188,7 +208,7 @@ def _result(row: Row) -> ChildResult:
 
 async def of_parent(db: Executor, tenant: str, job_id: UUID, after: UUID | None = None, limit: int = 50) -> list[Batch]:
     """The batches of a job's children, the oldest first."""
-    return [Batch(*row) for row in await db.run(SQL["of_parent"], job_id, tenant, after or _FIRST, limit)]
+    return [record(row) for row in await db.run(SQL["of_parent"], job_id, tenant, after or _FIRST, limit)]
 
 
 async def members(db: Executor, tenant: str, batch_id: UUID, after: UUID | None, limit: int) -> list[JobRecord]:

@@ -157,8 +157,9 @@ language sql stable as $$
 $$;
 
 -- function: end_members
--- Part of the end of jobs, in the same commit: their batches count them, parents that wait for them are resumed, and
--- parents among them that leave children behind are stored, so that a service cancels the children.
+-- Part of the end of jobs, in the same commit: their batches count them, the ends of clients' batches are announced,
+-- parents that wait for them are resumed, and parents among them that leave children behind are stored, so that a service
+-- cancels the children.
 create or replace function millpond.end_members(job_ids uuid[]) returns void
 language plpgsql
 set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_seqscan = off
@@ -170,6 +171,7 @@ declare
     high uuid := millpond.greatest_id(job_ids);
     batch_ids uuid[];
     parents uuid[];
+    over uuid[];
 begin
     batch_ids := array(
         select distinct j.batch_id from millpond.jobs j
@@ -182,21 +184,30 @@ begin
         with counted as (
             update millpond.batches b
             set ended = b.ended + m.ended, succeeded = b.succeeded + m.succeeded, canceled = b.canceled + m.canceled,
-                failed = b.failed + m.ended - m.succeeded - m.canceled,
+                failed = b.failed + m.ended - m.succeeded - m.canceled, captured = b.captured + m.captured,
                 ended_at = case when b.ended + m.ended = b.total then present end
             from (
                 select j.batch_id, count(*) as ended, count(*) filter (where j.outcome = 'succeeded') as succeeded,
-                    count(*) filter (where j.outcome = 'canceled') as canceled
+                    count(*) filter (where j.outcome = 'canceled') as canceled,
+                    sum(case when j.parent_id is null then j.captured + coalesce((
+                        select u.spent from millpond.budgets u where u.job_id = j.id and u.run = j.run
+                    ), 0) end) as captured
                 from millpond.jobs j
                 where j.id = any(job_ids) and j.id >= low and j.id <= high and j.batch_id is not null
                 group by j.batch_id
             ) m
             where b.id = any(batch_ids) and b.id = m.batch_id
-            returning b.parent_id, b.run, b.is_awaited and (b.ended_at is not null or b.fails_fast and b.failed + b.canceled > 0) as resumes
+            returning b.id, b.parent_id, b.run, b.parent_id is null and b.ended_at is not null as is_over,
+                b.is_awaited and (b.ended_at is not null or b.fails_fast and b.failed + b.canceled > 0) as resumes
         )
-        select array_agg(c.parent_id) into parents from counted c
-        cross join lateral (select from millpond.jobs p where p.id = c.parent_id and p.run = c.run limit 1) p  -- not a later run
-        where c.resumes;
+        select array_agg(c.parent_id) filter (where p.is_current), array_agg(c.id) filter (where c.is_over)
+        into parents, over from counted c
+        left join lateral (  -- not a later run
+            select true as is_current from millpond.jobs p where p.id = c.parent_id and p.run = c.run limit 1
+        ) p on c.resumes;
+    end if;
+    if over is not null then
+        perform millpond.announce_batches(over);
     end if;
     if exists (
         select from unnest(job_ids) as i(job_id) cross join lateral (
@@ -240,7 +251,7 @@ select {batches.fields} from millpond.batches b where b.parent_id = $1 and b.ten
 
 -- fragment: fields
 b.id, b.tenant, b.account, b.name, b.parent_id, b.run, b.is_detached, b.fails_fast, b.total, b.submitted, b.ended, b.succeeded,
-    b.failed, b.canceled, b.created_at, b.ended_at
+    b.failed, b.canceled, b.created_at, b.ended_at, b.price, b.captured, b.canceled_at, b.tags
 
 -- name: results :many
 -- The jobs of a batch in order, with their results, after an id.

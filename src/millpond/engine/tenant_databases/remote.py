@@ -262,6 +262,17 @@ class RemoteExecutor:
             lambda row: (SQL["cancel_dispatch"], job_id, row["verdict"], grace),
         )
 
+    async def cancel_unstarted(self, job_ids: Sequence[UUID]) -> list[Row]:
+        async def work(central: Connection, own: Connection) -> list[Row]:
+            queued = await self._fence(central, own, job_ids)
+            idle = [job_id for job_id, place in queued.items() if place["phase"] != "leased"]
+            ended: list[Row] = await fetch(own, SQL["cancel_jobs"], idle) if idle else []
+            if ended:
+                await fetch(central, SQL["discard"], [row["job_id"] for row in ended])
+            return ended
+
+        return await self.both(work)
+
     async def prioritize(self, tenant: str, job_id: UUID, priority: int) -> Row:
         return await self._one(
             job_id,
@@ -551,6 +562,7 @@ _VERBS: Final[dict[str, Callable[..., Awaitable[Any]]]] = {
     "leases.proceed": RemoteExecutor.proceed,
     "steps.suspend": RemoteExecutor.suspend,
     "batches.spawn": RemoteExecutor.spawn,
+    "client_batches.cancel_unstarted": RemoteExecutor.cancel_unstarted,
     "leases.note": RemoteExecutor.note,
     "chunks.emit": RemoteExecutor.emit,
 }

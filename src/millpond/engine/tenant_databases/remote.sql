@@ -296,6 +296,9 @@ from millpond.note_jobs(
 select job_id, token, verdict, is_canceling, last
 from millpond.emit_chunks($1::uuid[], $2::uuid[], $3::integer[], $4::integer[], $5::text[], $6);
 
+-- name: cancel_jobs :many
+select job_id, tenant, kind, from_state, state, price, captured from millpond.cancel_jobs($1::uuid[]);
+
 -- name: cancel_job :one
 select verdict, state, stage, kind, from_state, price, captured from millpond.cancel_job($1, $2, $3, $4);
 

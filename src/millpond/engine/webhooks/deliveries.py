@@ -119,6 +119,8 @@ class DeliveryRecord:
     """The data of its body, if it was read alone."""
     is_native: bool = True
     """Whether its body has the format of the native API, or that of its kind."""
+    batch_id: UUID | None = None
+    """The batch whose end it reports, if it does."""
 
     @property
     def id(self) -> str:
@@ -149,6 +151,7 @@ class Claimed(msgspec.Struct, frozen=True):
     has_failed: bool
     is_native: bool
     """Whether its body has the format of the native API, or that of its kind."""
+    batch_id: UUID | None = None
 
     @property
     def id(self) -> str:
@@ -352,6 +355,13 @@ class Deliveries:
             sealed, receiver=f"{tenant} {target.origin}", secret=vault.seal(hook.secret, about("hook", job_id))
         )
 
+    async def seal_for_batch(self, hook: Hook, tenant: str, batch_id: UUID) -> tuple[str, str, bytes]:
+        """The webhook URL of a batch that is being created, its receiver, and its encrypted secret."""
+        webhooks.check_secret(hook.secret, field="webhook.secret")
+        target = await self._engine.outbound.admit(hook.url, field="webhook.url")
+        vault = await self._engine.safe.opened()
+        return hook.url, f"{tenant} {target.origin}", vault.seal(hook.secret, about("batch_hook", batch_id))
+
     def asked(self, hook: Hook, kind: Kind) -> SealedHook:
         """The same without encryption: enough to recognize a repeated request."""
         webhooks.check_secret(hook.secret, field="webhook.secret")
@@ -413,7 +423,7 @@ def _webhook_of(kinds: Mapping[str, Kind], kind: str) -> Webhook:
 
 def signed_request(vault: Vault, item: Claimed, body: bytes) -> SignedRequest:
     """The request of a delivery, with the present time and signed; during a rotation, with the old secret too."""
-    name = about("hook", item.job_id) if item.endpoint_id is None else about("endpoint", item.endpoint_id)
+    name = _bound_to(item)
     secrets = [vault.open(sealed, name) for sealed in (item.secret, item.old_secret) if sealed is not None]
     headers = {"content-type": "application/json", **webhooks.headers(item.id, int(time.time()), body, secrets)}
     return SignedRequest(item.id, item.url, headers, body)
@@ -537,6 +547,13 @@ def _check_result(result: TryResult) -> None:
 
 def _time(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text).astimezone(UTC)
+
+
+def _bound_to(item: Claimed) -> str:
+    """What the secrets of a delivery are bound to."""
+    if item.endpoint_id is not None:
+        return about("endpoint", item.endpoint_id)
+    return about("hook", item.job_id) if item.batch_id is None else about("batch_hook", item.batch_id)
 
 
 def about(what: str, number: UUID | None) -> str:

@@ -85,7 +85,7 @@ create or replace function millpond.claim_deliveries(receivers text[], rooms int
 returns table (
     delivery_id uuid, tenant text, endpoint_id uuid, job_id uuid, event text, receiver text, at timestamptz, data jsonb,
     decides boolean, tries smallint, due_at timestamptz, url text, secret bytea, old_secret bytea, in_flight_max integer,
-    has_failed boolean, is_native boolean
+    has_failed boolean, is_native boolean, batch_id uuid
 )
 language plpgsql
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off
@@ -116,7 +116,7 @@ create or replace function millpond.pull_deliveries(of_tenant text, endpoint uui
 returns table (
     delivery_id uuid, tenant text, endpoint_id uuid, job_id uuid, event text, receiver text, at timestamptz, data jsonb,
     decides boolean, tries smallint, due_at timestamptz, url text, secret bytea, old_secret bytea, in_flight_max integer,
-    has_failed boolean, is_native boolean
+    has_failed boolean, is_native boolean, batch_id uuid
 )
 language plpgsql
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off
@@ -157,7 +157,7 @@ create or replace function millpond.take_deliveries(ids uuid[], lease interval)
 returns table (
     delivery_id uuid, tenant text, endpoint_id uuid, job_id uuid, event text, receiver text, at timestamptz, data jsonb,
     decides boolean, tries smallint, due_at timestamptz, url text, secret bytea, old_secret bytea, in_flight_max integer,
-    has_failed boolean, is_native boolean
+    has_failed boolean, is_native boolean, batch_id uuid
 )
 language plpgsql as $$
 #variable_conflict use_column
@@ -179,7 +179,10 @@ begin
         ) b on true
         left join lateral (select e.* from millpond.endpoints e where e.id = d.endpoint_id limit 1) e on true
         left join lateral (
-            select h.url, h.secret from millpond.hooks h where d.endpoint_id is null and h.job_id = d.job_id limit 1
+            select h.url, h.secret from millpond.hooks h where d.endpoint_id is null and h.job_id = d.job_id
+            union all
+            select h.url, h.secret from millpond.batch_hooks h where d.endpoint_id is null and h.batch_id = d.batch_id
+            limit 1
         ) h on true
         where d.id = any(ids)
     ),
@@ -193,7 +196,7 @@ begin
     )
     select t.id, t.tenant, t.endpoint_id, t.job_id, t.event, t.receiver, t.at, t.data, t.decides,
         (t.tries - t.tries_before)::smallint, t.due_at, t.url, t.secret, t.old_secret, t.in_flight_max, t.has_failed,
-        t.is_native
+        t.is_native, t.batch_id
     from taken t where t.is_out order by t.at, t.seq;
 end $$;
 
@@ -403,12 +406,12 @@ select r.receiver from millpond.due_receivers($1, $2) as r(receiver);
 
 -- name: claim :many
 select delivery_id, tenant, endpoint_id, job_id, event, receiver, at, data, decides, tries, due_at, url, secret, old_secret,
-    in_flight_max, has_failed, is_native
+    in_flight_max, has_failed, is_native, batch_id
 from millpond.claim_deliveries($1::text[], $2::integer[], $3, $4::interval);
 
 -- name: pull :many
 select delivery_id, tenant, endpoint_id, job_id, event, receiver, at, data, decides, tries, due_at, url, secret, old_secret,
-    in_flight_max, has_failed, is_native
+    in_flight_max, has_failed, is_native, batch_id
 from millpond.pull_deliveries($1, $2, $3, $4::interval);
 
 -- name: settle :many
@@ -422,7 +425,8 @@ from millpond.settle_deliveries(
 -- A delivery that a listener has claimed.
 select d.id as delivery_id, d.tenant, d.endpoint_id, d.job_id, d.event, d.receiver, d.at, d.data, d.decides,
     (d.tries - d.tries_before)::smallint as tries, d.due_at, null::text as url, null::bytea as secret, null::bytea as old_secret,
-    null::integer as in_flight_max, false as has_failed, true as is_native
+    null::integer as in_flight_max, false as has_failed, true as is_native,
+    d.batch_id
 from millpond.deliveries d where d.id = $2 and d.tenant = $1 and d.receiver is null and d.is_out;
 
 -- name: undecided :many
@@ -453,11 +457,12 @@ select url, secret, events, decides from millpond.hooks where job_id = $1 and te
 
 -- name: read :maybe
 select d.id as delivery_id, d.tenant, d.endpoint_id, d.job_id, d.seq, d.event, d.at, d.fate as state, d.tries,
-    nullif(d.due_at, 'infinity') as due_at, d.settled_at, coalesce(e.url, h.url) as url, d.data,
-    coalesce(e.is_native, d.endpoint_id is not null) as is_native
+    nullif(d.due_at, 'infinity') as due_at, d.settled_at, coalesce(e.url, h.url, b.url) as url, d.data,
+    coalesce(e.is_native, d.endpoint_id is not null or d.batch_id is not null) as is_native, d.batch_id
 from millpond.deliveries d
 left join millpond.endpoints e on e.id = d.endpoint_id
 left join millpond.hooks h on h.job_id = d.job_id and d.endpoint_id is null
+left join millpond.batch_hooks b on b.batch_id = d.batch_id and d.endpoint_id is null
 where d.id = $2 and d.tenant = $1;
 
 -- name: owner :maybe
@@ -471,7 +476,7 @@ from millpond.delivery_tries where delivery_id = $1 order by number;
 -- name: list :many
 -- The newest first, below an id; the filter is optional.
 select id as delivery_id, tenant, endpoint_id, job_id, seq, event, at, fate as state, tries,
-    nullif(due_at, 'infinity') as due_at, settled_at, null::text as url
+    nullif(due_at, 'infinity') as due_at, settled_at, null::text as url, batch_id
 from millpond.deliveries
 where tenant = $1 and id < $2 and ($3::text is null or fate = $3)
 order by id desc limit $4;
@@ -479,7 +484,7 @@ order by id desc limit $4;
 -- name: list_undelivered :many
 -- The same for states that few deliveries are in, which have an index of their own.
 select id as delivery_id, tenant, endpoint_id, job_id, seq, event, at, fate as state, tries,
-    nullif(due_at, 'infinity') as due_at, settled_at, null::text as url
+    nullif(due_at, 'infinity') as due_at, settled_at, null::text as url, batch_id
 from millpond.deliveries
 where tenant = $1 and id < $2 and fate = $3 and fate <> 'delivered'
 order by id desc limit $4;
@@ -488,11 +493,11 @@ order by id desc limit $4;
 -- The newest of all tenants, below an id; those in one state are searched among the next $3. The last one of these is
 -- always returned: the next page continues there.
 select d.id as delivery_id, d.tenant, d.endpoint_id, d.job_id, d.seq, d.event, d.at, d.fate as state, d.tries,
-    nullif(d.due_at, 'infinity') as due_at, d.settled_at, null::text as url, d.is_stop
+    nullif(d.due_at, 'infinity') as due_at, d.settled_at, null::text as url, d.batch_id, d.is_stop
 from (
     select d.*, row_number() over (order by d.id desc) = $3 as is_stop
     from (
-        select d.id, d.tenant, d.endpoint_id, d.job_id, d.seq, d.event, d.at, d.fate, d.tries, d.due_at, d.settled_at
+        select d.id, d.tenant, d.endpoint_id, d.job_id, d.seq, d.event, d.at, d.fate, d.tries, d.due_at, d.settled_at, d.batch_id
         from millpond.deliveries d where d.id < $1 order by d.id desc limit $3
     ) d
 ) d
@@ -511,7 +516,7 @@ with recursive owner as (
     where o.n < $3
 )
 select d.id as delivery_id, d.tenant, d.endpoint_id, d.job_id, d.seq, d.event, d.at, d.fate as state, d.tries,
-    nullif(d.due_at, 'infinity') as due_at, d.settled_at, null::text as url, false as is_stop
+    nullif(d.due_at, 'infinity') as due_at, d.settled_at, null::text as url, d.batch_id, false as is_stop
 from owner o cross join lateral (
     select d.* from millpond.deliveries d
     where d.tenant = o.tenant and d.fate = $2 and d.fate <> 'delivered' and d.id < $1 order by d.id desc limit $4
@@ -521,14 +526,14 @@ order by d.id desc limit $4;
 -- name: list_of_endpoint :many
 -- The deliveries of an endpoint, of a given tenant or of any.
 select id as delivery_id, tenant, endpoint_id, job_id, seq, event, at, fate as state, tries,
-    nullif(due_at, 'infinity') as due_at, settled_at, null::text as url
+    nullif(due_at, 'infinity') as due_at, settled_at, null::text as url, batch_id
 from millpond.deliveries
 where ($1::text is null or tenant = $1) and id < $2 and ($3::text is null or fate = $3) and endpoint_id = $5
 order by id desc limit $4;
 
 -- name: list_of_job :many
 select id as delivery_id, tenant, endpoint_id, job_id, seq, event, at, fate as state, tries,
-    nullif(due_at, 'infinity') as due_at, settled_at, null::text as url
+    nullif(due_at, 'infinity') as due_at, settled_at, null::text as url, batch_id
 from millpond.deliveries
 where ($1::text is null or tenant = $1) and id < $2 and ($3::text is null or fate = $3) and job_id = $5 and ($6::uuid is null or endpoint_id = $6)
 order by id desc limit $4;

@@ -25,7 +25,8 @@ SQL: Final = queries("millpond.engine.webhooks", "endpoints")
 
 EVERYTHING: Final = "*"
 DISABLED: Final = "endpoint.disabled"
-LIFECYCLE_EVENTS: Final = (*webhooks.LIFECYCLE_EVENTS, DISABLED)
+BATCH_COMPLETED: Final = "batch.completed"
+LIFECYCLE_EVENTS: Final = (*webhooks.LIFECYCLE_EVENTS, BATCH_COMPLETED, DISABLED)
 """All events that an endpoint can receive."""
 ENDPOINTS_MAX: Final = 100
 KINDS_MAX: Final = 100
@@ -375,6 +376,8 @@ def _example(endpoint: EndpointRecord, event: str | None) -> dict[str, Any]:
     if event == DISABLED:
         data = {"id": endpoint.id, "url": endpoint.url, "reason": "This is a test.", "failing_since": None}
         return {"type": DISABLED, "data": data}
+    if event == BATCH_COMPLETED:
+        return {"type": BATCH_COMPLETED, "data": _EXAMPLE_BATCH}
     job = {
         "kind": endpoint.kinds[0] if endpoint.kinds else "example",
         "account": "example",
@@ -389,6 +392,18 @@ def _example(endpoint: EndpointRecord, event: str | None) -> dict[str, Any]:
     }
     body = webhooks.NATIVE.body(webhooks.WebhookData(_NO_JOB, event, endpoint.created_at, job))
     return {"type": body["type"], "data": body["data"]}
+
+
+_EXAMPLE_BATCH: Final[dict[str, Any]] = {
+    "id": ids.text("batch", _NO_JOB),
+    "account": "example",
+    "name": "example",
+    "state": "completed",
+    **dict.fromkeys(("total", "submitted", "ended", "succeeded"), 1),
+    **dict.fromkeys(("failed", "canceled", "price", "captured"), 0),
+    "tags": {},
+    **dict.fromkeys(("created_at", "canceled_at", "ended_at")),
+}
 
 
 def _record(row: Any) -> EndpointRecord:
