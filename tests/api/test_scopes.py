@@ -127,6 +127,12 @@ POST   /v1/bulk/preview                            viewer operator admin
 GET    /v1/bulk                                    viewer operator admin
 GET    /v1/bulk/{id}                               viewer operator admin
 POST   /v1/bulk/{id}/abort                         operator admin
+POST   /v1/batches                                 client operator admin
+POST   /v1/batches/{id}/jobs                       client operator admin
+GET    /v1/batches                                 client viewer operator admin
+GET    /v1/batches/{id}                            client viewer operator admin
+GET    /v1/batches/{id}/jobs                       client viewer operator admin
+POST   /v1/batches/{id}/cancel                     client operator admin
 POST   /v1/schedules                               operator admin
 POST   /v1/schedules/preview                       viewer operator admin
 GET    /v1/schedules                               viewer operator admin

@@ -46,6 +46,8 @@ READS: Final = {
     "/v1/bulk/{id}": "operation",
     "/v1/schedules/{id}": "schedule",
     "/v1/schedules/{id}/fires": "schedule",
+    "/v1/batches/{id}": "batch",
+    "/v1/batches/{id}/jobs": "batch",
     "/v1/tenants/{tenant}": "tenant",
     "/v1/tenants/{tenant}/accounts": "tenant",
 }
@@ -67,6 +69,7 @@ LISTS: Final = {
     "/v1/keys?limit=10": "key",
     "/v1/bulk?limit=10": "operation",
     "/v1/schedules?limit=10": "schedule",
+    "/v1/batches?limit=10": "batch",
     "/v1/search?q={job}": "job",
     "/v1/search?q={artifact}": "artifact",
     "/v1/search?q={endpoint}": "endpoint",
@@ -148,7 +151,8 @@ async def things(site: Site, clock: Clock) -> dict[str, str]:
     schedule, _ = await engine.schedules.make(declared, actor="test")
     (sent,) = await engine.deliveries.list(TENANT, endpoint=endpoint.endpoint_id)
     found = {"job": job_id, "artifact": file.id, "endpoint": endpoint.id, "delivery": sent.id, "key": key.id}
-    return found | {"operation": operation.id, "schedule": schedule.id, "tenant": TENANT}
+    batch = (await engine.batches.create(tenant=TENANT, account=ACCOUNT, total=1)).batch
+    return found | {"operation": operation.id, "schedule": schedule.id, "batch": batch.id, "tenant": TENANT}
 
 
 async def test_no_read_shows_a_stranger_another_tenants_things(weakened_site: Site, clock: Clock) -> None:

@@ -16,6 +16,13 @@ export interface Accepted {
   webhook_secret?: string;
 }
 
+/** Jobs to add to a batch: all of them or none. */
+export interface AddJobs {
+  /** The position of the first one: how many jobs the batch has before. */
+  first: number;
+  jobs: BatchJob[];
+}
+
 /** An adjustment of an account's credits up or down, with a reason. */
 export interface Adjust {
   tenant: string;
@@ -166,6 +173,65 @@ export interface Backfilled {
   fires: number;
 }
 
+/** A batch: how many jobs it has, how many of them have ended, and how. */
+export interface Batch {
+  id: string;
+  tenant: string;
+  account: string;
+  name: string | null;
+  /** open: not all jobs are added; running: not all have ended; canceling: it was canceled, and not all have ended; completed or canceled: all have ended. */
+  state: "canceled" | "canceling" | "completed" | "open" | "running";
+  /** How many jobs it is to have. A cancel reduces it to those that were added. */
+  total: number;
+  /** How many jobs were added. */
+  submitted: number;
+  ended: number;
+  succeeded: number;
+  /** How many jobs failed, expired or were blocked. */
+  failed: number;
+  canceled: number;
+  /** The share of its jobs that have ended. */
+  progress: number;
+  /** What its jobs may cost. Null: they are the children of a job. */
+  price: number | null;
+  /** What its ended jobs have cost. Null as for `price`. */
+  captured: number | null;
+  tags: Record<string, string>;
+  /** The job whose children they are. */
+  parent_id: string | null;
+  created_at: string;
+  canceled_at: string | null;
+  ended_at: string | null;
+}
+
+/** A job of a batch. The batch has the account, and tags that all its jobs inherit. */
+export interface BatchJob {
+  kind: string;
+  input?: Record<string, unknown>;
+  priority?: number | null;
+  run_at?: string | null;
+  expires_in?: string | number | null;
+  tags?: Record<string, string> | null;
+}
+
+/** A page of the jobs of a batch, in the order of their positions. */
+export interface BatchJobs {
+  data: Job[];
+  next_cursor: string | null;
+}
+
+/** A webhook for the end of one batch, in addition to the endpoints of its tenant. */
+export interface BatchWebhook {
+  url: string;
+  secret?: string | null;
+}
+
+/** A page of batches, newest first. */
+export interface Batches {
+  data: Batch[];
+  next_cursor: string | null;
+}
+
 /** The current state of the system. For one tenant: its own numbers, without queues and workers, which all tenants share. */
 export interface Board {
   at: string;
@@ -289,10 +355,17 @@ export interface Canceled {
   stage: string | null;
 }
 
+/** Whether the cancellation was accepted, and the batch. */
+export interface CanceledBatch {
+  /** False if the batch had already ended. */
+  is_accepted: boolean;
+  batch: Batch;
+}
+
 /** Changes of a webhook endpoint; omitted fields are not changed. */
 export interface ChangeEndpoint {
   url?: string;
-  events?: ("job.submitted" | "job.queued" | "job.started" | "job.requeued" | "job.parked" | "job.answered" | "job.resumed" | "job.delivering" | "job.succeeded" | "job.failed" | "job.canceled" | "job.expired" | "job.blocked" | "job.retried" | "endpoint.disabled" | "*")[];
+  events?: ("job.submitted" | "job.queued" | "job.started" | "job.requeued" | "job.parked" | "job.answered" | "job.resumed" | "job.delivering" | "job.succeeded" | "job.failed" | "job.canceled" | "job.expired" | "job.blocked" | "job.retried" | "batch.completed" | "endpoint.disabled" | "*")[];
   kinds?: string[];
   description?: string;
   limit?: number | null;
@@ -393,7 +466,7 @@ export interface Delivery {
   /** The webhook-id of all its requests. */
   id: string;
   tenant: string;
-  /** Null for the job's own webhook. */
+  /** Null for the own webhook of a job or batch. */
   endpoint_id: string | null;
   job_id: string | null;
   event: string;
@@ -403,6 +476,8 @@ export interface Delivery {
   /** The time of the next attempt. */
   due_at: string | null;
   settled_at: string | null;
+  /** The batch whose end it reports. */
+  batch_id?: string | null;
 }
 
 /** A delivery with its attempts, oldest first. */
@@ -410,7 +485,7 @@ export interface DeliveryLog {
   /** The webhook-id of all its requests. */
   id: string;
   tenant: string;
-  /** Null for the job's own webhook. */
+  /** Null for the own webhook of a job or batch. */
   endpoint_id: string | null;
   job_id: string | null;
   event: string;
@@ -420,6 +495,8 @@ export interface DeliveryLog {
   /** The time of the next attempt. */
   due_at: string | null;
   settled_at: string | null;
+  /** The batch whose end it reports. */
+  batch_id?: string | null;
   /** The current URL; null if the delivery is pulled. */
   url: string | null;
   /** The body of all its requests; null if this server does not know the kind of the job. */
@@ -1124,6 +1201,20 @@ export interface MakeArtifact {
   account?: string | null;
 }
 
+/** A batch to create, with its first jobs. */
+export interface MakeBatch {
+  /** The first jobs; others are added with further requests. */
+  jobs?: BatchJob[];
+  total?: number | null;
+  name?: string | null;
+  /** The account that pays; client keys have their own. */
+  account?: string | null;
+  /** Alternative to the Idempotency-Key header. */
+  idempotency_key?: string | null;
+  tags?: Record<string, string> | null;
+  webhook?: BatchWebhook | null;
+}
+
 /** A bulk operation to create. */
 export interface MakeBulkOperation {
   action: "cancel" | "export" | "priority" | "refund" | "retry" | "verify";
@@ -1147,7 +1238,7 @@ export interface MakeDownload {
 export interface MakeEndpoint {
   /** If omitted, nothing is sent and deliveries are pulled. */
   url?: string | null;
-  events?: ("job.submitted" | "job.queued" | "job.started" | "job.requeued" | "job.parked" | "job.answered" | "job.resumed" | "job.delivering" | "job.succeeded" | "job.failed" | "job.canceled" | "job.expired" | "job.blocked" | "job.retried" | "endpoint.disabled" | "*")[] | null;
+  events?: ("job.submitted" | "job.queued" | "job.started" | "job.requeued" | "job.parked" | "job.answered" | "job.resumed" | "job.delivering" | "job.succeeded" | "job.failed" | "job.canceled" | "job.expired" | "job.blocked" | "job.retried" | "batch.completed" | "endpoint.disabled" | "*")[] | null;
   /** Only events of jobs of these kinds; if empty, of all kinds. */
   kinds?: string[];
   description?: string;
@@ -1250,6 +1341,39 @@ export interface NewArtifact {
   /** The download URL, once the file is stored. */
   download: Signed | null;
   upload: Signed;
+}
+
+/** A batch that was just created. */
+export interface NewBatch {
+  id: string;
+  tenant: string;
+  account: string;
+  name: string | null;
+  /** open: not all jobs are added; running: not all have ended; canceling: it was canceled, and not all have ended; completed or canceled: all have ended. */
+  state: "canceled" | "canceling" | "completed" | "open" | "running";
+  /** How many jobs it is to have. A cancel reduces it to those that were added. */
+  total: number;
+  /** How many jobs were added. */
+  submitted: number;
+  ended: number;
+  succeeded: number;
+  /** How many jobs failed, expired or were blocked. */
+  failed: number;
+  canceled: number;
+  /** The share of its jobs that have ended. */
+  progress: number;
+  /** What its jobs may cost. Null: they are the children of a job. */
+  price: number | null;
+  /** What its ended jobs have cost. Null as for `price`. */
+  captured: number | null;
+  tags: Record<string, string>;
+  /** The job whose children they are. */
+  parent_id: string | null;
+  created_at: string;
+  canceled_at: string | null;
+  ended_at: string | null;
+  /** The secret that signs the batch's webhook, if it was generated. */
+  webhook_secret?: string;
 }
 
 /** A child to submit. */
@@ -2058,7 +2182,7 @@ export interface Token {
 
 /** The event of the test. */
 export interface TriggerEvent {
-  event?: "job.submitted" | "job.queued" | "job.started" | "job.requeued" | "job.parked" | "job.answered" | "job.resumed" | "job.delivering" | "job.succeeded" | "job.failed" | "job.canceled" | "job.expired" | "job.blocked" | "job.retried" | "endpoint.disabled";
+  event?: "job.submitted" | "job.queued" | "job.started" | "job.requeued" | "job.parked" | "job.answered" | "job.resumed" | "job.delivering" | "job.succeeded" | "job.failed" | "job.canceled" | "job.expired" | "job.blocked" | "job.retried" | "batch.completed" | "endpoint.disabled";
 }
 
 /** Changes of a schedule; omitted fields are not changed. Of cron, every and at, a new one replaces the old one. */

@@ -9,13 +9,14 @@ from millpond.api.access import audit, keys, tenants
 from millpond.api.credits import wallets
 from millpond.api.documents import pages
 from millpond.api.fleet import protocol, workers
-from millpond.api.jobs import artifacts, callbacks, composition, jobs, kinds
+from millpond.api.jobs import artifacts, batches, callbacks, composition, jobs, kinds
 from millpond.api.operators import board, bulk, queues, schedules, verification, views
 from millpond.api.webhooks import deliveries, endpoints
 
 ROUTES: Final = (
     *jobs.ROUTES,
     *composition.ROUTES,
+    *batches.ROUTES,
     *artifacts.ROUTES,
     *wallets.ROUTES,
     *kinds.ROUTES,

@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from millpond.wire import (
+    BatchState,
     BulkOperationState,
     DeliveryState,
     FireOutcome,
@@ -29,6 +30,7 @@ Cursor = Annotated[str, Meta(min_length=1, max_length=200, pattern="^[!-~]+$", d
 # The patterns below are for the OpenAPI document only; handlers check the values and raise plainer errors.
 _ID: Final = "[0-7][0-9a-hjkmnp-tv-z]{25}$"
 JobCursor = Annotated[str, Meta(description=_NEXT, extra_json_schema={"pattern": f"^job_{_ID}"})]
+BatchCursor = Annotated[str, Meta(description=_NEXT, extra_json_schema={"pattern": f"^batch_{_ID}"})]
 KeyCursor = Annotated[str, Meta(description=_NEXT, extra_json_schema={"pattern": f"^key_{_ID}"})]
 AuditCursor = Annotated[str, Meta(description=_NEXT, extra_json_schema={"pattern": f"^audit_{_ID}"})]
 DeliveryCursor = Annotated[str, Meta(description=_NEXT, extra_json_schema={"pattern": f"^msg_{_ID}"})]
@@ -98,6 +100,27 @@ class ReadLogs(OfTenant):
 class ListChildren(OfTenant):
     """Which children."""
 
+    cursor: JobCursor | None = None
+    limit: Limit = 50
+
+
+class ListBatches(OfAccount):
+    """Which batches."""
+
+    state: BatchState | UnsetType = UNSET
+    tag: (
+        Annotated[TagFilter, Meta(description="Only batches with this tag: team:ads. A batch must have all of them.")]
+        | None
+    ) = None
+    cursor: BatchCursor | None = None
+    limit: Limit = 50
+
+
+class ListBatchJobs(OfTenant):
+    """Which jobs of a batch."""
+
+    phase: Phase | UnsetType = UNSET
+    outcome: Outcome | UnsetType = UNSET
     cursor: JobCursor | None = None
     limit: Limit = 50
 

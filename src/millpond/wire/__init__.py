@@ -23,6 +23,19 @@ from millpond.wire.access import (
     Wallets,
 )
 from millpond.wire.artifacts import Artifact, Artifacts, MakeArtifact, NewArtifact
+from millpond.wire.batches import (
+    BATCH_MAX,
+    AddJobs,
+    Batch,
+    Batches,
+    BatchJob,
+    BatchJobs,
+    BatchState,
+    BatchWebhook,
+    CanceledBatch,
+    MakeBatch,
+    NewBatch,
+)
 from millpond.wire.board import (
     Alarm,
     AlarmSubject,
@@ -265,6 +278,7 @@ from millpond.wire.worker import (
 
 __all__ = [
     "ARTIFACTS_MAX",
+    "BATCH_MAX",
     "BULK_MAX",
     "CHUNKS_MAX",
     "ENDPOINT_EVENTS",
@@ -279,6 +293,7 @@ __all__ = [
     "ROUTES_MAX",
     "SLOTS_MAX",
     "Accepted",
+    "AddJobs",
     "Adjust",
     "Alarm",
     "AlarmSubject",
@@ -295,6 +310,12 @@ __all__ = [
     "AuditEntry",
     "BackfillSchedule",
     "Backfilled",
+    "Batch",
+    "BatchJob",
+    "BatchJobs",
+    "BatchState",
+    "BatchWebhook",
+    "Batches",
     "Board",
     "BoardWorkers",
     "Budget",
@@ -306,6 +327,7 @@ __all__ = [
     "BulkOperations",
     "CallbackResult",
     "Canceled",
+    "CanceledBatch",
     "ChangeEndpoint",
     "CheckInfo",
     "ChildCounts",
@@ -390,6 +412,7 @@ __all__ = [
     "Logs",
     "MakeAccount",
     "MakeArtifact",
+    "MakeBatch",
     "MakeBulkOperation",
     "MakeDownload",
     "MakeEndpoint",
@@ -403,6 +426,7 @@ __all__ = [
     "MigrationInfo",
     "Name",
     "NewArtifact",
+    "NewBatch",
     "NewChild",
     "NewEndpoint",
     "NewKey",

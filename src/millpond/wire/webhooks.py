@@ -137,12 +137,12 @@ class EndpointStats(Answer):
     seconds_p90: float | None
 
 
-class Delivery(Answer):
+class Delivery(Answer, kw_only=True):
     """A delivery: one event for one receiver."""
 
     id: Annotated[str, Meta(description="The webhook-id of all its requests.")]
     tenant: str
-    endpoint_id: Annotated[str | None, Meta(description="Null for the job's own webhook.")]
+    endpoint_id: Annotated[str | None, Meta(description="Null for the own webhook of a job or batch.")]
     job_id: str | None
     event: str
     state: DeliveryState
@@ -150,6 +150,7 @@ class Delivery(Answer):
     created_at: Time
     due_at: Annotated[Time | None, Meta(description="The time of the next attempt.")]
     settled_at: Time | None
+    batch_id: Annotated[str | None, Meta(description="The batch whose end it reports.")] = None
 
 
 class DeliveryTry(Answer):
@@ -166,7 +167,7 @@ class DeliveryTry(Answer):
     response_body: Annotated[str, Meta(description="The beginning of the response body.")]
 
 
-class DeliveryLog(Delivery):
+class DeliveryLog(Delivery, kw_only=True):
     """A delivery with its attempts, oldest first."""
 
     url: Annotated[str | None, Meta(description="The current URL; null if the delivery is pulled.")]

@@ -44,7 +44,8 @@ import "./webhooks.css";
 
 const EVENTS = [
   ...["job.submitted", "job.queued", "job.started", "job.requeued", "job.parked", "job.answered", "job.delivering"],
-  ...["job.succeeded", "job.failed", "job.canceled", "job.expired", "job.blocked", "job.retried", "endpoint.disabled"],
+  ...["job.succeeded", "job.failed", "job.canceled", "job.expired", "job.blocked", "job.retried"],
+  ...["batch.completed", "endpoint.disabled"],
 ] as const;
 const ENDS: readonly string[] = ["job.succeeded", "job.failed", "job.canceled", "job.expired", "job.blocked"];
 const STATES: Record<string, Tone> = { delivered: "good", failed: "bad", pending: "info", withdrawn: "quiet" };

@@ -39,6 +39,7 @@ stable `code`; `retryable` states whether the same request may succeed later, an
 """
 _TAGS: Final = {
     "jobs": "Submit, read, watch and cancel jobs.",
+    "batches": "Submit many jobs under one handle, with counts, one cancel and one webhook.",
     "artifacts": "Upload and download files.",
     "quotes": "Get the price of a job.",
     "wallet": "Balances and ledger entries of accounts.",
@@ -69,10 +70,12 @@ _WORKER_ID: Final = {"type": "string", "pattern": "^worker_[0-7][0-9a-hjkmnp-tv-
 _ARTIFACT_ID: Final = {"type": "string", "pattern": "^art_[0-7][0-9a-hjkmnp-tv-z]{25}$"}
 _ENDPOINT_ID: Final = {"type": "string", "pattern": "^ep_[0-7][0-9a-hjkmnp-tv-z]{25}$"}
 _DELIVERY_ID: Final = {"type": "string", "pattern": "^msg_[0-7][0-9a-hjkmnp-tv-z]{25}$"}
+_BATCH_ID: Final = {"type": "string", "pattern": "^batch_[0-7][0-9a-hjkmnp-tv-z]{25}$"}
 _BULK_ID: Final = {"type": "string", "pattern": "^bulk_[0-7][0-9a-hjkmnp-tv-z]{25}$"}
 _SCHEDULE_ID: Final = {"type": "string", "pattern": "^sched_[0-7][0-9a-hjkmnp-tv-z]{25}$"}
 _IDS: Final = {
     "artifacts": (_ARTIFACT_ID, "The id of an artifact."),
+    "batches": (_BATCH_ID, "The id of a batch."),
     "deliveries": (_DELIVERY_ID, "The id of a delivery."),
     "endpoints": (_ENDPOINT_ID, "The id of an endpoint."),
     "bulk": (_BULK_ID, "The id of a bulk operation."),
@@ -101,7 +104,7 @@ _HEADERS: Final = {
     "RateLimit": ("The number of remaining requests, and the seconds until the limit is reset.", {"type": "string"}),
     "RateLimit-Policy": ("The limit of requests, and its period in seconds.", {"type": "string"}),
     "Retry-After": ("Seconds to wait before the next request.", {"type": "integer"}),
-    "Location": ("The URL of the job.", {"type": "string"}),
+    "Location": ("The URL of the job or batch.", {"type": "string"}),
     "Idempotency-Replayed": ("`true` if the response is a replay of the first one.", {"type": "string"}),
     "ETag": ("The version of the response.", {"type": "string"}),
     "Preference-Applied": ("The preferences that were applied.", {"type": "string"}),

@@ -69,7 +69,7 @@ async def accept(
     request = _request(call, kind, input, tenant, account, key, webhook, options)
     submitted = await _submit(call, request, build, compare_key_only=compare_key_only)
     _count(call, submitted)
-    if _is_by_hand(call) and not submitted.is_replay:
+    if is_by_hand(call) and not submitted.is_replay:
         await audit(call, tenant, "job.submitted", submitted.id, {"kind": submitted.kind})
     submitted = await _with_secret(call, request, submitted)
     if submitted.is_replay and replay_status is not None:
@@ -89,7 +89,7 @@ async def accept_many(call: Call, tenant: str, jobs: Sequence[wire.Submit]) -> l
     requests = [request for request in asked if not isinstance(request, MillpondError)]
     outcomes = await call.engine.submit_many(requests)
     new = [outcome for outcome in outcomes if not isinstance(outcome, Exception) and _count(call, outcome)]
-    if _is_by_hand(call) and new:
+    if is_by_hand(call) and new:
         kinds = sorted({each.kind for each in new})
         await audit(call, tenant, "job.submitted", None, {"kinds": kinds, "count": len(new)})
     results = iter(
@@ -254,7 +254,7 @@ def _count(call: Call, submitted: Submitted) -> bool:
     return not submitted.is_replay
 
 
-def _is_by_hand(call: Call) -> bool:
+def is_by_hand(call: Call) -> bool:
     """Whether the request comes from the dashboard: the submits of a backend are not audited."""
     return call.state.admit is not None
 
@@ -266,7 +266,7 @@ def _hook(call: Call, given: wire.JobWebhook) -> webhooks.Hook:
     chosen = None
     if given.events is not None:
         chosen = endpoints.lifecycle_events(given.events, JOB_EVENTS, field="webhook.events")
-    _learn(call, secret)
+    learn(call, secret)
     return webhooks.Hook(url=given.url, secret=secret, events=chosen, is_secret_chosen=given.secret is not None)
 
 
@@ -278,11 +278,11 @@ async def _with_secret(call: Call, request: SubmitRequest, submitted: Submitted)
     secret = hook.secret
     if submitted.is_replay:
         secret = await call.engine.hook_secret(request["tenant"], submitted.job_id)
-        _learn(call, secret)
+        learn(call, secret)
     return msgspec.structs.replace(submitted, webhook_secret=secret)
 
 
-def _learn(call: Call, secret: str) -> None:
+def learn(call: Call, secret: str) -> None:
     """Add the secret to the development inbox, which verifies signatures with it."""
     if call.state.inbox is not None:
         call.state.inbox.learn(secret)

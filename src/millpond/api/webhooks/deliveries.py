@@ -113,6 +113,7 @@ def _fields(delivery: DeliveryRecord) -> dict[str, Any]:
         "created_at": delivery.at,
         "due_at": delivery.due_at,
         "settled_at": delivery.settled_at,
+        "batch_id": None if delivery.batch_id is None else ids.text("batch", delivery.batch_id),
     }
 
 
