@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from millpond.app import Millpond
     from millpond.client import (
+        AsyncBatchHandle,
         AsyncClient,
         AsyncJobHandle,
+        BatchHandle,
         Client,
         JobBlockedError,
         JobCanceledError,
@@ -40,9 +42,11 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "AsyncBatchHandle",
     "AsyncClient",
     "AsyncJobHandle",
     "Backoff",
+    "BatchHandle",
     "BlockedError",
     "CanceledError",
     "ChildFailedError",
@@ -72,8 +76,10 @@ __all__ = [
 _MODULES = {
     "millpond.app": ("Millpond",),
     "millpond.client": (
+        "AsyncBatchHandle",
         "AsyncClient",
         "AsyncJobHandle",
+        "BatchHandle",
         "Client",
         "JobBlockedError",
         "JobCanceledError",

@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio.to_thread
 
-from millpond import Client, JobHandle
+from millpond import BatchHandle, Client, JobHandle
 from millpond.client import WaitTimeoutError
 
 LISTS = {
@@ -16,6 +16,8 @@ LISTS = {
     "as_completed",
     "chunks",
     "audit",
+    "batch_jobs",
+    "batches",
     "deliveries",
     "entries",
     "events",
@@ -43,7 +45,7 @@ class Awaited:
         found = getattr(self.inner, name)
         if not callable(found):
             return found
-        if name == "job":
+        if name in {"job", "batch_of"}:
             return lambda job_id: wrapped(found(job_id))
         if name in LISTS:
             return lambda *args, **options: _iterate(found, args, options)
@@ -76,7 +78,7 @@ async def begun(read: Callable[[float], AsyncIterator[Any]]) -> tuple[Any, Async
 def wrapped(thing: Any) -> Any:
     if isinstance(thing, list):
         return [wrapped(each) for each in thing]
-    return Awaited(thing) if isinstance(thing, Client | JobHandle) else thing
+    return Awaited(thing) if isinstance(thing, BatchHandle | Client | JobHandle) else thing
 
 
 def unwrapped(thing: Any) -> Any:

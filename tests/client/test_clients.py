@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 import millpond
-from millpond import AsyncClient, AsyncJobHandle, Client, JobHandle
+from millpond import AsyncBatchHandle, AsyncClient, AsyncJobHandle, BatchHandle, Client, JobHandle
 from millpond.client.verbs import Verbs
 from tests.doubles.native_api import KEY, NativeApi, Server, cut_after_it_is_done
 from tests.waiting import PATIENCE
@@ -38,7 +38,9 @@ def names(made: type) -> set[str]:
     return {name for name in dir(made) if not name.startswith("_")}
 
 
-@pytest.mark.parametrize(("awaited", "blocking"), [(AsyncClient, Client), (AsyncJobHandle, JobHandle)])
+@pytest.mark.parametrize(
+    ("awaited", "blocking"), [(AsyncClient, Client), (AsyncJobHandle, JobHandle), (AsyncBatchHandle, BatchHandle)]
+)
 def test_both_have_the_same_verbs_with_the_same_arguments(awaited: type, blocking: type) -> None:
     assert names(awaited) == names(blocking) - {"verbs"}
     for name in names(awaited):
@@ -52,7 +54,7 @@ def test_both_have_the_same_verbs_with_the_same_arguments(awaited: type, blockin
 def test_a_verb_is_written_once() -> None:
     for name in names(AsyncClient):
         verb = inspect.getattr_static(Client, name)
-        if name not in {"url", "job"}:
+        if name not in {"url", "job", "batch_of"}:
             assert verb.__wrapped__ is inspect.getattr_static(Verbs, name)
 
 

@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "worker comfyui": "Run the jobs of routes on ComfyUI.",
     "run": "Submit a job, follow it, and print its output.",
     "jobs": "Show, follow, cancel and retry jobs.",
+    "batches": "Submit, show and cancel batches of jobs.",
     "bulk": "Retry, cancel, refund, export or prioritize many jobs.",
     "schedules": "Show, create, pause, run and backfill schedules.",
     "search": "Find any object by its ID, the start of its ID, or its name.",

@@ -10,11 +10,13 @@ from millpond.client.errors import (
     UnreadableError,
     WaitTimeoutError,
 )
-from millpond.client.handles import AsyncJobHandle, JobHandle
+from millpond.client.handles import AsyncBatchHandle, AsyncJobHandle, BatchHandle, JobHandle
 
 __all__ = [
+    "AsyncBatchHandle",
     "AsyncClient",
     "AsyncJobHandle",
+    "BatchHandle",
     "Client",
     "JobBlockedError",
     "JobCanceledError",

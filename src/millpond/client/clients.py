@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx2
 
-from millpond.client.handles import AsyncJobHandle, JobHandle
+from millpond.client.handles import AsyncBatchHandle, AsyncJobHandle, BatchHandle, JobHandle
 from millpond.client.ports import AwaitingPort, BlockingPort, iterate, run
 from millpond.client.requests import TIMEOUT, ServerAddress
 from millpond.client.trust import trusted
@@ -23,7 +23,7 @@ R = TypeVar("R")
 _LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=15.0)
 
 
-class AsyncClient(Verbs[AsyncJobHandle]):
+class AsyncClient(Verbs[AsyncJobHandle, AsyncBatchHandle]):
     """The asynchronous client of Millpond's HTTP API.
 
     ``url`` and ``key`` default to MILLPOND_URL and MILLPOND_API_KEY. ``timeout`` is the limit of a call in seconds,
@@ -48,7 +48,14 @@ class AsyncClient(Verbs[AsyncJobHandle]):
         )
         # This transport collects the whole response of the app first, so it cannot stream.
         can_stream = not isinstance(transport, httpx2.ASGITransport)
-        super().__init__(AwaitingPort(http), server, timeout, handle=AsyncJobHandle, can_stream=can_stream)
+        super().__init__(
+            AwaitingPort(http),
+            server,
+            timeout,
+            handle=AsyncJobHandle,
+            batch_handle=AsyncBatchHandle,
+            can_stream=can_stream,
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -58,7 +65,7 @@ class AsyncClient(Verbs[AsyncJobHandle]):
 
 
 def _verb(
-    awaited: Callable[Concatenate[Verbs[JobHandle], P], Coroutine[Any, Any, R]],
+    awaited: Callable[Concatenate[Verbs[JobHandle, BatchHandle], P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Client, P], R]:
     """A method of the blocking client."""
 
@@ -70,7 +77,7 @@ def _verb(
 
 
 def _list(
-    awaited: Callable[Concatenate[Verbs[JobHandle], P], AsyncIterator[R]],
+    awaited: Callable[Concatenate[Verbs[JobHandle, BatchHandle], P], AsyncIterator[R]],
 ) -> Callable[Concatenate[Client, P], Iterator[R]]:
     """A method of the blocking client that returns an iterator."""
 
@@ -104,7 +111,9 @@ class Client:
             transport=transport,
             verify=transport is not None or trusted(),
         )
-        self.verbs = Verbs[JobHandle](BlockingPort(http), server, timeout, handle=JobHandle)
+        self.verbs = Verbs[JobHandle, BatchHandle](
+            BlockingPort(http), server, timeout, handle=JobHandle, batch_handle=BatchHandle
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -124,100 +133,111 @@ class Client:
         """A handle of a job with a known id. No request is sent."""
         return self.verbs.job(job_id)
 
-    request = _verb(Verbs[JobHandle].request)
-    close = _verb(Verbs[JobHandle].close)
-    pages = _list(Verbs[JobHandle].pages)
+    def batch_of(self, batch_id: str) -> BatchHandle:
+        """A handle of a batch with a known id. No request is sent."""
+        return self.verbs.batch_of(batch_id)
 
-    run = _verb(Verbs[JobHandle].run)
-    submit = _verb(Verbs[JobHandle].submit)
-    submit_many = _verb(Verbs[JobHandle].submit_many)
-    quote = _verb(Verbs[JobHandle].quote)
-    get = _verb(Verbs[JobHandle].get)
-    jobs = _list(Verbs[JobHandle].jobs)
-    wait = _verb(Verbs[JobHandle].wait)
-    result = _verb(Verbs[JobHandle].result)
-    events = _list(Verbs[JobHandle].events)
-    chunks = _list(Verbs[JobHandle].chunks)
-    watch = _list(Verbs[JobHandle].watch)
-    stream_text = _list(Verbs[JobHandle].stream_text)
-    as_completed = _list(Verbs[JobHandle].as_completed)
-    logs = _list(Verbs[JobHandle].logs)
-    cancel = _verb(Verbs[JobHandle].cancel)
-    retry = _verb(Verbs[JobHandle].retry)
-    children = _verb(Verbs[JobHandle].children)
-    questions = _verb(Verbs[JobHandle].questions)
-    answer = _verb(Verbs[JobHandle].answer)
-    token = _verb(Verbs[JobHandle].token)
-    upload = _verb(Verbs[JobHandle].upload)
-    artifact = _verb(Verbs[JobHandle].artifact)
-    artifacts = _verb(Verbs[JobHandle].artifacts)
-    download = _verb(Verbs[JobHandle].download)
-    wallet = _verb(Verbs[JobHandle].wallet)
-    entries = _list(Verbs[JobHandle].entries)
-    kinds = _verb(Verbs[JobHandle].kinds)
-    kind = _verb(Verbs[JobHandle].kind)
-    diagram = _verb(Verbs[JobHandle].diagram)
+    request = _verb(Verbs[JobHandle, BatchHandle].request)
+    close = _verb(Verbs[JobHandle, BatchHandle].close)
+    pages = _list(Verbs[JobHandle, BatchHandle].pages)
 
-    tenants = _list(Verbs[JobHandle].tenants)
-    make_tenant = _verb(Verbs[JobHandle].make_tenant)
-    accounts = _list(Verbs[JobHandle].accounts)
-    make_account = _verb(Verbs[JobHandle].make_account)
-    set_cap = _verb(Verbs[JobHandle].set_cap)
-    grant = _verb(Verbs[JobHandle].grant)
-    adjust = _verb(Verbs[JobHandle].adjust)
-    keys = _list(Verbs[JobHandle].keys)
-    make_key = _verb(Verbs[JobHandle].make_key)
-    rotate_key = _verb(Verbs[JobHandle].rotate_key)
-    revoke_key = _verb(Verbs[JobHandle].revoke_key)
-    queues = _verb(Verbs[JobHandle].queues)
-    pause = _verb(Verbs[JobHandle].pause)
-    resume = _verb(Verbs[JobHandle].resume)
-    worker = _verb(Verbs[JobHandle].worker)
-    approve_worker = _verb(Verbs[JobHandle].approve_worker)
-    revoke_worker = _verb(Verbs[JobHandle].revoke_worker)
-    drain_worker = _verb(Verbs[JobHandle].drain_worker)
-    resume_worker = _verb(Verbs[JobHandle].resume_worker)
-    rotate_worker = _verb(Verbs[JobHandle].rotate_worker)
-    assign_worker = _verb(Verbs[JobHandle].assign_worker)
-    routes = _verb(Verbs[JobHandle].routes)
-    scaling = _verb(Verbs[JobHandle].scaling)
-    workers = _verb(Verbs[JobHandle].workers)
-    transition = _verb(Verbs[JobHandle].transition)
-    refund = _verb(Verbs[JobHandle].refund)
-    set_priority = _verb(Verbs[JobHandle].set_priority)
-    find_jobs = _list(Verbs[JobHandle].find_jobs)
-    preview = _verb(Verbs[JobHandle].preview)
-    order = _verb(Verbs[JobHandle].order)
-    bulk_operations = _list(Verbs[JobHandle].bulk_operations)
-    bulk_operation = _verb(Verbs[JobHandle].bulk_operation)
-    abort = _verb(Verbs[JobHandle].abort)
-    schedules = _list(Verbs[JobHandle].schedules)
-    schedule = _verb(Verbs[JobHandle].schedule)
-    make_schedule = _verb(Verbs[JobHandle].make_schedule)
-    update_schedule = _verb(Verbs[JobHandle].update_schedule)
-    pause_schedule = _verb(Verbs[JobHandle].pause_schedule)
-    resume_schedule = _verb(Verbs[JobHandle].resume_schedule)
-    delete_schedule = _verb(Verbs[JobHandle].delete_schedule)
-    run_schedule = _verb(Verbs[JobHandle].run_schedule)
-    backfill_schedule = _verb(Verbs[JobHandle].backfill_schedule)
-    preview_backfill = _verb(Verbs[JobHandle].preview_backfill)
-    fires = _list(Verbs[JobHandle].fires)
-    preview_schedule = _verb(Verbs[JobHandle].preview_schedule)
-    endpoints = _verb(Verbs[JobHandle].endpoints)
-    endpoint = _verb(Verbs[JobHandle].endpoint)
-    make_endpoint = _verb(Verbs[JobHandle].make_endpoint)
-    change_endpoint = _verb(Verbs[JobHandle].change_endpoint)
-    rotate_endpoint = _verb(Verbs[JobHandle].rotate_endpoint)
-    disable_endpoint = _verb(Verbs[JobHandle].disable_endpoint)
-    enable_endpoint = _verb(Verbs[JobHandle].enable_endpoint)
-    delete_endpoint = _verb(Verbs[JobHandle].delete_endpoint)
-    test_endpoint = _verb(Verbs[JobHandle].test_endpoint)
-    endpoint_stats = _verb(Verbs[JobHandle].endpoint_stats)
-    deliveries = _list(Verbs[JobHandle].deliveries)
-    delivery = _verb(Verbs[JobHandle].delivery)
-    resend = _verb(Verbs[JobHandle].resend)
-    resend_since = _verb(Verbs[JobHandle].resend_since)
-    pull = _verb(Verbs[JobHandle].pull)
-    report = _verb(Verbs[JobHandle].report)
-    audit = _list(Verbs[JobHandle].audit)
-    verify = _verb(Verbs[JobHandle].verify)
+    run = _verb(Verbs[JobHandle, BatchHandle].run)
+    submit = _verb(Verbs[JobHandle, BatchHandle].submit)
+    submit_many = _verb(Verbs[JobHandle, BatchHandle].submit_many)
+    quote = _verb(Verbs[JobHandle, BatchHandle].quote)
+    get = _verb(Verbs[JobHandle, BatchHandle].get)
+    jobs = _list(Verbs[JobHandle, BatchHandle].jobs)
+    wait = _verb(Verbs[JobHandle, BatchHandle].wait)
+    result = _verb(Verbs[JobHandle, BatchHandle].result)
+    events = _list(Verbs[JobHandle, BatchHandle].events)
+    chunks = _list(Verbs[JobHandle, BatchHandle].chunks)
+    watch = _list(Verbs[JobHandle, BatchHandle].watch)
+    stream_text = _list(Verbs[JobHandle, BatchHandle].stream_text)
+    as_completed = _list(Verbs[JobHandle, BatchHandle].as_completed)
+    logs = _list(Verbs[JobHandle, BatchHandle].logs)
+    cancel = _verb(Verbs[JobHandle, BatchHandle].cancel)
+    retry = _verb(Verbs[JobHandle, BatchHandle].retry)
+    children = _verb(Verbs[JobHandle, BatchHandle].children)
+    questions = _verb(Verbs[JobHandle, BatchHandle].questions)
+    answer = _verb(Verbs[JobHandle, BatchHandle].answer)
+    token = _verb(Verbs[JobHandle, BatchHandle].token)
+    batch = _verb(Verbs[JobHandle, BatchHandle].batch)
+    add_jobs = _verb(Verbs[JobHandle, BatchHandle].add_jobs)
+    get_batch = _verb(Verbs[JobHandle, BatchHandle].get_batch)
+    batches = _list(Verbs[JobHandle, BatchHandle].batches)
+    wait_for_batch = _verb(Verbs[JobHandle, BatchHandle].wait_for_batch)
+    batch_jobs = _list(Verbs[JobHandle, BatchHandle].batch_jobs)
+    cancel_batch = _verb(Verbs[JobHandle, BatchHandle].cancel_batch)
+    upload = _verb(Verbs[JobHandle, BatchHandle].upload)
+    artifact = _verb(Verbs[JobHandle, BatchHandle].artifact)
+    artifacts = _verb(Verbs[JobHandle, BatchHandle].artifacts)
+    download = _verb(Verbs[JobHandle, BatchHandle].download)
+    wallet = _verb(Verbs[JobHandle, BatchHandle].wallet)
+    entries = _list(Verbs[JobHandle, BatchHandle].entries)
+    kinds = _verb(Verbs[JobHandle, BatchHandle].kinds)
+    kind = _verb(Verbs[JobHandle, BatchHandle].kind)
+    diagram = _verb(Verbs[JobHandle, BatchHandle].diagram)
+
+    tenants = _list(Verbs[JobHandle, BatchHandle].tenants)
+    make_tenant = _verb(Verbs[JobHandle, BatchHandle].make_tenant)
+    accounts = _list(Verbs[JobHandle, BatchHandle].accounts)
+    make_account = _verb(Verbs[JobHandle, BatchHandle].make_account)
+    set_cap = _verb(Verbs[JobHandle, BatchHandle].set_cap)
+    grant = _verb(Verbs[JobHandle, BatchHandle].grant)
+    adjust = _verb(Verbs[JobHandle, BatchHandle].adjust)
+    keys = _list(Verbs[JobHandle, BatchHandle].keys)
+    make_key = _verb(Verbs[JobHandle, BatchHandle].make_key)
+    rotate_key = _verb(Verbs[JobHandle, BatchHandle].rotate_key)
+    revoke_key = _verb(Verbs[JobHandle, BatchHandle].revoke_key)
+    queues = _verb(Verbs[JobHandle, BatchHandle].queues)
+    pause = _verb(Verbs[JobHandle, BatchHandle].pause)
+    resume = _verb(Verbs[JobHandle, BatchHandle].resume)
+    worker = _verb(Verbs[JobHandle, BatchHandle].worker)
+    approve_worker = _verb(Verbs[JobHandle, BatchHandle].approve_worker)
+    revoke_worker = _verb(Verbs[JobHandle, BatchHandle].revoke_worker)
+    drain_worker = _verb(Verbs[JobHandle, BatchHandle].drain_worker)
+    resume_worker = _verb(Verbs[JobHandle, BatchHandle].resume_worker)
+    rotate_worker = _verb(Verbs[JobHandle, BatchHandle].rotate_worker)
+    assign_worker = _verb(Verbs[JobHandle, BatchHandle].assign_worker)
+    routes = _verb(Verbs[JobHandle, BatchHandle].routes)
+    scaling = _verb(Verbs[JobHandle, BatchHandle].scaling)
+    workers = _verb(Verbs[JobHandle, BatchHandle].workers)
+    transition = _verb(Verbs[JobHandle, BatchHandle].transition)
+    refund = _verb(Verbs[JobHandle, BatchHandle].refund)
+    set_priority = _verb(Verbs[JobHandle, BatchHandle].set_priority)
+    find_jobs = _list(Verbs[JobHandle, BatchHandle].find_jobs)
+    preview = _verb(Verbs[JobHandle, BatchHandle].preview)
+    order = _verb(Verbs[JobHandle, BatchHandle].order)
+    bulk_operations = _list(Verbs[JobHandle, BatchHandle].bulk_operations)
+    bulk_operation = _verb(Verbs[JobHandle, BatchHandle].bulk_operation)
+    abort = _verb(Verbs[JobHandle, BatchHandle].abort)
+    schedules = _list(Verbs[JobHandle, BatchHandle].schedules)
+    schedule = _verb(Verbs[JobHandle, BatchHandle].schedule)
+    make_schedule = _verb(Verbs[JobHandle, BatchHandle].make_schedule)
+    update_schedule = _verb(Verbs[JobHandle, BatchHandle].update_schedule)
+    pause_schedule = _verb(Verbs[JobHandle, BatchHandle].pause_schedule)
+    resume_schedule = _verb(Verbs[JobHandle, BatchHandle].resume_schedule)
+    delete_schedule = _verb(Verbs[JobHandle, BatchHandle].delete_schedule)
+    run_schedule = _verb(Verbs[JobHandle, BatchHandle].run_schedule)
+    backfill_schedule = _verb(Verbs[JobHandle, BatchHandle].backfill_schedule)
+    preview_backfill = _verb(Verbs[JobHandle, BatchHandle].preview_backfill)
+    fires = _list(Verbs[JobHandle, BatchHandle].fires)
+    preview_schedule = _verb(Verbs[JobHandle, BatchHandle].preview_schedule)
+    endpoints = _verb(Verbs[JobHandle, BatchHandle].endpoints)
+    endpoint = _verb(Verbs[JobHandle, BatchHandle].endpoint)
+    make_endpoint = _verb(Verbs[JobHandle, BatchHandle].make_endpoint)
+    change_endpoint = _verb(Verbs[JobHandle, BatchHandle].change_endpoint)
+    rotate_endpoint = _verb(Verbs[JobHandle, BatchHandle].rotate_endpoint)
+    disable_endpoint = _verb(Verbs[JobHandle, BatchHandle].disable_endpoint)
+    enable_endpoint = _verb(Verbs[JobHandle, BatchHandle].enable_endpoint)
+    delete_endpoint = _verb(Verbs[JobHandle, BatchHandle].delete_endpoint)
+    test_endpoint = _verb(Verbs[JobHandle, BatchHandle].test_endpoint)
+    endpoint_stats = _verb(Verbs[JobHandle, BatchHandle].endpoint_stats)
+    deliveries = _list(Verbs[JobHandle, BatchHandle].deliveries)
+    delivery = _verb(Verbs[JobHandle, BatchHandle].delivery)
+    resend = _verb(Verbs[JobHandle, BatchHandle].resend)
+    resend_since = _verb(Verbs[JobHandle, BatchHandle].resend_since)
+    pull = _verb(Verbs[JobHandle, BatchHandle].pull)
+    report = _verb(Verbs[JobHandle, BatchHandle].report)
+    audit = _list(Verbs[JobHandle, BatchHandle].audit)
+    verify = _verb(Verbs[JobHandle, BatchHandle].verify)

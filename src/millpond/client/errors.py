@@ -26,7 +26,7 @@ from millpond.errors import MillpondError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from millpond.client.handles import Handle
+    from millpond.client.handles import Handle, KnownBatch
 
 
 class JobEndedError(MillpondError):
@@ -70,7 +70,7 @@ class WaitTimeoutError(MillpondError, TimeoutError):
     status = 408
     retryable = True
 
-    def __init__(self, message: str | None = None, *, job: Handle, **details: Any) -> None:
+    def __init__(self, message: str | None = None, *, job: Handle | KnownBatch, **details: Any) -> None:
         super().__init__(message, **details)
         self.job = job
 

@@ -1,4 +1,4 @@
-"""Job handles of the client."""
+"""The handles of the client: of jobs, and of batches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 class Handle:
     """A job with its last known state. Only the methods send requests."""
 
-    def __init__(self, verbs: Verbs[Any], id: str, known: wire.Job | wire.Accepted | None = None) -> None:
+    def __init__(self, verbs: Verbs[Any, Any], id: str, known: wire.Job | wire.Accepted | None = None) -> None:
         self._verbs = verbs
         self._known = known
         self.id = id
@@ -228,3 +228,128 @@ class JobHandle(Handle):
     questions = _verb(AsyncJobHandle.questions)
     answer = _verb(AsyncJobHandle.answer)
     token = _verb(AsyncJobHandle.token)
+
+
+class KnownBatch:
+    """A batch with its last known state. Only the methods send requests."""
+
+    def __init__(self, verbs: Verbs[Any, Any], id: str, known: wire.Batch | None = None) -> None:
+        self._verbs = verbs
+        self._known = known
+        self.id = id
+        self.webhook_secret: str | None = getattr(known, "webhook_secret", None) or None
+        """The secret that signs its webhook, if the server generated it. Known after the batch was created only."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} {self.state or 'not read yet'} {self.ended} of {self.total}>"
+
+    def learn(self, known: wire.Batch) -> None:
+        """Store the response of the server."""
+        self._known = known
+
+    @property
+    def record(self) -> wire.Batch | None:
+        """The last response of the server about the batch."""
+        return self._known
+
+    def _count(self, name: str) -> int:
+        return getattr(self._known, name, 0)
+
+    @property
+    def name(self) -> str | None:
+        """The name."""
+        return getattr(self._known, "name", None)
+
+    @property
+    def state(self) -> wire.BatchState | None:
+        """open, running, canceling, completed or canceled."""
+        return getattr(self._known, "state", None)
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether all its jobs have ended."""
+        return self.state in {"completed", "canceled"}
+
+    @property
+    def total(self) -> int:
+        """How many jobs it is to have."""
+        return self._count("total")
+
+    @property
+    def submitted(self) -> int:
+        """How many jobs were submitted."""
+        return self._count("submitted")
+
+    @property
+    def ended(self) -> int:
+        """How many jobs have ended."""
+        return self._count("ended")
+
+    @property
+    def succeeded(self) -> int:
+        """How many jobs have succeeded."""
+        return self._count("succeeded")
+
+    @property
+    def failed(self) -> int:
+        """How many jobs failed, expired or were blocked."""
+        return self._count("failed")
+
+    @property
+    def canceled(self) -> int:
+        """How many jobs were canceled."""
+        return self._count("canceled")
+
+    @property
+    def progress(self) -> float:
+        """The share of its jobs that have ended, from 0 to 1."""
+        return getattr(self._known, "progress", 0.0)
+
+    @property
+    def captured(self) -> int | None:
+        """What its ended jobs have cost."""
+        return getattr(self._known, "captured", None)
+
+
+class AsyncBatchHandle(KnownBatch):
+    """A batch handle of :class:`AsyncClient`."""
+
+    async def refresh(self) -> Self:
+        """Read the batch again."""
+        return await self._verbs.get_batch(self)
+
+    async def wait(self, *, timeout: float | None = None) -> Self:
+        """Wait until all its jobs have ended, with any outcome."""
+        return await self._verbs.wait_for_batch(self, timeout=timeout)
+
+    def jobs(
+        self, *, phase: wire.Phase | None = None, outcome: wire.Outcome | None = None, limit: int | None = None
+    ) -> AsyncIterator[AsyncJobHandle]:
+        """Its jobs in the order in which they were submitted; ``limit`` is the page size."""
+        return self._verbs.batch_jobs(self, phase=phase, outcome=outcome, limit=limit)
+
+    async def cancel(self) -> wire.CanceledBatch:
+        """Cancel the batch: it accepts no more jobs, and those that have not ended are canceled."""
+        return await self._verbs.cancel_batch(self)
+
+
+class BatchHandle(KnownBatch):
+    """A batch handle of :class:`Client`."""
+
+    def refresh(self) -> Self:
+        """Read the batch again."""
+        return run(self._verbs.get_batch(self))
+
+    def wait(self, *, timeout: float | None = None) -> Self:
+        """Wait until all its jobs have ended, with any outcome."""
+        return run(self._verbs.wait_for_batch(self, timeout=timeout))
+
+    def jobs(
+        self, *, phase: wire.Phase | None = None, outcome: wire.Outcome | None = None, limit: int | None = None
+    ) -> Iterator[JobHandle]:
+        """Its jobs in the order in which they were submitted; ``limit`` is the page size."""
+        return iterate(self._verbs.batch_jobs(self, phase=phase, outcome=outcome, limit=limit))
+
+    def cancel(self) -> wire.CanceledBatch:
+        """Cancel the batch: it accepts no more jobs, and those that have not ended are canceled."""
+        return run(self._verbs.cancel_batch(self))

@@ -9,22 +9,23 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 import msgspec
 
 from millpond import wire
-from millpond.client.admin import Admin
+from millpond.client.batches import BatchVerbs, job_input, parts
 from millpond.client.errors import WaitTimeoutError, check_outcome, from_problem
 from millpond.client.files import Files
-from millpond.client.handles import Handle
+from millpond.client.handles import Handle, KnownBatch
 from millpond.client.requests import ANYTHING, Deadline, encode, given, length, new_key, plain, segment
 from millpond.client.watching import EventReader, TextReader
 from millpond.errors import InputError, InvalidError, MillpondError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
     from datetime import datetime, timedelta
 
     from millpond.client.ports import Port
     from millpond.client.requests import ServerAddress
 
 H = TypeVar("H", bound=Handle)
+B = TypeVar("B", bound=KnownBatch)
 T = TypeVar("T")
 
 POLL_MAX: Final = 25.0
@@ -32,18 +33,25 @@ LATE_MAX: Final = 2.0
 """How many seconds the last read may take beyond the caller's timeout."""
 _LANES: Final = 8
 _CROWDED_POLL: Final = 1.0
-_BULK_BYTES_MAX: Final = 8 * 1024 * 1024
 _SUBMIT_FIELDS: Final = frozenset(wire.Submit.__struct_fields__)
 
 
-class Verbs(Admin, Files, Generic[H]):
-    """The client's methods. ``H`` is the type of its job handles."""
+class Verbs(BatchVerbs[B], Files, Generic[H, B]):
+    """The client's methods. ``H`` is the type of its job handles, ``B`` that of its batch handles."""
 
     def __init__(
-        self, port: Port, server: ServerAddress, timeout: float, *, handle: Callable[..., H], can_stream: bool = True
+        self,
+        port: Port,
+        server: ServerAddress,
+        timeout: float,
+        *,
+        handle: Callable[..., H],
+        batch_handle: Callable[..., B],
+        can_stream: bool = True,
     ) -> None:
         super().__init__(port, server, timeout)
         self._handle = handle
+        self._batch_handle = batch_handle
         self._can_stream = can_stream
 
     # Submitting
@@ -109,7 +117,8 @@ class Verbs(Admin, Files, Generic[H]):
     ) -> list[H | MillpondError]:
         """Submit many jobs; each is accepted or rejected separately. A request holds the arguments of ``submit``."""
         answers: list[H | MillpondError] = []
-        for body in _bulks([_keyed(index, request) for index, request in enumerate(requests)]):
+        for jobs in parts([_keyed(index, request) for index, request in enumerate(requests)]):
+            body = _bulk(jobs)
             results = await self.request(
                 "POST", "/v1/jobs/bulk", body=body, params={"tenant": tenant}, type=wire.Results, is_repeatable=True
             )
@@ -126,7 +135,7 @@ class Verbs(Admin, Files, Generic[H]):
         self, kind: str, input: Any = None, *, account: str | None = None, tenant: str | None = None
     ) -> wire.Quote:
         """The price of a job, and whether the account has enough credits."""
-        body = wire.AskPrice(kind=kind, input=_input(input), account=account)
+        body = wire.AskPrice(kind=kind, input=job_input(input), account=account)
         return await self.request(
             "POST", "/v1/quotes", body=body, params={"tenant": tenant}, type=wire.Quote, is_repeatable=True
         )
@@ -160,8 +169,21 @@ class Verbs(Admin, Files, Generic[H]):
         owner = {"account": account, "tenant": tenant}
         return self._jobs({"kind": kind, "state": state, "phase": phase, "tag": tag, **owner, "limit": limit})
 
-    async def _jobs(self, params: dict[str, Any]) -> AsyncIterator[H]:
-        async for record in self.pages("/v1/jobs", wire.Jobs, params):
+    def batch_jobs(
+        self,
+        batch: KnownBatch | str,
+        *,
+        phase: wire.Phase | None = None,
+        outcome: wire.Outcome | None = None,
+        tenant: str | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[H]:
+        """The jobs of a batch in the order in which they were submitted; ``limit`` is the page size."""
+        path = f"/v1/batches/{segment(batch.id if isinstance(batch, KnownBatch) else batch)}/jobs"
+        return self._jobs({"phase": phase, "outcome": outcome, "tenant": tenant, "limit": limit}, path, wire.BatchJobs)
+
+    async def _jobs(self, params: dict[str, Any], path: str = "/v1/jobs", type: Any = wire.Jobs) -> AsyncIterator[H]:
+        async for record in self.pages(path, type, params):
             whole = await self._read(record.id, 0, None) if record.omitted else record
             yield self._handle(self, record.id, whole)
 
@@ -391,19 +413,12 @@ def _id(job: Handle | str) -> str:
     return segment(job.id if isinstance(job, Handle) else job)
 
 
-def _input(given: Any) -> dict[str, Any]:
-    written = plain({} if given is None else given, field="input")
-    if not isinstance(written, dict):
-        raise InputError("The value must be an object with names and values.", field="input")
-    return cast("dict[str, Any]", written)
-
-
 def _submit(
     *, kind: str, input: Any = None, expires_in: Any = None, webhook: Any = None, **options: Any
 ) -> wire.Submit:
     lifetime = None if expires_in is None else length(expires_in, field="expires_in")
     hook = None if webhook is None else _webhook(webhook)
-    return wire.Submit(kind=kind, input=_input(input), expires_in=lifetime, webhook=hook, **given(options))
+    return wire.Submit(kind=kind, input=job_input(input), expires_in=lifetime, webhook=hook, **given(options))
 
 
 def _webhook(given: wire.JobWebhook | Mapping[str, Any] | str) -> wire.JobWebhook:
@@ -427,20 +442,6 @@ def _keyed(index: int, request: Mapping[str, Any]) -> bytes:
     except MillpondError as error:
         error.field = f"requests[{index}].{error.field}"
         raise
-
-
-def _bulks(jobs: list[bytes]) -> Iterator[bytes]:
-    """The bodies of bulk submits, each within the limits of jobs and bytes."""
-    bulk: list[bytes] = []
-    size = 0
-    for job in jobs:
-        if bulk and (len(bulk) == wire.BULK_MAX or size + len(job) > _BULK_BYTES_MAX):
-            yield _bulk(bulk)
-            bulk, size = [], 0
-        bulk.append(job)
-        size += len(job) + 1
-    if bulk:
-        yield _bulk(bulk)
 
 
 def _bulk(jobs: list[bytes]) -> bytes:
