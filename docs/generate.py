@@ -35,7 +35,7 @@ from millpond.api.documents.schemas import meaning
 from millpond.api.native import ROUTES
 from millpond.cli import COMMANDS, load
 from millpond.cli.output import EXIT_CODES, INTERRUPTED, OUTCOME_CODES, TIMED_OUT, USAGE
-from millpond.client import admin, handles, requests, verbs
+from millpond.client import admin, batches, handles, requests, verbs
 from millpond.client import errors as client_errors
 from millpond.engine import engine, verify
 from millpond.engine.credits import ledger
@@ -393,8 +393,9 @@ def python_submit() -> Iterator[str]:
 
 
 def python_client() -> Iterator[str]:
-    for made in (verbs.Verbs, admin.Admin):
-        yield f"\n### {'Jobs and credits' if made is verbs.Verbs else 'For operators'}\n"
+    titles = {verbs.Verbs: "Jobs and credits", batches.BatchVerbs: "Batches", admin.Admin: "For operators"}
+    for made, title in titles.items():
+        yield f"\n### {title}\n"
         yield from _methods(made, [name for name in _public(made) if name != "pages"])
     yield "\n### Any request\n"
     yield from _methods(requests.Requests, ["request"])
@@ -404,6 +405,12 @@ def python_handle() -> Iterator[str]:
     yield from _methods(handles.Handle, [name for name in _public(handles.Handle) if name != "learn"])
     yield ""
     yield from _methods(handles.AsyncJobHandle, _public(handles.AsyncJobHandle))
+
+
+def python_batch_handle() -> Iterator[str]:
+    yield from _methods(handles.KnownBatch, [name for name in _public(handles.KnownBatch) if name != "learn"])
+    yield ""
+    yield from _methods(handles.AsyncBatchHandle, _public(handles.AsyncBatchHandle))
 
 
 def python_client_errors() -> Iterator[str]:
@@ -778,6 +785,7 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "python_submit": python_submit,
     "python_client": python_client,
     "python_handle": python_handle,
+    "python_batch_handle": python_batch_handle,
     "python_client_errors": python_client_errors,
     "python_worker": python_worker,
     "python_records": python_records,
