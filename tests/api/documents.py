@@ -34,8 +34,8 @@ from hypothesis import strategies as st
 # What no schema can tell: a job can be put off to the year 9000, not to any year; two keys must agree; a client's key
 # is for an account; a whole number in an input is written as one (30, not 30.0); how large a file may be is a setting;
 # which URLs may be called is one too; which states there are depends on the kinds; what a bulk operation must say
-# depends on its action, and what ends begins before that; a schedule is due in the future, of one kind; and nobody here
-# has the patience to wait a minute.
+# depends on its action, and what ends begins before that; a batch has jobs, and not more than its total; a schedule is
+# due in the future, of one kind; and nobody here has the patience to wait a minute.
 times = st.datetimes(min_value=datetime(2000, 1, 1), max_value=datetime(2100, 1, 1))
 schemathesis.openapi.format("date-time", times.map(lambda moment: moment.isoformat() + "Z"))
 schemathesis.openapi.format("uri", st.just("http://127.0.0.1:9/hooks"))
@@ -56,6 +56,9 @@ def filter_case(context, case):
             return False
     if case.path.startswith("/v1/bulk") and body and case.meta.generation.mode.is_positive:
         return is_meant(body, is_order=case.path == "/v1/bulk")
+    if case.path == "/v1/batches" and body and case.meta.generation.mode.is_positive:
+        if not (jobs_of(body) or body.get("total")) or len(jobs_of(body)) > (body.get("total") or 1_000):
+            return False
     if any(is_pointed(job.get("input")) for job in (body, *jobs_of(body)) if isinstance(job, dict)):
         return False
     return "Idempotency-Key" not in (case.headers or {}) or "idempotency_key" not in body

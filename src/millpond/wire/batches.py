@@ -56,7 +56,14 @@ class MakeBatch(Request):
         ]
         | None
     ) = None
-    name: Annotated[str, Meta(min_length=1, max_length=200, examples=["catalogue"])] | None = None
+    name: (
+        # The pattern is for readers of the schema: other printable characters are accepted too.
+        Annotated[
+            str,
+            Meta(min_length=1, max_length=200, examples=["catalogue"], extra_json_schema={"pattern": "^[ -~]{1,200}$"}),
+        ]
+        | None
+    ) = None
     account: Annotated[Name | None, Meta(description="The account that pays; client keys have their own.")] = None
     idempotency_key: Annotated[Key | None, Meta(description="Alternative to the Idempotency-Key header.")] = None
     tags: Annotated[Tags, Meta(description="Tags of the batch, which its jobs inherit.")] | None = None
