@@ -56,7 +56,7 @@ def filter_case(context, case):
             return False
     if case.path.startswith("/v1/bulk") and body and case.meta.generation.mode.is_positive:
         return is_meant(body, is_order=case.path == "/v1/bulk")
-    if case.path == "/v1/batches" and body and case.meta.generation.mode.is_positive:
+    if case.path == "/v1/batches" and case.method == "POST" and case.meta.generation.mode.is_positive:
         if not (jobs_of(body) or body.get("total")) or len(jobs_of(body)) > (body.get("total") or 1_000):
             return False
     if any(is_pointed(job.get("input")) for job in (body, *jobs_of(body)) if isinstance(job, dict)):
@@ -95,6 +95,8 @@ def before_call(context, case, kwargs):
         pass
     if isinstance(case.body, dict) and isinstance(case.body.get("wait"), (int, float)):
         case.body["wait"] = min(case.body["wait"], 0.1)
+    if case.path.startswith("/v1/batches") and isinstance(case.body, dict) and case.meta.generation.mode.is_positive:
+        case.body = case.body | {"jobs": [job | {"kind": "nap", "input": {}} for job in jobs_of(case.body) or [{}]]}
     if case.path.startswith("/v1/schedules") and isinstance(case.body, dict) and case.meta.generation.mode.is_positive:
         case.body = scheduled(case.body)
 
