@@ -174,6 +174,8 @@ async def test_anything_is_found_by_its_id_or_how_that_begins(post: Post) -> Non
     operation = (await site.order("POST", "/v1/bulk", order)).json()["id"]
     schedule = {"name": "nightly", "kind": "free", "account": "ann", "every": "1h"}
     schedule_id = (await post.send("POST", "/v1/schedules", schedule)).json()["id"]
+    batch = {"jobs": [{"kind": "free"}], "name": "catalogue"}
+    batch_id = (await post.http.post("/v1/batches", json=batch, headers=_bearer(post.client_key))).json()["id"]
     uuid = ids.parse("job", job_id)
     for asked, kind, found_id in (
         (job_id, "job", job_id),
@@ -187,6 +189,7 @@ async def test_anything_is_found_by_its_id_or_how_that_begins(post: Post) -> Non
         (delivery, "delivery", delivery),
         (key["id"], "key", key["id"]),
         (operation, "bulk_operation", operation),
+        (batch_id, "batch", batch_id),
         (schedule_id, "schedule", schedule_id),
         (audited["id"], "audit", audited["id"]),
     ):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 PAGES = (
     "/",
     "/jobs",
+    "/batches",
     "/kinds",
     "/kinds/paint",
     "/schedules",

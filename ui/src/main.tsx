@@ -8,6 +8,7 @@ import { openSession, session, signInReason, takeKey } from "./api";
 import { goLive } from "./live";
 import { Access } from "./pages/access";
 import { Audit } from "./pages/audit";
+import { Batches, BatchPage } from "./pages/batches";
 import { BulkOperations } from "./pages/bulk";
 import { Credits } from "./pages/credits";
 import { Failures } from "./pages/failures";
@@ -37,6 +38,8 @@ const PAGES: readonly (readonly [string, PageComponent])[] = [
   ["/", Overview],
   ["/jobs", Jobs],
   ["/jobs/{id}", JobPage],
+  ["/batches", Batches],
+  ["/batches/{id}", BatchPage],
   ["/kinds", Kinds],
   ["/kinds/{kind}", Kinds],
   ["/schedules", Schedules],

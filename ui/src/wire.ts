@@ -1940,7 +1940,7 @@ export interface Schedules {
 
 /** A search result. */
 export interface SearchResult {
-  type: "account" | "artifact" | "audit" | "bulk_operation" | "delivery" | "endpoint" | "job" | "key" | "kind" | "queue" | "schedule" | "tenant" | "worker";
+  type: "account" | "artifact" | "audit" | "batch" | "bulk_operation" | "delivery" | "endpoint" | "job" | "key" | "kind" | "queue" | "schedule" | "tenant" | "worker";
   id: string;
   tenant: string | null;
   title: string;

@@ -21,6 +21,8 @@ PATHS: Final = (
     "/",
     "/jobs",
     "/jobs/{id}",
+    "/batches",
+    "/batches/{id}",
     "/kinds",
     "/kinds/{kind}",
     "/schedules",

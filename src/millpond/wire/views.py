@@ -96,6 +96,7 @@ SearchResultType = Literal[
     "delivery",
     "key",
     "artifact",
+    "batch",
     "bulk_operation",
     "schedule",
     "audit",

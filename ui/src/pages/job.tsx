@@ -562,6 +562,11 @@ function Side({ detail, job }: { detail: JobDetail; job: Job }) {
           </Fact>
         )}
         <ScheduleFact job={job} />
+        {job.batch_id && (
+          <Fact name="Batch">
+            <Id id={job.batch_id} tenant={job.tenant} />
+          </Fact>
+        )}
         {job.retry_of && (
           <Fact name="Retry of">
             <Id id={job.retry_of} tenant={job.tenant} />

@@ -214,6 +214,7 @@ const PLACES: Record<string, string> = {
   msg: "/deliveries",
   bulk: "/bulk",
   sched: "/schedules",
+  batch: "/batches",
 };
 
 /** An id with a link to its page and a button to copy it. */

@@ -7,15 +7,16 @@ import "./counts.css";
 interface CountBarProps {
   /** Only what there is: none of the counts is 0. */
   counts: readonly { name: string; count: number; tone: Tone }[];
+  /** Whether the widths are the shares. Otherwise few jobs beside many are shown wider, to be seen and compared. */
+  isExact?: boolean;
 }
 
-/** The widths are the square roots of the counts, so that few jobs beside many are still seen. */
-export function CountBar({ counts }: CountBarProps) {
+export function CountBar({ counts, isExact = false }: CountBarProps) {
   return (
     <div class="counts">
       <div class="counts-bar" aria-hidden="true">
         {counts.map((each) => (
-          <span key={each.name} class={each.tone} style={{ flexGrow: Math.sqrt(each.count) }} />
+          <span key={each.name} class={each.tone} style={{ flexGrow: isExact ? each.count : Math.sqrt(each.count) }} />
         ))}
       </div>
       <small class="soft">{counts.map((each) => `${count(each.count)} ${plain(each.name)}`).join(", ")}</small>

@@ -23,6 +23,7 @@ interface NavItem {
 const NAV: readonly NavItem[] = [
   { to: "/", title: "Overview", key: "o", note: () => board.value?.alarms.length ?? null },
   { to: "/jobs", title: "Jobs", key: "j" },
+  { to: "/batches", title: "Batches", key: "t" },
   { to: "/kinds", title: "Kinds and queues", key: "k" },
   { to: "/schedules", title: "Schedules", key: "d" },
   { to: "/fleet", title: "Fleet", key: "f", note: () => board.value?.workers.deaf ?? null },
@@ -195,6 +196,8 @@ export function placeOf(result: SearchResult): { to: string; query: Record<strin
       return { to: `/deliveries/${id}`, query: of };
     case "bulk_operation":
       return { to: `/bulk/${id}`, query: {} };
+    case "batch":
+      return { to: `/batches/${id}`, query: of };
     case "schedule":
       return { to: `/schedules/${id}`, query: {} };
     case "kind":

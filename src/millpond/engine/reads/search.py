@@ -64,6 +64,7 @@ class _IdType:
 
 _ID_TYPES: Final = {
     "job": _IdType("job", "job", SQL["jobs"]),
+    "batch": _IdType("batch", "batch", SQL["batches"]),
     "ep": _IdType("endpoint", "ep", SQL["endpoints"]),
     "msg": _IdType("delivery", "msg", SQL["deliveries"]),
     "art": _IdType("artifact", "art", SQL["artifacts"]),

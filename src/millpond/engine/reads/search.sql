@@ -10,6 +10,15 @@ from (
 where $3::text is null or j.tenant = $3
 limit $5;
 
+-- name: batches :many
+-- Database: tenant.
+select b.id, b.tenant, case when b.name = '' then 'batch' else b.name end || ', ' || b.total || ' jobs' as title
+from (
+    select b.id, b.tenant, b.name, b.total from millpond.batches b where b.id >= $1 and b.id <= $2 order by b.id desc limit $4
+) b
+where $3::text is null or b.tenant = $3
+limit $5;
+
 -- name: endpoints :many
 -- Database: tenant.
 select e.id, e.tenant, coalesce(e.url, '') as title
