@@ -55,6 +55,7 @@ async def test_a_batch_shows_how_far_it_is_and_is_canceled(dash: Dash) -> None:
         await page.get_by_role("button", name="Cancel batch").click()
         await expect(page.get_by_role("dialog")).to_contain_text("the 2 jobs that have not ended are canceled")
         await confirm(page, "Cancel batch")
+        await expect(page.get_by_role("dialog")).to_have_count(0)
         await expect(page.locator(".page-aside")).to_have_text("canceled")
         await expect(page.get_by_role("button", name="Cancel batch")).to_be_disabled()
         ended = await client.get(f"batches/{batch['id']}")
