@@ -7,6 +7,7 @@ from typing import Any
 
 from millpond.app import Millpond
 from millpond.kinds import Kind
+from millpond.limits import Limit
 from tests.lifecycles import LIFECYCLES
 
 app = Millpond()
@@ -25,6 +26,11 @@ def priced(job: Any, product: str = "shoe", style: str = "plain", size: int = 1)
 @app.kind("budgeted", price=5, budget=50)
 def budgeted(job: Any) -> None:
     """Its children may cost fifty credits."""
+
+
+@app.kind("limited", price=5, expires_in="1h", limits=[Limit("one", at_once=1, starts=1_000, per="1m", key="account")])
+def limited(job: Any, **anything: Any) -> None:
+    """Runs one job of an account at a time."""
 
 
 @app.kind("metered", price=lambda given: given.units)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     )
     from millpond.kinds import Kind
     from millpond.lifecycle import Lifecycle
+    from millpond.limits import Limit
     from millpond.retry import Backoff
     from millpond.work import ChildResult
     from millpond.worker.context import Job
@@ -62,6 +63,7 @@ __all__ = [
     "JobHandle",
     "Kind",
     "Lifecycle",
+    "Limit",
     "Millpond",
     "MillpondError",
     "PermanentError",
@@ -102,6 +104,7 @@ _MODULES = {
     ),
     "millpond.kinds": ("Kind",),
     "millpond.lifecycle": ("Lifecycle",),
+    "millpond.limits": ("Limit",),
     "millpond.retry": ("Backoff",),
     "millpond.work": ("ChildResult",),
     "millpond.worker.context": ("Job",),

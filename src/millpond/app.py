@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, overload
 
@@ -12,6 +13,7 @@ from millpond import kinds, resources, values
 from millpond.errors import LifecycleError
 from millpond.kinds import Kind
 from millpond.lifecycle import STANDARD
+from millpond.limits import by_name, check_limits
 from millpond.schedules import ACCOUNT, NO_JITTER, TENANT, ZONE, Schedule, Timing
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from millpond.kinds import Handler, Price
     from millpond.lifecycle import Lifecycle
     from millpond.resources import Create, DeclaredResource
+    from millpond.limits import Limit
     from millpond.schedules import CatchUp, Overlap
 
 
@@ -40,6 +43,8 @@ class Millpond:
         self.name = None if name is None else values.check_name(name, field="name")
         self._kinds: dict[str, Kind] = {}
         self._gates: dict[str, Gate] = {}
+        self._queues: dict[str, tuple[Limit, ...]] = {}
+        self._limits: dict[str, Limit] = {}
         self._schedules: list[Schedule | Callable[[], Schedule]] = []
         self._resources: dict[str, DeclaredResource] = {}
 
@@ -67,6 +72,26 @@ class Millpond:
                 )
             names.add((each.tenant, each.name))
         return tuple(found)
+
+    @property
+    def limits(self) -> Mapping[str, Limit]:
+        """The limits of all kinds and queues."""
+        return MappingProxyType(self._limits)
+
+    def queue(self, name: str, *, limits: Sequence[Limit]) -> None:
+        """Limit all kinds of the app whose jobs are in a queue, in addition to their own limits."""
+        values.check_name(name, field="queue")
+        if name in self._queues:
+            raise LifecycleError(f"Queue {name!r} is declared more than once.")
+        checked = check_limits(limits)
+        self._limits = by_name(checked, self._limits)
+        self._queues[name] = checked
+        self._kinds |= {kind.name: self._limited(kind) for kind in self._kinds.values() if kind.queue == name}
+
+    def _limited(self, kind: Kind) -> Kind:
+        """A kind with the limits of its queue."""
+        more = self._queues.get(kind.queue, ())
+        return replace(kind, limits=tuple(dict.fromkeys((*kind.limits, *more)))) if more else kind
 
     def gate(self, name: str, gate: Gate) -> None:
         """Declare a gate. Kinds refer to it by name: ``@app.kind("ad", gate=name)``."""
@@ -121,7 +146,8 @@ class Millpond:
     def add(self, kind: Kind) -> None:
         if kind.name in self._kinds:
             raise LifecycleError(f"Kind {kind.name!r} is declared more than once.")
-        self._kinds[kind.name] = kind
+        self._limits = by_name(kind.limits, self._limits)
+        self._kinds[kind.name] = self._limited(kind)
 
     def add_schedule(self, schedule: Schedule) -> None:
         """Add a schedule that was created without the decorator."""
@@ -208,6 +234,7 @@ class Millpond:
         time_limit: timedelta | str | float | None = None,
         stall_limit: timedelta | str | float | None = None,
         lifecycle: Lifecycle = STANDARD,
+        limits: Sequence[Limit] = (),
         schema: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> Callable[[Handler], Handler]:
@@ -221,6 +248,7 @@ class Millpond:
                     handlers=MappingProxyType({None: handler}),
                     lifecycle=lifecycle,
                     price=price,
+                    limits=tuple(limits),
                     stages=tuple(stages),
                     firm_stages=tuple(firm_stages),
                     expires_in=_duration(expires_in, "expires_in"),

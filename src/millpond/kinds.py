@@ -13,6 +13,7 @@ import msgspec
 from millpond import values
 from millpond.errors import InputError, InvalidError, LifecycleError, UnknownKindError, UnknownRouteError
 from millpond.lifecycle import STANDARD, Lifecycle
+from millpond.limits import Limit, check_limits
 from millpond.retry import Backoff
 from millpond.webhooks import NATIVE, Webhook
 
@@ -79,6 +80,8 @@ class Kind:
     """The resources that the handler takes, as arguments of their names."""
     provider: Provided | None = None
     """The prediction that a provider is asked for, and how its result is used."""
+    limits: tuple[Limit, ...] = ()
+    """How many of its jobs run at once, and how many start per period."""
     needs: tuple[str, ...] = ()
     """The providers that the handler uses, by name. If one is missing, submits are rejected and no job is started."""
     webhook: Webhook = field(default_factory=lambda: NATIVE)
@@ -132,6 +135,9 @@ class Kind:
         self._check_delivery()
         if self.schema is not None:
             _validator(self.name, self.schema)
+        object.__setattr__(self, "limits", check_limits(self.limits))
+        for limit in self.limits:
+            limit.check_input(self.name, self.json_schema)
 
     @property
     def json_schema(self) -> dict[str, Any]:
@@ -193,6 +199,7 @@ class Kind:
             "priority": self.priority,
             "runs": self.runs,
             "gate": self.gate,
+            "limits": [limit.name for limit in self.limits],
             "expires_in_seconds": self.expires_in.total_seconds() if self.expires_in else None,
             "time_limit_seconds": self.time_limit.total_seconds() if self.time_limit else None,
         }

@@ -92,6 +92,13 @@ OFFENCES = {
         "update millpond.ready set rank = rank + 1",
         "insert into millpond.ready select queue, rank, turn, job_id from millpond.dispatches where phase = 'parked'",
     ],
+    "ready_jobs_wait_once": [
+        "insert into millpond.limit_waits select job_id, 'k', queue, rank, turn, now() from millpond.ready limit 1",
+    ],
+    "leased_jobs_count_under_their_limits": [
+        "insert into millpond.limit_holders values ('k', {ready})",
+        "update millpond.dispatches set limits = '{{k}}' where phase = 'leased'",
+    ],
     "leased_dispatches_have_a_lease": [
         "delete from millpond.leases",
         "update millpond.leases set job_ids = '{{}}'",

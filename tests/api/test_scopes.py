@@ -133,6 +133,13 @@ GET    /v1/batches                                 client viewer operator admin
 GET    /v1/batches/{id}                            client viewer operator admin
 GET    /v1/batches/{id}/jobs                       client viewer operator admin
 POST   /v1/batches/{id}/cancel                     client operator admin
+GET    /v1/limits                                  viewer operator admin
+GET    /v1/limits/{name}                           viewer operator admin
+GET    /v1/limits/{name}/keys                      viewer operator admin
+PATCH  /v1/limits/{name}                           operator admin
+POST   /v1/limits/{name}/reset                     operator admin
+POST   /v1/limits/{name}/close                     operator admin
+POST   /v1/limits/{name}/open                      operator admin
 POST   /v1/schedules                               operator admin
 POST   /v1/schedules/preview                       viewer operator admin
 GET    /v1/schedules                               viewer operator admin

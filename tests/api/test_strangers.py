@@ -55,6 +55,8 @@ READS: Final = {
 SHARED: Final = {
     "/v1/kinds/{kind}",
     "/v1/kinds/{kind}/diagram",
+    "/v1/limits/{name}",
+    "/v1/limits/{name}/keys",
     "/v1/scaling/{route}",
     "/v1/workers/{id}",
     "/docs/problems/{code}",

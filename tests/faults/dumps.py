@@ -16,6 +16,7 @@ _TYPEID = re.compile(r"\b(?:batch|job|sched)_[0-7][0-9a-hjkmnp-tv-z]{25}")
 _TIME = re.compile(r"\"*\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?(?:\+00(:00)?|Z)\"*")
 _SEALED = re.compile(r"\\+x01[0-9a-f]{60,}")
 _AUDIT_ID = re.compile(r"^\([^,]+,")
+_STARTS = re.compile(r'"\{[\d,]+\}",\d+')
 _WALLET_NUMBER = re.compile(r"^\(\d+,")
 _ID_VERSION = "7"
 
@@ -35,6 +36,10 @@ _WRITTEN = (
     "idempotency",
     "jobs",
     "leases",
+    "limit_holders",
+    "limit_keys",
+    "limit_releases",
+    "limit_waits",
     "ready",
     "schedules",
     "shares",
@@ -61,6 +66,7 @@ _WIPE = ";".join(
         "set local session_replication_role = replica",
         *(f"delete from millpond.{table}" for table in _WRITTEN),
         "update millpond.queues set paused_at = null where paused_at is not null",
+        "update millpond.limits set at_once = 1, starts = 1000, per = '1m', changed_at = null, changed_by = null",
     )
 )
 
@@ -78,7 +84,7 @@ async def story(db: Database, *, in_order: bool = True) -> Snapshot:
 
     def normalized(row: str) -> str:
         named = _TYPEID.sub("job", _UUID.sub(lambda match: names.get(match[0], "token"), row))
-        return _SEALED.sub("sealed", _TIME.sub("time", named))
+        return _STARTS.sub("starts", _SEALED.sub("sealed", _TIME.sub("time", named)))
 
     tables["accounts"] = [_WALLET_NUMBER.sub("(", row) for row in tables.get("accounts", [])]
     return {name: sorted(map(normalized, rows)) for name, rows in tables.items()}

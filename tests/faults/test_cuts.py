@@ -97,7 +97,7 @@ class Aftermath:
 
     async def is_wholly_claimed(self) -> bool:
         """What nobody heard of went back into the line, to be claimed again."""
-        await self.engine.claim(Lanes(["priced"]), 3, worker="w", duration=MINUTE)
+        await self.engine.claim(Lanes(["limited", "priced"]), 3, worker="w", duration=MINUTE)
         async with self.make.engine.db.transaction() as tx:
             return await tx.fetchval("select bool_and(phase = 'leased') from millpond.jobs")
 

@@ -319,8 +319,10 @@ table millpond.dispatches
     cancel_at timestamp with time zone -- When a requested cancel is enforced: the lease is revoked and the job ends.
     wakes_at timestamp with time zone -- When a service must process the row: at the start time, the deadline, or the end of the grace of a cancel. The expiry of a lease is not included.
     is_remote boolean not null default false -- Whether the job is in another database: its verbs are then two transactions.
+    limits text[] collate "C" -- The keys of its limits, each the name of a limit, a colon and a value. Null: none, or it was not claimed yet.
     CREATE INDEX dispatches_remote ON millpond.dispatches USING btree (tenant, job_id) WHERE is_remote
     CREATE INDEX dispatches_wakes ON millpond.dispatches USING btree (wakes_at) WHERE (wakes_at IS NOT NULL)
+    CREATE TRIGGER dispatches_limits AFTER DELETE OR UPDATE OF phase ON millpond.dispatches FOR EACH ROW WHEN ((old.limits IS NOT NULL)) EXECUTE FUNCTION millpond.leave_limits()
     constraint dispatches_check CHECK (((phase = ANY (ARRAY['waiting'::text, 'ready'::text, 'leased'::text, 'parked'::text, 'delivering'::text])) AND ((phase = 'leased'::text) = (lease_token IS NOT NULL)))) NOT VALID
     constraint dispatches_pkey PRIMARY KEY (job_id)
 
@@ -598,6 +600,8 @@ table millpond.kinds
     lapses_max smallint not null
     declaration jsonb not null
     registered_at timestamp with time zone not null default clock_timestamp()
+    limits text[] collate "C" not null default '{}'::text[] -- The limits of its jobs.
+    keeps_limits boolean not null default false -- Whether its jobs count as running while they are parked, because a provider works on them.
     constraint kinds_attempts_max_check CHECK ((attempts_max > 0))
     constraint kinds_interruptions_max_check CHECK ((interruptions_max > 0))
     constraint kinds_lapses_max_check CHECK ((lapses_max > 0))
@@ -641,6 +645,57 @@ table millpond.lifecycle_transitions
     to_state text collate "C" not null
     CREATE INDEX lifecycle_transitions_pair ON millpond.lifecycle_transitions USING btree (lifecycle, from_state, to_state)
     constraint lifecycle_transitions_pkey PRIMARY KEY (event, lifecycle, from_state)
+
+table millpond.limit_holders
+    -- database: central. The jobs that run under a key.
+    with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
+    key text collate "C" not null
+    job_id uuid not null
+    constraint limit_holders_pkey PRIMARY KEY (key, job_id)
+
+table millpond.limit_keys
+    -- database: central. One row for each key of a limit. Whoever lets jobs start under keys locks their rows first, in order.
+    with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
+    key text collate "C" not null
+    name text collate "C" not null
+    starts integer[] not null default '{}'::integer[] -- How many jobs have started in the last parts of the period, the newest first. A part is a sixtieth of the period.
+    part bigint not null default 0 -- The number of the newest part, counted from 1970.
+    closed_until timestamp with time zone -- Until when no job may start.
+    look_at timestamp with time zone -- When waiting jobs may start although no job has ended. Null: none waits for a time.
+    used_at timestamp with time zone not null -- When it was last locked to start a job. Rows that were not used for long are deleted.
+    CREATE INDEX limit_keys_look ON millpond.limit_keys USING btree (look_at) WHERE (look_at IS NOT NULL)
+    constraint limit_keys_pkey PRIMARY KEY (key)
+
+table millpond.limit_releases
+    -- database: central. The keys under which a job has stopped to run: jobs that wait for one may be able to start.
+    with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
+    key text collate "C" not null
+
+table millpond.limit_waits
+    -- database: central. The ready dispatches that a limit does not allow to start: they are here instead of in millpond.ready, so that a claim does not pass them.
+    with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=10000, autovacuum_vacuum_cost_delay=0)
+    job_id uuid not null
+    key text collate "C" not null -- The first of its keys that had no room.
+    queue text collate "C" not null
+    rank smallint not null
+    turn bigint not null
+    since timestamp with time zone not null
+    CREATE INDEX limit_waits_key ON millpond.limit_waits USING btree (key, queue, rank, turn, job_id)
+    CREATE INDEX limit_waits_queue ON millpond.limit_waits USING btree (queue)
+    constraint limit_waits_pkey PRIMARY KEY (job_id)
+
+table millpond.limits
+    -- database: both. How many jobs may run at once, and how many may start per period, for each value of a key.
+    name text collate "C" not null
+    at_once integer
+    starts integer
+    per interval
+    key text[] collate "C" not null -- What a job's key is made of: tenant, account, tags.NAME or input.PATH. Empty: all jobs have the same key.
+    declared jsonb not null -- The numbers that the app declares; an operator may have changed those that apply.
+    changed_at timestamp with time zone
+    changed_by text collate "C"
+    constraint limits_check CHECK (((num_nonnulls(at_once, starts) > 0) AND (at_once > 0) AND (starts > 0) AND ((starts IS NULL) = (per IS NULL))))
+    constraint limits_pkey PRIMARY KEY (name)
 
 table millpond.migrations
     -- database: both. The applied migrations; number 0 stands for the functions.
@@ -698,6 +753,7 @@ table millpond.queues
     queue text collate "C" not null
     paused_at timestamp with time zone
     is_route boolean not null default false -- Whether the jobs of the queue run on the fleet: workers that register may name it.
+    is_limited boolean not null default false -- Whether jobs in it may have limits.
     constraint queues_pkey PRIMARY KEY (queue)
 
 table millpond.ready

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from tests.databases import DatabaseServer
 
-CENTRAL = ("dispatches", "leases", "ready", "shares")
+CENTRAL = ("dispatches", "leases", "limit_holders", "limit_keys", "limit_releases", "limit_waits", "ready", "shares")
 TENANTS = (
     "accounts",
     "batch_cancels",

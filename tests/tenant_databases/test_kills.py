@@ -25,9 +25,10 @@ from tests.post import taken
 from tests.tenant_databases.processes import VerbProcess, verb_process
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from tests.checks import Snapshot
+    from millpond.engine.queue.leases import Lease
     from tests.tenant_databases.conftest import SystemUnderTest
 
 pytestmark = pytest.mark.slow
@@ -75,6 +76,10 @@ SPANNING = {
     "cancel_the_jobs_of_a_batch",
     "resume_due",
     "answer_question",
+    "claim_past_a_limit",
+    "claim_under_a_limit",
+    "finish_under_a_limit",
+    "look_again",
     "run_a_schedule",
     "fire_schedules",
 }
@@ -132,8 +137,19 @@ async def all_ends(system: SystemUnderTest) -> None:
         parked = await tx.fetch("select id from millpond.jobs where phase = 'parked'")
     for row in parked:
         await system.engine.cancel(TENANT, row["id"])
-    queues = ["priced", "free", "metered", "staged", "brief", "fragile", "restartable", "delivered", "budgeted"]
-    while claimed := await system.engine.claim(Lanes(queues), 10, worker="w", duration=HOUR):
+    queues = [
+        "priced",
+        "free",
+        "metered",
+        "staged",
+        "brief",
+        "fragile",
+        "restartable",
+        "delivered",
+        "budgeted",
+        "limited",
+    ]
+    while claimed := await claim(system, queues):
         await asyncio.gather(*map(system.make.finish, claimed))
     while await system.engine.cancel_orphans(10):
         pass
@@ -164,3 +180,11 @@ async def all_is_delivered(system: SystemUnderTest) -> None:
     async with system.database.transaction() as tx:
         waiting = "select count(*) from millpond.deliveries where due_at is not null and due_at <> 'infinity'"
         assert await tx.fetchval(waiting) == 0
+
+
+async def claim(system: SystemUnderTest, queues: Sequence[str]) -> list[Lease]:
+    """Jobs that may start now, whatever they waited for."""
+    if system.engine._watchers:
+        await asyncio.wait(system.engine._watchers)
+    await system.engine.limits.look_again()
+    return await system.engine.claim(Lanes(queues), 10, worker="w", duration=HOUR)

@@ -33,6 +33,7 @@ OF_CORE = {
     *(
         "retry.py",
         "scaling.py",
+        "limits.py",
         "schedules.py",
         "settings.py",
         "supervisor.py",

@@ -371,6 +371,13 @@ export interface ChangeEndpoint {
   limit?: number | null;
 }
 
+/** The numbers that apply from now on, in place of those that the app declares. What is left out has no limit. */
+export interface ChangeLimit {
+  at_once?: number | null;
+  starts?: number | null;
+  per?: string | number | null;
+}
+
 /** A check of the doctor. */
 export interface CheckInfo {
   check: string;
@@ -421,6 +428,14 @@ export interface Chunk {
   number: number;
   at: string;
   text: string;
+}
+
+/** A key to close, and for how long. */
+export interface CloseLimit {
+  /** Seconds, or text such as 90s, 15m, 1h or 7d. */
+  duration: string | number;
+  /** The value of the key. For a key from the input, it is a digest. Empty if the limit has no key, or the job no value. */
+  value?: string;
 }
 
 /** A completed job. */
@@ -938,6 +953,8 @@ export interface Job {
   batch_id?: string | null;
   /** What a parked job waits for; null if it waits for an answer to itself. */
   waits_for?: "children" | "question" | "time" | null;
+  /** The limit that does not let a ready job start; it has no position then. */
+  limit_wait?: LimitWait | null;
   /** The parts that a list leaves out, as null, because each is larger than 64 KiB. They are at `links.self`. Always empty for a single job. */
   omitted?: ("input" | "output")[];
 }
@@ -1159,6 +1176,63 @@ export interface LifecycleInfo {
   ends: Record<string, "blocked" | "canceled" | "expired" | "failed" | "succeeded">;
   transitions: Arrow[];
   mermaid: string;
+}
+
+/** A limit, with the jobs under all its keys. */
+export interface LimitInfo {
+  name: string;
+  /** How many jobs may run at once. */
+  at_once: number | null;
+  /** How many jobs may start in a period. */
+  starts: number | null;
+  /** The length of the period. */
+  per_seconds: number | null;
+  /** What the limit counts apart: tenant, account, tags.NAME, input.FIELD. */
+  key: string[];
+  /** The kinds of the jobs. */
+  kinds: string[];
+  /** 10000 means that many or more. */
+  running: number;
+  /** 10000 means that many or more. */
+  waiting: number;
+  /** Whether an operator has changed the numbers that the app declares. */
+  is_changed: boolean;
+  changed_at: string | null;
+  changed_by: string | null;
+}
+
+/** A key of a limit: a value that it counts apart. */
+export interface LimitKey {
+  /** The value of the key. For a key from the input, it is a digest. Empty if the limit has no key, or the job no value. */
+  value: string;
+  running: number;
+  waiting: number;
+  /** How many jobs have started in the last period. */
+  started: number | null;
+  closed_until: string | null;
+  /** When more jobs may start, if that depends on time alone. */
+  more_at: string | null;
+}
+
+/** A page of the keys of a limit that were used lately, by value. */
+export interface LimitKeys {
+  data: LimitKey[];
+  next_cursor: string | null;
+}
+
+/** The limit that a job waits for. */
+export interface LimitWait {
+  limit: string;
+  /** Enough jobs are running, enough have started in the period, or the key is closed. */
+  reason: "at_once" | "closed" | "starts";
+  since: string;
+  /** When more jobs may start, if that depends on time alone. */
+  more_at: string | null;
+}
+
+/** All limits, by name. */
+export interface Limits {
+  data: LimitInfo[];
 }
 
 /** The URLs for reading, watching and canceling a job. */
@@ -1489,6 +1563,12 @@ export interface Noted {
 export interface OfLease {
   job_id: string;
   lease_token: string;
+}
+
+/** A closed key to open. */
+export interface OpenLimit {
+  /** The value of the key. For a key from the input, it is a digest. Empty if the limit has no key, or the job no value. */
+  value?: string;
 }
 
 /** A job to park until it is answered. */

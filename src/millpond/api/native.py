@@ -10,7 +10,7 @@ from millpond.api.credits import wallets
 from millpond.api.documents import pages
 from millpond.api.fleet import protocol, workers
 from millpond.api.jobs import artifacts, batches, callbacks, composition, jobs, kinds
-from millpond.api.operators import board, bulk, queues, schedules, verification, views
+from millpond.api.operators import board, bulk, limits, queues, schedules, verification, views
 from millpond.api.webhooks import deliveries, endpoints
 
 ROUTES: Final = (
@@ -32,6 +32,7 @@ ROUTES: Final = (
     *verification.ROUTES,
     *board.ROUTES,
     *bulk.ROUTES,
+    *limits.ROUTES,
     *schedules.ROUTES,
     *views.ROUTES,
     *health.ROUTES,

@@ -281,6 +281,13 @@ class ListFires(OfTenant):
     limit: Limit = 50
 
 
+class ListLimitKeys(Query):
+    """Which keys of a limit."""
+
+    cursor: Annotated[str, Meta(description=_NEXT)] | None = None
+    limit: Limit = 50
+
+
 class ListKinds(Query):
     """Which kinds."""
 

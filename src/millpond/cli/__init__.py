@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "search": "Find any object by its ID, the start of its ID, or its name.",
     "artifacts": "Upload and download files.",
     "kinds": "Show the kinds of jobs that can be submitted.",
+    "limits": "Show limits, and the jobs that wait for them; change, close and open them.",
     "queues": "Show the health of queues; pause and resume them.",
     "workers": "Show, approve, revoke, drain and reassign workers.",
     "routes": "Show the routes of the fleet and the workers they need.",

@@ -259,6 +259,48 @@ class Admin(Requests):
         path = f"/v1/bulk/{segment(operation_id)}/abort"
         return await self.request("POST", path, type=wire.BulkOperation, is_repeatable=True)
 
+    # Limits
+
+    async def limits(self) -> wire.Limits:
+        """The limits, with the jobs that run and wait under them."""
+        return await self.request("GET", "/v1/limits", type=wire.Limits)
+
+    async def limit(self, name: str) -> wire.LimitInfo:
+        """A limit, with the jobs that run and wait under it."""
+        return await self.request("GET", f"/v1/limits/{segment(name)}", type=wire.LimitInfo)
+
+    def limit_keys(self, name: str) -> AsyncIterator[wire.LimitKey]:
+        """The keys of a limit that were used lately, by value."""
+        return self.pages(f"/v1/limits/{segment(name)}/keys", wire.LimitKeys, {})
+
+    async def change_limit(
+        self,
+        name: str,
+        *,
+        at_once: int | None = None,
+        starts: int | None = None,
+        per: timedelta | str | float | None = None,
+    ) -> wire.LimitInfo:
+        """Change the numbers of a limit, until the app declares others. What is left out has no limit."""
+        body = wire.ChangeLimit(at_once=at_once, starts=starts, per=_length(per, "per"))
+        path = f"/v1/limits/{segment(name)}"
+        return await self.request("PATCH", path, body=body, type=wire.LimitInfo, is_repeatable=True)
+
+    async def reset_limit(self, name: str) -> wire.LimitInfo:
+        """Reset a limit to the numbers that the app declares."""
+        path = f"/v1/limits/{segment(name)}/reset"
+        return await self.request("POST", path, type=wire.LimitInfo, is_repeatable=True)
+
+    async def close_limit(self, name: str, duration: timedelta | str | float, *, value: str = "") -> None:
+        """Let no job start under a key of a limit for a while."""
+        body = wire.CloseLimit(duration=length(duration, field="duration"), value=value)
+        await self.request("POST", f"/v1/limits/{segment(name)}/close", body=body, is_repeatable=True)
+
+    async def open_limit(self, name: str, *, value: str = "") -> None:
+        """Let jobs start under a key that was closed."""
+        body = wire.OpenLimit(value=value)
+        await self.request("POST", f"/v1/limits/{segment(name)}/open", body=body, is_repeatable=True)
+
     # Schedules
 
     def schedules(

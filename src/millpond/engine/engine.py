@@ -33,6 +33,7 @@ from millpond.engine.queue import leases, queues, registry
 from millpond.engine.queue.dispatches import BACK_TOPIC, CANCEL_TOPIC
 from millpond.engine.queue.fires import Fires
 from millpond.engine.queue.leases import ClaimRequest, End
+from millpond.engine.queue.limits import Limits
 from millpond.engine.queue.schedules import Schedules
 from millpond.engine.reads import health
 from millpond.engine.reads.counters import Counters
@@ -126,9 +127,10 @@ class Engine:
         self.batches = ClientBatches(self)
         self.schedules = Schedules(self)
         self.fires = Fires(self)
+        self.limits = Limits(self)
         self.audience: Audience = _NoAudience()
         """Is called with the jobs that have just changed; the hub replaces it."""
-        self.estimates = Estimates(db, self.tenant_databases)
+        self.estimates = Estimates(db, self.tenant_databases, self.limits)
         self.counters = Counters(self.tenant_databases)
         self.artifacts = Artifacts(self.database, self.databases, storage)
         self.workers = Workers(self)
@@ -161,6 +163,8 @@ class Engine:
             lambda batch: steps.record(executor(batch[0].lease.tenant), batch),
             apart=lambda item: executor(item.lease.tenant),
         )
+        self._stops = 0
+        """How many reasons there were to look at waiting jobs again since that was last done."""
         self._emits: Batcher[Sequence[Chunk], bool] = Batcher(
             self._emit_batch, apart=lambda group: executor(group[0].lease.tenant), weigh=len
         )
@@ -779,8 +783,27 @@ class Engine:
         if kind is not None and kind.needs:
             await self.providers.poll_soon(lease.tenant, lease.job_id)
         self._touch((lease.job_id,))
+        self._leave_limits(lease)
         if lease.parent_id is not None:
             self.parent_notifier.child_ended(lease.tenant, lease.parent_id)
+
+    def _leave_limits(self, lease: Lease) -> None:
+        """Soon, let jobs start that waited for this one to stop. Otherwise, the scheduler does it."""
+        kind = self.app.kinds.get(lease.kind)
+        if kind is not None and kind.limits:
+            self.look_again_soon()
+
+    def look_again_soon(self) -> None:
+        """Look at waiting jobs again, in the background."""
+        self._stops += 1
+        if self._stops == 1:
+            self._start(self._look_until_done())
+
+    async def _look_until_done(self) -> None:
+        while (stops := self._stops) > 0:
+            with contextlib.suppress(MillpondError):
+                await self.limits.look_again()
+            self._stops -= stops
 
     async def _release(self, kind: Kind | None, end: End) -> End:
         """Check the output or the error of a job with its gate."""
@@ -805,14 +828,23 @@ class Engine:
         if kind.gate is not None:
             error = await self.gates.release_error(kind, item.lease.tenant, item.error)
             item = dataclasses.replace(item, error=error)
+        await self._close_limit(kind, item)
         fate = await self._returns.add(item)
         if fate != "requeued":
             await self._ended(kind, item.lease)
             return fate
         self._touch((item.lease.job_id,))
+        self._leave_limits(item.lease)
         if item.delay is None:
             self.notify_requeued({item.lease.queue})
         return fate
+
+    async def _close_limit(self, kind: Kind, item: Return) -> None:
+        """Let no other job start under a limit for as long as a job waits that was refused because of it."""
+        name = item.error.get("limit")
+        if item.delay and name in {limit.name for limit in kind.limits}:
+            with contextlib.suppress(MillpondError):  # without it, the next job is refused too
+                await self.limits.close_for(item.lease.job_id, name, item.delay)
 
     async def park(self, lease: Lease, memo: Any = None) -> str:
         """Park a job until it is answered, and return its state. A job whose cancel was requested ends instead."""
@@ -905,6 +937,7 @@ class Engine:
                 raise
             return await self.finish(End(lease, "canceled", error=CanceledError().as_dict()))
         self._touch((lease.job_id,))
+        self._leave_limits(lease)
         return state
 
     async def questions(self, tenant: str, job_id: UUID | str) -> list[Question]:

@@ -221,11 +221,41 @@ where d.job_id >= $1
 limit 100;
 
 -- name: ready_dispatches_stand_in_line :many
+-- A ready job is in the ready table once, or waits for one of its limits.
 select coalesce(r.queue, d.queue) as subject, coalesce(r.job_id, d.job_id) as job_id,
     case when r.job_id is null then 'it is ready and not in the ready table' else 'it is in the ready table and not ready' end as detail
 from (select * from millpond.dispatches where phase = 'ready') d
-full join millpond.ready r on r.queue = d.queue and r.rank = d.rank and r.turn = d.turn and r.job_id = d.job_id
+full join (
+    select queue, rank, turn, job_id from millpond.ready
+    union all select queue, rank, turn, job_id from millpond.limit_waits
+) r on r.queue = d.queue and r.rank = d.rank and r.turn = d.turn and r.job_id = d.job_id
 where coalesce(r.job_id, d.job_id) >= $1 and (r.job_id is null or d.job_id is null)
+limit 100;
+
+-- name: ready_jobs_wait_once :many
+-- A job that waits for a limit is not in the ready table, and the limit is one of its own.
+select w.queue as subject, w.job_id, format('it waits for %s', w.key) as detail
+from millpond.limit_waits w
+left join millpond.dispatches d on d.job_id = w.job_id
+where w.job_id >= $1 and ((w.key = any(d.limits)) is not true or exists (select from millpond.ready r where r.job_id = w.job_id))
+limit 100;
+
+-- name: leased_jobs_count_under_their_limits :many
+-- A running job is counted under each of its limits. No other job is, except one that a provider works on.
+select coalesce(d.queue, h.key) as subject, coalesce(d.job_id, h.job_id) as job_id,
+    case when h.job_id is null then format('it is leased and not counted under %s', d.key)
+        else format('it is counted under %s and does not run', h.key) end as detail
+from (
+    select d.job_id, d.queue, d.phase, k.key from millpond.dispatches d cross join unnest(d.limits) as k(key)
+    where d.phase in ('leased', 'parked', 'ready')
+) d
+full join millpond.limit_holders h on h.key = d.key and h.job_id = d.job_id
+left join millpond.dispatches o on o.job_id = h.job_id
+left join millpond.kinds k on k.kind = o.kind
+where coalesce(d.job_id, h.job_id) >= $1 and case
+    when d.phase = 'leased' then h.job_id is null
+    else h.job_id is not null and (d.job_id is null or not k.keeps_limits)
+end
 limit 100;
 
 -- name: leased_dispatches_have_a_lease :many

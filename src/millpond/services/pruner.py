@@ -1,4 +1,4 @@
-"""The pruner: creates the coming weeks' partitions, drops old ones, deletes old keys, fires, deliveries and text."""
+"""The pruner: makes the coming weeks' partitions, drops old ones, deletes old keys, fires, deliveries and text."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ SILENCE: Final = timedelta(hours=1)
 LISTENERS_MAX: Final = 100
 SESSIONS_MAX: Final = 1_000
 FIRES_MAX: Final = 5_000
+LIMIT_KEYS_MAX: Final = 1_000
 EMITTERS_MAX: Final = 200
 
 
@@ -47,6 +48,8 @@ def pruner(
         done = await engine.endpoints.delete_silent(SILENCE, LISTENERS_MAX)
         done += await sessions.prune(engine.db, SESSIONS_MAX) + await engine.bulk_operations.prune(retention)
         while forgotten := await engine.fires.prune(retention, FIRES_MAX):  # before the jobs that they name
+            done += forgotten
+        while forgotten := await engine.limits.prune(LIMIT_KEYS_MAX):
             done += forgotten
         return done + sum(await engine.tenant_databases.each(prune))
 

@@ -1,4 +1,4 @@
-"""The scheduler: makes jobs ready at their start time, and parked jobs at the time until which they sleep."""
+"""The scheduler: makes jobs ready at their start time, when they have slept, and when a limit lets them start."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ def scheduler(engine: Engine, every: timedelta = timedelta(seconds=0.25)) -> Ser
             while grown := await make_ready(engine.tenant_databases.executor_for_all, JOBS_MAX):
                 engine.notify_requeued(grown)
                 done += len(grown)
-        return done
+        return done + await engine.limits.look_again()
 
     return Service("scheduler", every, run_once)

@@ -12,6 +12,28 @@ begin
     raise exception 'millpond.% is append-only', tg_table_name using errcode = 'PS002';
 end $$;
 
+-- function: leave_limits
+-- The job of a dispatch stops to run, or to wait, under the keys of its limits (see limits.sql).
+create or replace function millpond.leave_limits() returns trigger
+language plpgsql as $$
+#variable_conflict use_column
+begin
+    if old.phase = 'ready' then
+        delete from millpond.limit_waits w where w.job_id = old.job_id;
+    end if;
+    if lower(tg_op) = 'delete' or (
+        old.phase = 'leased' and new.phase <> 'leased' and not (
+            new.phase = 'parked' and exists (select from millpond.kinds k where k.kind = old.kind and k.keeps_limits)
+        )
+    ) then
+        with gone as (
+            delete from millpond.limit_holders h where h.key = any(old.limits) and h.job_id = old.job_id returning h.key
+        )
+        insert into millpond.limit_releases (key) select g.key from gone g;
+    end if;
+    return null;
+end $$;
+
 -- function: raise_wall
 -- Sets up row-level security between tenants, in addition to the filters of the statements themselves: the role for clients'
 -- reads sees only the rows of the callers that its transaction names, cannot write, and has no privileges on partitions. This

@@ -26,6 +26,7 @@ SOURCES: Final = (
     ("millpond.engine.queue", "registry"),
     ("millpond.engine.reads", "counters"),
     ("millpond.engine.queue", "dispatches"),
+    ("millpond.engine.queue", "limits"),
     ("millpond.engine.jobs", "jobs"),
     ("millpond.engine.queue", "leases"),
     ("millpond.engine.composition", "steps"),

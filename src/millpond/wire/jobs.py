@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from millpond.wire.limits import LimitWait
 from millpond.wire.problems import Problem
 from millpond.wire.shapes import (
     BULK_MAX,
@@ -164,6 +165,9 @@ class Job(Answer):
     waits_for: Annotated[
         Literal["children", "time", "question"] | None,
         Meta(description="What a parked job waits for; null if it waits for an answer to itself."),
+    ] = None
+    limit_wait: Annotated[
+        LimitWait | None, Meta(description="The limit that does not let a ready job start; it has no position then.")
     ] = None
     omitted: Annotated[
         list[Literal["input", "output"]],

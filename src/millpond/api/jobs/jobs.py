@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from millpond import errors, ids, values, wire
 from millpond.api import parameters, principals, problems
-from millpond.api.calls import EVENT_STREAM, JSON, REPLAYED, Reply, cursor, encode, reply
+from millpond.api.calls import EVENT_STREAM, JSON, REPLAYED, Reply, copied, cursor, encode, reply
 from millpond.api.jobs import questions, submissions
 from millpond.api.parameters import WAIT_MAX
 from millpond.api.routes import BULK_BODY_MAX, Route
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from millpond.api.calls import Call, Headers
     from millpond.engine.jobs.jobs import Submitted
+    from millpond.engine.queue.limits import LimitWait
     from millpond.engine.reads.estimates import Estimate
     from millpond.engine.reads.views import JobView
 
@@ -267,6 +268,7 @@ def _to_wire(call: Call, view: JobView, estimate: Estimate | None, *, part_max: 
         root=call.root,
         position=None if estimate is None else estimate.position,
         eta=_eta(estimate),
+        wait=None if estimate is None else estimate.wait,
         shows_input=_shows_input(call, view),
         part_max=part_max,
     )
@@ -288,6 +290,7 @@ def to_wire(
     root: str = "",
     position: int | None = None,
     eta: wire.Eta | None = None,
+    wait: LimitWait | None = None,
     shows_input: bool = True,
     part_max: int | None = None,
 ) -> wire.Job:
@@ -305,6 +308,7 @@ def to_wire(
         id=view.id,
         position=position,
         eta=eta,
+        limit_wait=None if wait is None else copied(wire.LimitWait, wait),
         retry_of=None if view.retry_of is None else ids.text("job", view.retry_of),
         parent_id=None if view.parent_id is None else ids.text("job", view.parent_id),
         batch_id=None if view.batch_id is None else ids.text("batch", view.batch_id),

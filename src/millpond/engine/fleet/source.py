@@ -93,7 +93,10 @@ class EngineSource:
         if not is_waiting:  # no later claim would find jobs behind the place where this one begins
             self._lanes.look_at = 0.0
         self._lanes.resting = self.engine.providers.resting()
-        return await self.engine.claim(self._lanes, want, worker=registration.id, duration=self.lease)
+        claimed = await self.engine.claim(self._lanes, want, worker=registration.id, duration=self.lease)
+        if self._lanes.is_full and self._ears is not None:  # limits have held back the jobs that it looked at
+            self._ears.wake()
+        return claimed
 
     def stop_polling(self) -> None: ...
 

@@ -65,7 +65,7 @@ end $$;
 select q.queue as route from millpond.queues q where q.is_route and q.queue = any($1::text[]);
 
 -- name: open_route :exec
-insert into millpond.queues as q (queue, is_route) values ($1, true)
+insert into millpond.queues as q (queue, is_route, is_limited) values ($1, true, millpond.is_limited($1))
 on conflict (queue) do update set is_route = true where not q.is_route;
 
 -- name: lock_fleet :exec

@@ -116,6 +116,8 @@ class Submission(msgspec.Struct, frozen=True, gc=False):
     tags: str | None = None
     """As JSON; none if the job has no tags."""
     budget: int | None = None
+    is_limited: bool = False
+    """Whether its kind has limits."""
 
     @property
     def cost(self) -> int:
@@ -299,6 +301,7 @@ def prepare(
         hook=None if hook is None else _hook_text(hook, job_id, tenant),
         tags=_tags_text(tagged),
         budget=found.budget,
+        is_limited=bool(found.limits),
     )
 
 

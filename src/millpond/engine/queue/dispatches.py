@@ -46,7 +46,7 @@ class Lanes:
     resting: frozenset[str] = frozenset()
     """Queues that are skipped for now."""
     is_full: bool = False
-    """Whether the last claim ended at its size: there may be more jobs, also behind the position that it reached."""
+    """Whether the last claim ended early: there may be more jobs, also behind the position that it reached."""
 
     def columns(self, now: float | None = None) -> tuple[bool, list[list[object]]]:
         """Whether these lanes are the whole queues, and the lanes as columns."""

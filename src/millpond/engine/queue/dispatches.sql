@@ -1,6 +1,6 @@
 -- Dispatches: the queue. Database: central.
 -- Invariants: one row for every job that has not ended, none for one that has. A dispatch is `ready` exactly when it
--- has a row in millpond.ready, and `leased` exactly when it has a lease token. Every verb locks the dispatch first, so
+-- has a row in millpond.ready or, while a limit holds it back, in millpond.limit_waits, and `leased` exactly when it has a lease token. Every verb locks the dispatch first, so
 -- two verbs on one job never overlap. Every write of a worker contains its lease token, and is refused once the lease
 -- has expired by the database's clock.
 --
@@ -92,10 +92,13 @@ end $$;
 -- no more jobs than it has room for. If none has room, that is an error, because it must
 -- not look like an empty queue.
 -- Jobs in other databases are leased only for the tenants in `remote`, and are also returned in `strays`.
+-- Where jobs have limits, those that may start are found first (see limits.sql). `has_more` is whether others may be able
+-- to start.
 create or replace function millpond.lease(
     queues text[], ranks smallint[], ranks_max smallint[], turns bigint[], afters uuid[],
     wants integer[], tokens uuid[], workers text[], duration interval, origins text[], remote text[],
-    out job_ids uuid[], out epochs integer[], out turns_ bigint[], out tokens_ uuid[], out strays uuid[]
+    out job_ids uuid[], out epochs integer[], out turns_ bigint[], out tokens_ uuid[], out strays uuid[],
+    out has_more boolean
 )
 language plpgsql as $$
 #variable_conflict use_column
@@ -103,6 +106,7 @@ declare
     present timestamptz := millpond.clock();
     want integer := wants[1];
     places uuid[];
+    admitted uuid[];
 begin
     if origins is not null then
         perform from unnest(queues, ranks, ranks_max, turns, afters) as l(queue, rank, rank_max, turn, after)
@@ -124,6 +128,19 @@ begin
         end if;
     end if;
 
+    if exists (select from millpond.queues q where q.queue = any(lease.queues) and q.is_limited)
+        and (origins is not null or not exists (
+            select from millpond.workers w where w.id = workers[1] and w.draining_at is not null
+        ))
+    then
+        select a.admitted, a.has_more into admitted, has_more
+        from millpond.admit(present, lease.queues, ranks, ranks_max, lease.turns, afters, want, remote) a;
+        want := cardinality(admitted);
+        if want = 0 then
+            return;
+        end if;
+    end if;
+
     with picked as materialized (
         select r.place, r.job_id, r.is_remote, coalesce(places[row_number() over ()], tokens[1]) as token
         from (
@@ -142,6 +159,7 @@ begin
                 ) d
                 where r.queue = l.queue
                     and (r.rank, r.turn, r.job_id) > (l.rank, l.turn, l.after) and r.rank <= l.rank_max
+                    and (admitted is null or r.job_id = any(admitted))
                 order by r.rank, r.turn, r.job_id
                 limit want
                 for update of r skip locked
@@ -174,6 +192,9 @@ begin
     select array_agg(h.job_id), array_agg(h.epoch), case when max(h.turn) > 0 then array_agg(h.turn) end,
         case when places is not null then array_agg(h.lease_token) end, array_agg(h.job_id) filter (where h.is_remote)
     into job_ids, epochs, turns_, tokens_, strays from held h;
+    if cardinality(admitted) <> coalesce(cardinality(job_ids), 0) then
+        raise exception 'of % jobs that their limits admit, % were leased', cardinality(admitted), cardinality(job_ids);
+    end if;
 end $$;
 
 -- function: held
@@ -463,6 +484,7 @@ begin
         delete from millpond.ready r
         where r.queue = dispatch.queue and r.rank = dispatch.rank and r.turn = dispatch.turn
             and r.job_id = dispatch.job_id;
+        delete from millpond.limit_waits w where w.job_id = dispatch.job_id;
         update millpond.dispatches d set rank = -priority where d.job_id = prioritize_dispatch.job_id;
         insert into millpond.ready (queue, rank, turn, job_id)
         select dispatch.queue, -priority, dispatch.turn, dispatch.job_id where dispatch.phase = 'ready';

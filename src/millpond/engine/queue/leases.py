@@ -84,8 +84,10 @@ async def claim(db: Executor, lanes: Lanes, wants: Sequence[ClaimRequest], durat
         # The claim may have succeeded, and only its answer was lost: give the jobs back at once.
         await asyncio.gather(*(abandon(db, want.token) for want in wants))
         raise
+    has_more = any(row["job_id"] is None for row in found)
+    found = [row for row in found if row["job_id"] is not None]
     found.sort(key=lambda row: (row["rank"], row["turn"], row["job_id"]))
-    is_full = wants[0].origin is not None and size(found) >= BYTES_MAX
+    is_full = has_more or (wants[0].origin is not None and size(found) >= BYTES_MAX)
     lanes.claimed(found, whole=whole, took=time.monotonic() - began, is_full=is_full)
     jobs.report(found)
     return [_lease(row) for row in found]

@@ -7,6 +7,7 @@
 -- without the columns of the tenant's database, where they have not started yet.
 -- What fleet workers get is audited, and ends with the job with which its JSON has reached 4 MiB, the limit that
 -- leases.py calls BYTES_MAX: a poll is answered in one response.
+-- A row of nulls says that the limits of jobs may admit more jobs than those that were looked at.
 create or replace function millpond.claim(
     queues text[], ranks smallint[], ranks_max smallint[], turns bigint[], afters uuid[],
     wants integer[], tokens uuid[], workers text[], duration interval, origins text[], remote text[]
@@ -27,11 +28,15 @@ declare
     strays uuid[];
     own uuid[];
     fitting uuid[];
+    has_more boolean;
 begin
-    select l.job_ids, l.epochs, l.turns_, l.tokens_, l.strays into ids, epochs, turns_, tokens_, strays
+    select l.job_ids, l.epochs, l.turns_, l.tokens_, l.strays, l.has_more into ids, epochs, turns_, tokens_, strays, has_more
     from millpond.lease(
         claim.queues, ranks, ranks_max, claim.turns, afters, wants, tokens, workers, duration, origins, remote
     ) l;
+    if has_more then
+        return next;
+    end if;
     if ids is null then
         return;
     end if;

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from millpond.kinds import Kind
+    from millpond.limits import Limit
     from millpond.store.db import Connection, Database
 
 SQL: Final = queries("millpond.engine.queue", "registry")
@@ -26,7 +27,10 @@ _PATIENCE: Final = 60.0
 
 
 async def register(db: Database, kinds: Iterable[Kind] = (), lifecycles: Iterable[Lifecycle] = ()) -> None:
-    """Register kinds and lifecycles in the database. It is safe to repeat, also from several processes at once."""
+    """Register kinds, with their limits, and lifecycles in the database.
+
+    It is safe to repeat, also from several processes at once.
+    """
     kinds = list(kinds)
     declared = {made.name: made for made in (STANDARD, *lifecycles, *(kind.lifecycle for kind in kinds))}
 
@@ -34,8 +38,12 @@ async def register(db: Database, kinds: Iterable[Kind] = (), lifecycles: Iterabl
         changed = [await _write_lifecycle(tx, made) for made in declared.values()]
         if any(changed):
             await fetch(tx, SQL["compile_guard"])
+        limits = {limit.name: limit for kind in kinds for limit in kind.limits}
+        for _, limit in sorted(limits.items()):
+            await _write_limit(tx, limit)
         for kind in kinds:
             await _write_kind(tx, kind)
+        await fetch(tx, SQL["mark_limited_queues"])
 
     await in_turn(db, write)
 
@@ -86,6 +94,13 @@ async def _write_lifecycle(tx: Connection, made: Lifecycle) -> bool:
     return bool(row["has_changed"])
 
 
+async def _write_limit(tx: Connection, limit: Limit) -> None:
+    declared = msgspec.json.encode(limit.declaration()).decode()
+    await fetch(
+        tx, SQL["register_limit"], limit.name, limit.at_once, limit.starts, limit.per, list(limit.key), declared
+    )
+
+
 async def _write_kind(tx: Connection, kind: Kind) -> None:
     await fetch(tx, SQL["register_queue"], kind.queue, kind.runs == "fleet")
     await fetch(
@@ -103,4 +118,6 @@ async def _write_kind(tx: Connection, kind: Kind) -> None:
         kind.interruptions_max,
         kind.lapses_max,
         msgspec.json.encode(kind.declaration(), enc_hook=str).decode(),
+        sorted(limit.name for limit in kind.limits),
+        bool(kind.needs),
     )

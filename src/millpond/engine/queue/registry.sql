@@ -32,6 +32,40 @@ language sql stable as $$
     )
 $$;
 
+-- function: register_limit
+create or replace function millpond.register_limit(
+    name text, at_once integer, starts integer, per interval, key text[], declared jsonb
+) returns void
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    before millpond.limits;
+begin
+    select l.* into before from millpond.limits l where l.name = register_limit.name for update;
+    if before.declared is not distinct from register_limit.declared then
+        return;
+    end if;
+    insert into millpond.limits as l (name, at_once, starts, per, key, declared)
+    values (
+        register_limit.name, register_limit.at_once, register_limit.starts, register_limit.per, register_limit.key,
+        register_limit.declared
+    )
+    on conflict (name) do update
+    set at_once = excluded.at_once, starts = excluded.starts, per = excluded.per, key = excluded.key,
+        declared = excluded.declared, changed_at = null, changed_by = null;
+    perform millpond.renumber_limit(register_limit.name, before.per);
+end $$;
+
+-- function: is_limited
+-- Whether a kind whose jobs may be in this queue has limits.
+create or replace function millpond.is_limited(queue text) returns boolean
+language sql stable as $$
+    select exists (
+        select from millpond.kinds k
+        where k.limits <> '{}' and (k.queue = is_limited.queue or starts_with(is_limited.queue, k.queue || ':'))
+    )
+$$;
+
 -- name: lock :exec
 -- One registration at a time: replacing the guard concurrently is an error in PostgreSQL.
 select pg_advisory_xact_lock(1885695603);
@@ -59,14 +93,22 @@ select millpond.compile_guard();
 -- name: register_kind :exec
 insert into millpond.kinds (
     kind, lifecycle, queue, is_fair, initial_state, entry_state, stages, firm_stages,
-    attempts_max, interruptions_max, lapses_max, declaration
+    attempts_max, interruptions_max, lapses_max, declaration, limits, keeps_limits
 )
-values ($1, $2, $3, $4, $5, $6, $7::text[], $8::text[], $9, $10, $11, $12::jsonb)
+values ($1, $2, $3, $4, $5, $6, $7::text[], $8::text[], $9, $10, $11, $12::jsonb, $13::text[], $14)
 on conflict (kind) do update set
     lifecycle = excluded.lifecycle, queue = excluded.queue, is_fair = excluded.is_fair, initial_state = excluded.initial_state,
     entry_state = excluded.entry_state, stages = excluded.stages, firm_stages = excluded.firm_stages,
     attempts_max = excluded.attempts_max, interruptions_max = excluded.interruptions_max,
-    lapses_max = excluded.lapses_max, declaration = excluded.declaration, registered_at = millpond.clock();
+    lapses_max = excluded.lapses_max, declaration = excluded.declaration, registered_at = millpond.clock(),
+    limits = excluded.limits, keeps_limits = excluded.keeps_limits;
+
+-- name: register_limit :exec
+-- The numbers of an operator stay until the app declares others.
+select millpond.register_limit($1, $2, $3, $4::interval, $5::text[], $6::jsonb);
+
+-- name: mark_limited_queues :exec
+update millpond.queues q set is_limited = not q.is_limited where q.is_limited <> millpond.is_limited(q.queue);
 
 -- name: register_queue :exec
 -- The queue of a kind that runs on the fleet is a route. A route stays one: jobs of other routes may be in it.

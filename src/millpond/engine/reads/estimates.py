@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from millpond.engine.queue.leases import End
+    from millpond.engine.queue.limits import Limits, LimitWait
     from millpond.store.db import Database
 
 SQL: Final = queries("millpond.engine.reads", "estimates")
@@ -75,6 +76,8 @@ class Estimate:
     position: int | None = None
     p50: datetime | None = None
     p90: datetime | None = None
+    wait: LimitWait | None = None
+    """The limit that holds a ready job back; it has no position then."""
 
 
 @dataclass(frozen=True)
@@ -195,8 +198,16 @@ class Memory(Generic[Seen]):
 class Estimates:
     """Estimates for jobs, whichever database they are in. Query results are cached for ``fresh`` seconds."""
 
-    def __init__(self, db: Database, tenant_databases: TenantDatabases | None = None, *, fresh: float = 1.0) -> None:
+    def __init__(
+        self,
+        db: Database,
+        tenant_databases: TenantDatabases | None = None,
+        limits: Limits | None = None,
+        *,
+        fresh: float = 1.0,
+    ) -> None:
         self._db = db
+        self._limits = limits
         self._tenant_databases = tenant_databases or TenantDatabases(db)
         self._fresh = fresh
         self._heads: dict[str, Memory[QueueHead | None]] = {}
@@ -213,12 +224,23 @@ class Estimates:
         if not pending:
             return estimates
         held, durations = await self._held.recall(), await self._durations.recall()
+        waits = await self._waits(pending)
         paces = {queue: _pace(held, durations, queue) for queue in {job.queue for job in pending}}
         for job in pending:
             head = await self._head(job.queue)
-            if head is not None:
+            if job.job_id in waits:
+                estimates[job.job_id] = Estimate(wait=waits[job.job_id])
+            elif head is not None:
                 estimates[job.job_id] = _estimate(job, head, paces[job.queue], durations.get(job.kind))
         return estimates
+
+    async def _waits(self, jobs: Iterable[Pending]) -> dict[UUID, LimitWait]:
+        """What those of the jobs wait for that a limit holds back."""
+        limits = self._limits
+        if limits is None:
+            return {}
+        ready = [job.job_id for job in jobs if job.phase == "ready" and limits.may_apply(job.kind)]
+        return await limits.waits(ready) if ready else {}
 
     async def durations(self) -> dict[str, Durations]:
         """How long jobs ran lately, by kind."""

@@ -207,7 +207,9 @@ class RemoteExecutor:
             return {}
         job_ids = [item.job_id for item, _ in fresh]
         try:
-            await _ensure(self.central.run, [_new_dispatch(item, answer) for item, answer in fresh])
+            limits = await self._limits_of([item for item, _ in fresh])
+            made = [_new_dispatch(item, answer, limits.get(item.job_id)) for item, answer in fresh]
+            await _ensure(self.central.run, made)
         except UnavailableError:
             raise
         except Exception as error:  # noqa: BLE001 - after any error the jobs are not queued
@@ -220,6 +222,13 @@ class RemoteExecutor:
             return refused
         self._pay_later(job_ids)
         return {}
+
+    async def _limits_of(self, items: Sequence[Submission]) -> dict[UUID, str]:
+        """The keys of those jobs that have limits by input or tags, which central does not know."""
+        limited = [item.job_id for item in items if item.is_limited]
+        if not limited:
+            return {}
+        return {row["job_id"]: row["limits"] for row in await self.database.run(SQL["limit_keys"], limited)}
 
     async def _refuse(self, job_ids: Sequence[UUID], error: Exception) -> None:
         """End jobs that will never be dispatched: they fail, and their holds are released."""
@@ -624,8 +633,9 @@ class AllDatabasesExecutor:
         *_, tokens, _, _, origins = arguments
         async with self._central.transaction() as central:
             rows: list[Any] = await fetch(central, SQL["claim"], *arguments, remote)
-            claimed = [row for row in rows if row["state"] is not None]
-            for executor, group in self._by_executor(row for row in rows if row["state"] is None):
+            strays = [row for row in rows if row["state"] is None and row["job_id"] is not None]
+            claimed = [row for row in rows if row["state"] is not None or row["job_id"] is None]
+            for executor, group in self._by_executor(strays):
                 room = None if origins is None else leases.BYTES_MAX - leases.size(claimed)
                 started: list[dict[str, Any]] = []
                 try:
@@ -755,6 +765,7 @@ async def _ensure(run: Callable[..., Awaitable[Any]], jobs: Sequence[Mapping[str
         "attempts",
         "run_at",
         "expires_at",
+        "limits",
     )
     rows = await run(SQL["ensure"], *([job[name] for job in jobs] for name in names))
     return {row["queue"] for row in rows}
@@ -765,7 +776,7 @@ async def _follow(central: Connection, jobs: Sequence[Mapping[str, Any]]) -> set
     return {row["queue"] for row in await fetch(central, SQL["follow"], *columns, GRACE, ranks, untils)}
 
 
-def _new_dispatch(item: Submission, answer: Submitted) -> dict[str, Any]:
+def _new_dispatch(item: Submission, answer: Submitted, limits: str | None) -> dict[str, Any]:
     """The fields of the dispatch of a job that was just submitted."""
     waits = item.run_at is not None and item.run_at > answer.created_at
     return msgspec.structs.asdict(item) | {
@@ -773,6 +784,7 @@ def _new_dispatch(item: Submission, answer: Submitted) -> dict[str, Any]:
         "epoch": 0,
         "attempts": 0,
         "expires_at": answer.expires_at,
+        "limits": limits,
     }
 
 

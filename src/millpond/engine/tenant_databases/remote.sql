@@ -38,10 +38,11 @@ begin
 end $$;
 
 -- function: ensure
--- Makes the missing dispatches of jobs in another database; existing ones stay as they are. Database: central.
+-- Makes the missing dispatches of jobs in another database; existing ones stay as they are. `limits` are the keys of each
+-- job, which may be made of its input (see limit_keys). Database: central.
 create or replace function millpond.ensure(
     job_ids uuid[], tenants text[], accounts text[], kinds text[], queues text[], phases text[], priorities smallint[],
-    epochs integer[], attempts smallint[], run_ats timestamptz[], expires_ats timestamptz[]
+    epochs integer[], attempts smallint[], run_ats timestamptz[], expires_ats timestamptz[], limits text[] default null
 ) returns setof text
 language plpgsql as $$
 #variable_conflict use_column
@@ -66,7 +67,8 @@ begin
     return query
     with made as (
         insert into millpond.dispatches (
-            job_id, tenant, account, kind, queue, phase, rank, turn, epoch, attempts, run_at, expires_at, wakes_at, is_remote
+            job_id, tenant, account, kind, queue, phase, rank, turn, epoch, attempts, run_at, expires_at, wakes_at, is_remote,
+            limits
         )
         select i.job_id, i.tenant, i.account, i.kind, i.queue, i.phase, -i.priority, coalesce(m.turn, 0), i.epoch, i.attempts,
             case when i.phase = 'waiting' then coalesce(i.run_at, millpond.clock()) else i.run_at end, i.expires_at,
@@ -74,10 +76,13 @@ begin
                 when 'waiting' then least(coalesce(i.run_at, millpond.clock()), i.expires_at)
                 when 'parked' then least(i.run_at, i.expires_at)
                 else i.expires_at
-            end, true
+            end, true, string_to_array(i.keys, chr(31))
         from unnest(
-            ensure.job_ids, tenants, accounts, kinds, queues, phases, priorities, epochs, attempts, run_ats, expires_ats
-        ) with ordinality as i(job_id, tenant, account, kind, queue, phase, priority, epoch, attempts, run_at, expires_at, n)
+            ensure.job_ids, tenants, accounts, kinds, queues, phases, priorities, epochs, attempts, run_ats, expires_ats,
+            ensure.limits
+        ) with ordinality as i(
+            job_id, tenant, account, kind, queue, phase, priority, epoch, attempts, run_at, expires_at, keys, n
+        )
         join unnest(missing, turns) as m(n, turn) on m.n = i.n
         on conflict (job_id) do nothing
         returning job_id, queue, rank, turn, phase
@@ -163,8 +168,12 @@ end $$;
 select queue
 from millpond.ensure(
     $1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::smallint[], $8::integer[], $9::smallint[],
-    $10::timestamptz[], $11::timestamptz[]
+    $10::timestamptz[], $11::timestamptz[], $12::text[]
 ) as queue;
+
+-- name: limit_keys :many
+-- The keys of the limits of jobs. Database: tenant.
+select job_id, keys as limits from millpond.limit_keys_of_jobs($1::uuid[]);
 
 -- name: paid :exec
 -- Stores that the dispatches of these jobs are made. Database: tenant.
@@ -198,6 +207,7 @@ order by job_id for update;
 -- Locks jobs of these tenants, and returns everything that their dispatches are made of. Database: tenant.
 select id as job_id, tenant, account, kind, queue, phase, priority, epoch, attempts, run_at, expires_at,
     cancel_requested_at is not null as is_asked, -priority as rank,
+    array_to_string(millpond.limit_keys_of(kind, tenant, account, input, tags), chr(31)) as limits,
     case
         when phase = 'parked' and waits_for in ('time', 'question') then (
             select s.due_at from millpond.steps s
