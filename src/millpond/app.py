@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from millpond.gates import Gate
     from millpond.kinds import Handler, Price
     from millpond.lifecycle import Lifecycle
-    from millpond.resources import Create, DeclaredResource
     from millpond.limits import Limit
+    from millpond.resources import Create, DeclaredResource
     from millpond.schedules import CatchUp, Overlap
 
 

@@ -27,6 +27,7 @@ NO_KEY = "key_00000000000000000000000000"
 NO_FILE = "art_00000000000000000000000000"
 NO_WORKER = "worker_00000000000000000000000000"
 NO_ENDPOINT = "ep_00000000000000000000000000"
+NO_BATCH = "batch_00000000000000000000000000"
 NO_SCHEDULE = "sched_00000000000000000000000000"
 NO_DELIVERY = "msg_00000000000000000000000000"
 GOOD_SECRET = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"
@@ -37,6 +38,11 @@ TRIED: dict[str, list[tuple[list[str], int]]] = {
     "artifacts list": [(["--job", NOBODY], 3), ([], 2)],
     "artifacts upload": [([__file__], 0), (["nowhere.png"], 5)],
     "autoscale": [([], 2), (["--route", "a"], 2), (["--route", "a", "--group", "b", "--interval", "soon"], 5)],
+    "batches cancel": [([NO_BATCH], 3)],
+    "batches create": [(["nowhere.jsonl"], 2), ([], 2)],
+    "batches get": [([NO_BATCH], 3), (["nonsense"], 3)],
+    "batches jobs": [([NO_BATCH], 3), ([NO_BATCH, "--outcome", "lost"], 2)],
+    "batches list": [([], 0), (["--tenant", "nobody"], 0), (["--state", "lost"], 2)],
     "bulk abort": [([NO_OPERATION, "--yes"], 3), ([NO_OPERATION], 2)],
     "bulk cancel": [(["--kind", "hello"], 2), (["--yes"], 5), (["--all", "--dry-run"], 0)],
     "bulk export": [(["--tenant", "nobody", "--format", "csv"], 0), (["--format", "pdf"], 2)],

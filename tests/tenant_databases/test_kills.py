@@ -27,8 +27,8 @@ from tests.tenant_databases.processes import VerbProcess, verb_process
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from tests.checks import Snapshot
     from millpond.engine.queue.leases import Lease
+    from tests.checks import Snapshot
     from tests.tenant_databases.conftest import SystemUnderTest
 
 pytestmark = pytest.mark.slow

@@ -126,7 +126,7 @@ class _Server(uvicorn.Server):
         await asyncio.sleep(0)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.config.timeout_graceful_shutdown):
-                while self.server_state.connections or self.server_state.tasks:
+                while self.server_state.connections or self.server_state.tasks:  # noqa: ASYNC110 - it has no event
                     await asyncio.sleep(_STEP_SECONDS)
         for task in self.server_state.tasks:
             task.cancel()
