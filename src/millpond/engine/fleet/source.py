@@ -92,9 +92,15 @@ class EngineSource:
             return []
         if not is_waiting:  # no later claim would find jobs behind the place where this one begins
             self._lanes.look_at = 0.0
+            if self.engine.app.limits:
+                await self.engine.limits.look_again()
         self._lanes.resting = self.engine.providers.resting()
-        claimed = await self.engine.claim(self._lanes, want, worker=registration.id, duration=self.lease)
-        if self._lanes.is_full and self._ears is not None:  # limits have held back the jobs that it looked at
+        claimed: list[Lease] = []
+        while not claimed:
+            claimed = await self.engine.claim(self._lanes, want, worker=registration.id, duration=self.lease)
+            if not self._lanes.is_full:
+                break
+        if self._lanes.is_full and self._ears is not None:  # limits have held back some of what it looked at
             self._ears.wake()
         return claimed
 
