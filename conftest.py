@@ -130,7 +130,10 @@ def _the_log_is_as_it_was() -> Iterator[None]:
     logs._threshold, logs._logger = before
 
 
-HOME_FOLDERS = tuple(Path(folder).resolve() for folder in (f"{__file__}/..", sys.prefix, sys.base_prefix))
+ROOT = Path(__file__).resolve().parent
+HOME_FOLDERS = (ROOT, *(Path(folder).resolve() for folder in (sys.prefix, sys.base_prefix)))
+EXAMPLES = ROOT / "examples"
+"""Apps, each of which is loaded as the module `app`."""
 STAYING: set[str] = set()
 """The modules that are known to come from there."""
 
@@ -143,7 +146,8 @@ def _nothing_is_imported_from_elsewhere() -> Iterator[None]:
     sys.path[:] = before
     for name in sys.modules.keys() - STAYING:
         file = getattr(sys.modules[name], "__file__", None)
-        if file is None or any(Path(file).is_relative_to(folder) for folder in HOME_FOLDERS):
+        is_at_home = file is None or any(Path(file).is_relative_to(folder) for folder in HOME_FOLDERS)
+        if is_at_home and not (file is not None and Path(file).is_relative_to(EXAMPLES)):
             STAYING.add(name)
         else:
             del sys.modules[name]

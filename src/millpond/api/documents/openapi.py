@@ -45,6 +45,7 @@ _TAGS: Final = {
     "wallet": "Balances and ledger entries of accounts.",
     "kinds": "Kinds of jobs, their schemas and lifecycles.",
     "queues": "Status, pause and resume of queues.",
+    "limits": "How many jobs run at once and start per period; change, close and open.",
     "failures": "Failures grouped by cause.",
     "workers": "Fleet workers and direct workers.",
     "routes": "Queues whose jobs are run by the fleet.",

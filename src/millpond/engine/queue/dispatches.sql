@@ -134,7 +134,7 @@ begin
         ))
     then
         select a.admitted, a.has_more into admitted, has_more
-        from millpond.admit(present, lease.queues, ranks, ranks_max, lease.turns, afters, want, remote) a;
+        from millpond.admit_limited(present, lease.queues, ranks, ranks_max, lease.turns, afters, want, remote) a;
         want := cardinality(admitted);
         if want = 0 then
             return;

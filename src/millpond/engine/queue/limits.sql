@@ -83,11 +83,11 @@ begin
     perform from millpond.limit_keys k where k.key = any(lock_limits.keys) order by k.key for update;
 end $$;
 
--- function: admit
+-- function: admit_limited
 -- The first `want` ready jobs of these lanes that their limits allow to start; from now on they run under their keys.
 -- Jobs before them that may not start are moved to millpond.limit_waits. `has_more` is whether others may be able to
 -- start: this looks at a bounded number of jobs, and waits for the locks of keys only once.
-create or replace function millpond.admit(
+create or replace function millpond.admit_limited(
     present timestamptz, queues text[], ranks smallint[], ranks_max smallint[], turns bigint[], afters uuid[],
     want integer, remote text[], out admitted uuid[], out has_more boolean
 )
@@ -118,7 +118,7 @@ begin
             array_agg(c.job_id) filter (where not c.is_remote)
         into looked_at, texts, holders, own
         from millpond.limit_candidates(
-            present, admit.queues, ranks, ranks_max, admit.turns, afters, size, remote, admitted || skipped
+            present, admit_limited.queues, ranks, ranks_max, admit_limited.turns, afters, size, remote, admitted || skipped
         ) c;
         if own is not null then
             texts := array(
