@@ -144,8 +144,9 @@ async def main() -> int:
     for name in ("jobs", "keys", "workers", "at_once", "starts", "seed"):
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=getattr(Plan(), name))
     parser.add_argument("--per", type=float, default=60.0, metavar="SECONDS")
-    options = vars(parser.parse_args())
-    plan = Plan(**options | {"per": timedelta(seconds=options["per"])})
+    options: dict[str, Any] = vars(parser.parse_args())
+    options["per"] = timedelta(seconds=options["per"])
+    plan = Plan(**options)
     with running_server() as server:
         async with migrated_template(server) as template, server.database(template) as dsn:
             report = await run(dsn, plan)
