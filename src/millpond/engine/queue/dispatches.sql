@@ -92,13 +92,13 @@ end $$;
 -- no more jobs than it has room for. If none has room, that is an error, because it must
 -- not look like an empty queue.
 -- Jobs in other databases are leased only for the tenants in `remote`, and are also returned in `strays`.
--- Where jobs have limits, those that may start are found first (see limits.sql). `has_more` is whether others may be able
--- to start.
+-- Where jobs have limits, those that may start are found first (see limits.sql); `limited` are those of them that have
+-- limits, and `has_more` is whether others may be able to start.
 create or replace function millpond.lease(
     queues text[], ranks smallint[], ranks_max smallint[], turns bigint[], afters uuid[],
     wants integer[], tokens uuid[], workers text[], duration interval, origins text[], remote text[],
     out job_ids uuid[], out epochs integer[], out turns_ bigint[], out tokens_ uuid[], out strays uuid[],
-    out has_more boolean
+    out limited uuid[], out has_more boolean
 )
 language plpgsql as $$
 #variable_conflict use_column
@@ -187,11 +187,12 @@ begin
                 else (array(select token from picked))[array_position(array(select job_id from picked), d.job_id)]
             end
         where d.job_id = any(array(select job_id from picked))
-        returning d.job_id, d.epoch, d.turn, d.lease_token, d.is_remote
+        returning d.job_id, d.epoch, d.turn, d.lease_token, d.is_remote, d.limits is not null as is_limited
     )
     select array_agg(h.job_id), array_agg(h.epoch), case when max(h.turn) > 0 then array_agg(h.turn) end,
-        case when places is not null then array_agg(h.lease_token) end, array_agg(h.job_id) filter (where h.is_remote)
-    into job_ids, epochs, turns_, tokens_, strays from held h;
+        case when places is not null then array_agg(h.lease_token) end, array_agg(h.job_id) filter (where h.is_remote),
+        array_agg(h.job_id) filter (where h.is_limited)
+    into job_ids, epochs, turns_, tokens_, strays, limited from held h;
     if cardinality(admitted) <> coalesce(cardinality(job_ids), 0) then
         raise exception 'of % jobs that their limits admit, % were leased', cardinality(admitted), cardinality(job_ids);
     end if;

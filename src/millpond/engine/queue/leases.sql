@@ -22,6 +22,7 @@ as $$
 #variable_conflict use_column
 declare
     ids uuid[];
+    limited uuid[];
     epochs integer[];
     turns_ bigint[];
     tokens_ uuid[];
@@ -30,7 +31,8 @@ declare
     fitting uuid[];
     has_more boolean;
 begin
-    select l.job_ids, l.epochs, l.turns_, l.tokens_, l.strays, l.has_more into ids, epochs, turns_, tokens_, strays, has_more
+    select l.job_ids, l.epochs, l.turns_, l.tokens_, l.strays, l.limited, l.has_more
+    into ids, epochs, turns_, tokens_, strays, limited, has_more
     from millpond.lease(
         claim.queues, ranks, ranks_max, claim.turns, afters, wants, tokens, workers, duration, origins, remote
     ) l;
@@ -50,6 +52,7 @@ begin
         select array_agg(i.job_id), array_agg(i.epoch) into own, epochs
         from unnest(ids, epochs) as i(job_id, epoch) where i.job_id <> all(strays);
         if own is null then
+            perform millpond.hold_limits(limited);
             return;
         end if;
     end if;
@@ -59,6 +62,7 @@ begin
             perform millpond.unlease(array(select i.job_id from unnest(own) as i(job_id) where i.job_id <> all(fitting)));
             select array_agg(i.job_id), array_agg(i.epoch) into own, epochs
             from unnest(own, epochs) as i(job_id, epoch) where i.job_id = any(fitting);
+            limited := array(select i.job_id from unnest(limited) as i(job_id) where i.job_id = any(own || strays));
         end if;
         perform millpond.audit_leased(own, tokens, origins);
     end if;
@@ -69,6 +73,7 @@ begin
         m.from_state, m.state, m.epoch, m.attempts_, m.run, m.seq, m.price, m.progress, m.stage, m.input, m.memo, m.answer,
         m.created_at, m.expires_at, m.parent_id, m.depth
     from millpond.transition('started', 'leased', own, epochs => epochs, was => 'ready') m;
+    perform millpond.hold_limits(limited);
 end $$;
 
 -- function: fitting_jobs

@@ -84,7 +84,7 @@ begin
 end $$;
 
 -- function: admit_limited
--- The first `want` ready jobs of these lanes that their limits allow to start; from now on they run under their keys.
+-- The first `want` ready jobs of these lanes that their limits allow to start. The caller counts them (see hold_limits).
 -- Jobs before them that may not start are moved to millpond.limit_waits. `has_more` is whether others may be able to
 -- start: this looks at a bounded number of jobs, and waits for the locks of keys only once.
 create or replace function millpond.admit_limited(
@@ -165,7 +165,7 @@ begin
                 end if;
             end if;
         end loop;
-        perform millpond.hold_limits(held, looked_at, texts);
+        perform millpond.write_limits(held, looked_at, texts);
         perform millpond.wait_for_limits(waiting, lacking, looked_at, texts);
 
         looked := looked + coalesce(cardinality(looked_at), 0);
@@ -237,40 +237,57 @@ begin
 end $$;
 
 -- function: hold_limits
--- Counts jobs as running, and as started, under their keys, which are locked. `texts` has the keys of the jobs in
--- `looked_at`.
-create or replace function millpond.hold_limits(job_ids uuid[], looked_at uuid[], texts text[]) returns void
+-- Counts leased jobs as running and as started under their keys, which this transaction has locked. That comes after
+-- their events: a start that is counted too early would leave the period before its event does. A job that has run
+-- under its keys since an earlier attempt is not counted again.
+create or replace function millpond.hold_limits(job_ids uuid[]) returns void
 language plpgsql as $$
 #variable_conflict use_column
 declare
     present timestamptz := millpond.clock();
+    keys text[];
 begin
-    if cardinality(job_ids) = 0 then
+    if coalesce(cardinality(job_ids), 0) = 0 then
         return;
     end if;
-    perform millpond.write_limits(job_ids, looked_at, texts);
     with held as (
         insert into millpond.limit_holders (key, job_id)
-        select k.key, i.job_id from unnest(looked_at, texts) as i(job_id, keys)
-        cross join unnest(string_to_array(i.keys, chr(31))) as k(key)
-        where i.job_id = any(job_ids)
+        select k.key, d.job_id from millpond.dispatches d cross join unnest(d.limits) as k(key)
+        where d.job_id = any(hold_limits.job_ids)
+        on conflict do nothing
         returning key
     ),
-    started as (select h.key, count(*)::integer as n from held h group by h.key)
-    update millpond.limit_keys k
-    set used_at = present, part = case when l.per is not null then p.part else k.part end,
-        starts = case when l.per is not null then array[coalesce(p.before[1], 0) + s.n] || p.before[2:61] else k.starts end
-    from started s
-    left join millpond.limits l on l.name = split_part(s.key, ':', 1)
-    cross join lateral (
-        select o.part as last, o.starts from millpond.limit_keys o where o.key = s.key limit 1
-    ) b
-    cross join lateral (
-        select p.part, array_fill(0, array[least(p.part - b.last, 61)::integer]) || b.starts as before
-        from (select greatest(millpond.limit_part(present, l.per), b.last) as part) p
-    ) p
-    where k.key = any(array(select key from started)) and k.key = s.key
-        and (l.starts is not null or k.used_at < present - interval '1 hour');
+    started as (select h.key, count(*)::integer as n from held h group by h.key),
+    counted as (
+        update millpond.limit_keys k
+        set used_at = present, part = case when l.per is not null then p.part else k.part end,
+            starts = case when l.per is not null then array[coalesce(p.before[1], 0) + s.n] || p.before[2:61] else k.starts end
+        from started s
+        left join millpond.limits l on l.name = split_part(s.key, ':', 1)
+        cross join lateral (
+            select o.part as last, o.starts from millpond.limit_keys o where o.key = s.key limit 1
+        ) b
+        cross join lateral (
+            select p.part, array_fill(0, array[least(p.part - b.last, 61)::integer]) || b.starts as before
+            from (select greatest(millpond.limit_part(present, l.per), b.last) as part) p
+        ) p
+        where k.key = any(array(select key from started)) and k.key = s.key
+            and (l.starts is not null or k.used_at < present - interval '1 hour')
+    )
+    select array_agg(s.key) into keys from started s;
+    perform millpond.look_later(keys);
+end $$;
+
+-- function: look_later
+-- Notes when waiting jobs may start under keys, which are locked, if that depends on time alone.
+create or replace function millpond.look_later(keys text[]) returns void
+language plpgsql as $$
+#variable_conflict use_column
+begin
+    update millpond.limit_keys k set look_at = r.more_at
+    from millpond.limit_room(look_later.keys, millpond.clock()) r
+    where k.key = any(look_later.keys) and r.key = k.key and r.more_at < coalesce(k.look_at, 'infinity')
+        and exists (select from millpond.limit_waits w where w.key = k.key);
 end $$;
 
 -- function: wait_for_limits
@@ -295,13 +312,11 @@ begin
     insert into millpond.limit_waits (job_id, key, queue, rank, turn, since)
     select g.job_id, i.key, g.queue, g.rank, g.turn, millpond.clock()
     from gone g join unnest(wait_for_limits.job_ids, lacking) as i(job_id, key) on i.job_id = g.job_id;
-    update millpond.limit_keys k set look_at = r.more_at
-    from millpond.limit_room(lacking, millpond.clock()) r
-    where k.key = any(lacking) and r.key = k.key and r.more_at < coalesce(k.look_at, 'infinity');
+    perform millpond.look_later(lacking);
 end $$;
 
 -- function: write_limits
--- Stores the keys of jobs with their dispatches, which are locked.
+-- Stores the keys of jobs with their dispatches, which are locked. `texts` has the keys of the jobs in `looked_at`.
 create or replace function millpond.write_limits(job_ids uuid[], looked_at uuid[], texts text[]) returns void
 language plpgsql as $$
 #variable_conflict use_column
