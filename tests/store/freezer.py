@@ -22,6 +22,8 @@ class Freezer:
         self._flows.set()
         self._accepts = asyncio.Event()
         self._accepts.set()
+        self._serving: set[asyncio.Task[object]] = set()
+        """What waits for a flow that never comes is known to nobody else, and would be collected as garbage."""
         self.accepted = 0
         self.delay = 0.0
         """How many seconds a login takes."""
@@ -40,7 +42,16 @@ class Freezer:
         self._flows = asyncio.Event()
         self._flows.set()
 
+    async def stop(self) -> None:
+        for task in self._serving:
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
         self.accepted += 1
         with contextlib.suppress(OSError, asyncio.CancelledError):
             await self._accepts.wait()
@@ -82,5 +93,4 @@ async def freezer_of(dsn: str, folder: Path) -> AsyncIterator[tuple[Freezer, str
         yield freezer, urlsplit(dsn)._replace(query=f"host={quote(str(folder), safe='')}&port=5432").geturl()
     finally:
         server.close()
-        for task in [each for each in asyncio.all_tasks() if "Freezer" in repr(each.get_coro())]:
-            task.cancel()
+        await freezer.stop()
